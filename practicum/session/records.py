@@ -335,7 +335,8 @@ def run_summary(store: Store, versions: Sequence[Version], version: int | None =
     last = json.loads(row.result) if row.result else {}
     steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
     scored = original(versions, last.get("version")) == original(versions, version) if last else False
-    return {"scores": last["scores"] if scored else {}, "usage": last.get("usage", {}), "steps": len(steps)}
+    scores = {name: float(score) for name, score in last["scores"].items()} if scored else {}
+    return {"scores": scores, "usage": last.get("usage", {}), "steps": len(steps)}
 
 
 def stop_reason(store: Store) -> str | None:
