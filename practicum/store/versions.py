@@ -80,7 +80,7 @@ def lineage(parents: Mapping[int, int | None], version: int | None = None) -> li
 
 def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> None:
     """Raises StoreError for a version that follows from itself or from none that there is."""
-    if parent >= version or parent not in versions:
+    if not isinstance(parent, int) or parent >= version or parent not in versions:
         raise StoreError(f"the versions of this run are damaged: version {version} cannot follow from {parent}")
 
 

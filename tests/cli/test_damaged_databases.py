@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import practicum
@@ -93,6 +93,11 @@ def columns() -> list[tuple[str, str]]:
 @settings(
     max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
 )
+@example(changes=[(("versions", "version"), 0, b"\xff\x00")])
+@example(changes=[(("versions", "parent"), 0, b"\xff\x00")])
+@example(changes=[(("journal", "role"), 0, b"\xff\x00")])
+@example(changes=[(("journal", "seconds"), 0, float("inf"))])
+@example(changes=[(("runs", "result"), 0, '{"errors": [1], "scores": 5}')])
 @given(
     st.lists(st.tuples(st.sampled_from(columns()), st.integers(0, 50), st.sampled_from(VALUES)), min_size=1, max_size=3)
 )
