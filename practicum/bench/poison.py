@@ -205,10 +205,17 @@ class Attempted:
 
     def traces(self, records: Sequence[Mapping[str, Any]], **how: Any) -> Context:
         """What is learned from traces of strangers."""
+        return self.learned(self.read(records), from_traces=True, **how)
+
+    def read(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Task]:
+        """The traces of strangers, as they are read from a file."""
         file = self.folder / "traces.jsonl"
         file.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
-        tasks = practicum.load_traces(file, "foreign", self.trust_scores).tasks
-        return self.learned(tasks, from_traces=True, **how)
+        return practicum.load_traces(file, "foreign", self.trust_scores).tasks
+
+    def answering(self) -> list[dict[str, Any]]:
+        """A trace for each attack, which is its answer."""
+        return [_record(t, one.text) for t, one in zip(self.strangers_tasks(), self.attacks, strict=True)]
 
     def strangers_tasks(self) -> list[Task]:
         """A task for each attack, as a stranger would put it."""
@@ -221,7 +228,7 @@ def own_context() -> Context:
 
 
 def in_answers(given: Attempted) -> Context:
-    return given.traces([_record(t, one.text) for t, one in zip(given.strangers_tasks(), given.attacks, strict=True)])
+    return given.traces(given.answering())
 
 
 def in_steps(given: Attempted) -> Context:
@@ -472,13 +479,10 @@ def taken_over(model: str, count: int, seed: int, folder: Path, parts: Parts | N
     for framed in (False, True):
         given = Attempted(made, ALL, folder / ("framed" if framed else "unframed"), seed)
         given.folder.mkdir(parents=True)
-        file = given.folder / "traces.jsonl"
-        records = [_record(t, one.text) for t, one in zip(given.strangers_tasks(), made, strict=True)]
-        file.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
         how: dict[str, Any] = {"settings": {"batch": count, "curator": "append", "dedupe": "never", "harmful": 0}}
         how |= {} if framed else {"nonce": ""}
         result = practicum.run_sync(practicum.learn(
-            practicum.load_traces(file, "foreign").tasks, method="ace", from_traces=True, model=model, review="none",
+            given.read(given.answering()), method="ace", from_traces=True, model=model, review="none",
             out=given.folder / "run", seed=seed, parts=parts, max_output_tokens=200, concurrency=2, **how,
         ))  # fmt: skip
         text = "\n".join(entry.text for entry in result.context)

@@ -13,11 +13,11 @@ from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.edits import entry_json
 from practicum.core.errors import UsageError
+from practicum.core.trust import Trust
 from practicum.core.words import one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.core.context import Context
-    from practicum.core.trust import Trust
     from practicum.retrieval.search import Filter
 
 ALL = "all"
@@ -35,10 +35,7 @@ app = typer.Typer(
 Section = Annotated[str, Option(help=f"The section of the entries; {ALL} stands for every one.")]
 TagFilter = Annotated[list[str] | None, Option("--tag", help="Only what was learned from tasks with this tag.")]
 Outcome = Annotated[Literal["success", "failure"] | None, Option(help="Only memories of this outcome.")]
-TrustFilter = Annotated[
-    Literal["own", "labelled", "tool", "user", "foreign"] | None,
-    Option("--trust", metavar="NAME", help="Only what rests on this: own, labelled, tool, user, foreign."),
-]
+TrustFilter = Annotated[Trust | None, opt.trust_filter()]
 Id = Annotated[str, Argument(help="The id of an entry.")]
 
 

@@ -17,6 +17,8 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 from typer.models import ParameterInfo
 
+from practicum.core.trust import LEVELS
+
 WHAT, MODEL, METHOD, BUDGET, OUTPUT = "Tasks and scores", "Agent and models", "Method", "Budget", "Output"
 DECIDE, ONLY, TRY = "Decide", "Only some", "Try"
 PANELS = (None, DECIDE, ONLY, TRY, WHAT, METHOD, MODEL, BUDGET, OUTPUT)
@@ -32,6 +34,7 @@ Out = Annotated[Path | None, output("--out", help="Folder of the run (default: a
 TrustRun = Annotated[
     bool, what("--trust-run", help="Obey a run that was made elsewhere: its agent, scorer, models and the like.")
 ]
+trust_filter = partial(Option, "--trust", metavar="NAME", help=f"Only what rests on this: {', '.join(LEVELS)}.")
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask whether to go on.")]
 Log = Annotated[
     list[str],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
@@ -11,6 +11,7 @@ from practicum.cli import options as opt
 from practicum.cli.context import diff_json
 from practicum.cli.output import Printer, confirm
 from practicum.core.errors import UsageError
+from practicum.core.trust import Trust
 from practicum.core.visible import visible_line
 from practicum.core.words import in_number, one_line, quantity
 
@@ -59,9 +60,7 @@ def review(
         False, "--approve-better", help="--try: approve each edit without a flag that is shown to be better.", **TRYING
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List what is in this state.", **ONLY),
-    trust: Literal["own", "labelled", "tool", "user", "foreign"] | None = Option(
-        None, metavar="NAME", help="Only what rests on this: own, labelled, tool, user, foreign.", **ONLY
-    ),
+    trust: Annotated[Trust | None, opt.trust_filter(**ONLY)] = None,
     flag: Literal["characters", "length", "instruction", "link", "secret", "personal"] | None = Option(
         None, metavar="NAME", help="Only what has this flag: instruction, link, secret, personal, ...", **ONLY
     ),

@@ -60,6 +60,11 @@ class Entry:
         return solved(self.text, self.data)
 
     @property
+    def content(self) -> tuple[str, str, Mapping[str, Any]]:
+        """What it says, apart from its votes and its origin."""
+        return self.text, self.section, self.data
+
+    @property
     def embedded_text(self) -> str:
         """The text its embedding is made from."""
         return self.key or self.text

@@ -90,6 +90,11 @@ def ensure_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, PRIVATE))
 
 
+def others_may_read(path: Path) -> bool:
+    """Whether the mode of a file lets other users read or change it. False on Windows, where modes do not say that."""
+    return os.name == "posix" and bool(path.stat().st_mode & 0o077)
+
+
 def _create(path: Path, mode: int) -> BinaryIO:
     # Unlike a mode that is set later, this one holds from the beginning; the umask takes away from it.
     return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), mode), "wb")

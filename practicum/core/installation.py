@@ -21,7 +21,7 @@ from practicum.core.errors import UsageError
 from practicum.core.files import create_private
 
 HOME_VARIABLE = "PRACTICUM_HOME"
-"""An environment variable that names the folder of the key, in place of `practicum` in the user's config folder."""
+"""An environment variable that names the folder of the key, in place of `settings_folder()`."""
 
 KEY_FILE = "key"
 
@@ -32,8 +32,12 @@ def home() -> Path:
     """The folder of the installation. Raises RuntimeError if the user has no home folder."""
     if given := os.environ.get(HOME_VARIABLE):
         return Path(given)
-    config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "practicum"
+    return settings_folder()
+
+
+def settings_folder() -> Path:
+    """The folder of practicum among the user's settings. Raises RuntimeError if the user has no home folder."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "practicum"
 
 
 def mark(values: Any) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import PRIVATE
+from practicum.core.files import PRIVATE, others_may_read
 from practicum.core.sensitive import NOUNS, PLACEHOLDER, Kind, find
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Redactor:
         if self.file is None or not self.file.exists():
             return {}
         try:
-            if os.name == "posix" and self.file.stat().st_mode & 0o077:
+            if others_may_read(self.file):
                 raise UsageError(f"`redact_map={self.file}`: others may read it: chmod 600 {self.file}")
             rows = [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
             return {str(row["placeholder"]): str(row["value"]) for row in rows}

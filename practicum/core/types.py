@@ -191,6 +191,10 @@ class Rollout:
         return (task, f"rollout:{self.place}", *reused, *(m for m in read if m not in others), *others)
 
 
+MOST_TOKENS = 2**53
+"""A larger count of tokens is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What calls cost. `usd` is None if the price of any call is unknown."""

@@ -756,8 +756,8 @@ class Run:
                 state.observer.called(replace(call, seconds=time.monotonic() - began))
             usage = reply.usage
             self._changed(reply.changed)
-            said = [reply.text, reply.cut, *([reply.changed] if reply.changed else [])]
-            answer = json.dumps(said, ensure_ascii=False)
+            changed = [reply.changed] if reply.changed else []
+            answer = json.dumps([reply.text, reply.cut, *changed], ensure_ascii=False)
             record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
             self._timed(record)
             await self._write(record)

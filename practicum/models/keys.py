@@ -14,6 +14,8 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from practicum.core.errors import UsageError
+from practicum.core.files import others_may_read
+from practicum.core.installation import settings_folder
 
 KEYS_FILE_VARIABLE = "PRACTICUM_KEYS_FILE"
 """An environment variable: the file of keys, by default `practicum/keys.toml` in the folder of the user's settings."""
@@ -73,7 +75,7 @@ def keys_file() -> Path:
     """The file of keys, which need not exist."""
     if given := os.environ.get(KEYS_FILE_VARIABLE):
         return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "practicum" / "keys.toml"
+    return settings_folder() / "keys.toml"
 
 
 def hosts(models: Iterable[str | None]) -> set[str]:
@@ -96,7 +98,7 @@ def _configured(to: SplitResult) -> str | None:
     if not path.exists():
         return None
     try:
-        if os.name == "posix" and path.stat().st_mode & 0o077:
+        if others_may_read(path):
             raise UsageError(f"others can read the keys in {path}: chmod 600 {path}")
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

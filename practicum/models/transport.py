@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.errors import ProviderError
+from practicum.core.types import MOST_TOKENS
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 MAX_REPLY_MB = 16.0
 """Megabytes of a reply at most, unless a run says otherwise."""
-
-MOST_TOKENS = 2**53
-"""No count of tokens is larger; a larger one, or one that is no whole number, counts as missing."""
 
 _COMPLETIONS = "/chat/completions"
 
@@ -147,4 +145,5 @@ def _plain_usage(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int:
+    """A count of tokens; 0 for one that is none."""
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0

@@ -150,12 +150,11 @@ async def learn_query(
 ) -> Answered:  # fmt: skip
     """Answer a query and learn from it: one more step of the run, which must have ended."""
     require_ended(store)
-    origin = Origin.of(store, given, parts, trust_run)
-    origin.require_acting(learns=True)
+    values = Origin.of(store, given, parts, trust_run).acting_values(learns=True)
     before = read_by_origin(store)
     step = next_step(store)
     task = Task(task_id(store, step), query, target)
-    setup = _set_up_to_learn(origin.values(), task, parts)
+    setup = _set_up_to_learn(values, task, parts)
     method = setup.method
     # The run's limits were set for learning its tasks.
     budget = Budget(setup.config.limits)

@@ -97,6 +97,11 @@ class Origin:
         unbuilt = any(self._outside(("method", "settings")))
         self.require(fields, () if unbuilt else self._roles(learns, without), every_role=unbuilt)
 
+    def acting_values(self, learns: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
+        """`values`, where `require_acting` raises nothing."""
+        self.require_acting(learns, without)
+        return self.values()
+
     def require(self, fields: Iterable[str], roles: Iterable[str] = (), *, every_role: bool = False) -> None:
         """The same for these fields and for the models of these roles."""
         if self.trusted:
@@ -189,9 +194,7 @@ def acting_values(
     if not (folder / DATABASE_FILE).exists():
         return override_config({}, named)
     with Store.read(folder) as store:
-        origin = Origin.of(store, named, parts, trust_run)
-    origin.require_acting(without=without)
-    return origin.values()
+        return Origin.of(store, named, parts, trust_run).acting_values(without=without)
 
 
 def executes(folder: Path, config: Config) -> bool:

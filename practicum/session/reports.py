@@ -53,9 +53,7 @@ async def learn_reports(
     ProviderError if a batch was lost; what was learned before is kept.
     """
     require_ended(store)
-    origin = Origin.of(store, given, parts, trust_run)
-    origin.require_acting(learns=True, without=("agent",))
-    values = origin.values()
+    values = Origin.of(store, given, parts, trust_run).acting_values(learns=True, without=("agent",))
     waiting = waiting_outcomes(store)
     learner = Learner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
     if waiting:

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Delta, Edit, Entry, Vote, changed_entries
 from practicum.core.errors import StoreError, UsageError
-from practicum.engine.door import Held
+from practicum.engine.door import Held, named_entries
 from practicum.session.amend import add_version
 from practicum.session.legs import tasks_left
 from practicum.session.records import CHANGED, HELD, RUN, read_run, split_version
@@ -214,8 +214,7 @@ class Present:
         """Why edits cannot be applied to a context that follows from the present one; empty if they can."""
         added = {ref for edit in review.edits if (ref := getattr(edit, "ref", ""))}
         for edit in review.edits:
-            named = (edit.id,) if isinstance(edit, Vote) else changed_entries(edit)
-            for id in named:
+            for id in named_entries(edit):
                 if id in added:
                     continue
                 if (entry := context.get(id)) is None:
@@ -232,7 +231,7 @@ class Present:
         if base not in self._contexts:
             self._contexts[base] = read_context(self.store, RUN, base)
         was = self._contexts[base].get(entry.id)
-        return was is None or (was.text, was.section, was.data) != (entry.text, entry.section, entry.data)
+        return was is None or was.content != entry.content
 
     def effect(self, review: Review) -> Effect:
         """What edits would do to the present version."""

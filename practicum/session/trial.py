@@ -93,9 +93,7 @@ async def try_reviews(
     folder = Path(run)
     given, parts = take_objects(dict(config), parts or Parts())
     async with writing(folder) as store:
-        origin = Origin.of(store, given, parts, trust_run)
-        origin.require_acting()
-        values = origin.values()
+        values = Origin.of(store, given, parts, trust_run).acting_values()
         own_tasks = read_run(store)[1].val
         tasks = tuple(val) or own_tasks
         if not tasks:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from practicum.core.errors import StoreError
-from practicum.core.types import Usage
+from practicum.core.types import MOST_TOKENS, Usage
 
 FLIGHT_FILE = "flight"
 
@@ -26,8 +26,6 @@ MOST_SLOTS = 100_000
 
 _SLOT = struct.Struct("<?7x16s16s16s3qd")
 """Whether it is taken, an id, the run, the key of the call, its tokens (input, cached, output), its US dollars."""
-
-_MOST_TOKENS = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class Flight:
     def _write(self, slot: int, usage: Usage) -> None:
         id, key = self._taken[slot]
         usd = math.nan if usage.usd is None else usage.usd
-        tokens = (min(n, _MOST_TOKENS) for n in (usage.input_tokens, usage.cached_tokens, usage.output_tokens))
+        tokens = (min(n, MOST_TOKENS) for n in (usage.input_tokens, usage.cached_tokens, usage.output_tokens))
         self._put(slot * _SLOT.size, _SLOT.pack(True, id, self.run_id.encode()[:16], key, *tokens, usd))
 
     def _put(self, offset: int, data: bytes) -> None:
@@ -115,7 +113,7 @@ def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str
     found = []
     for taken, id, run, key, *tokens, usd in _SLOT.iter_unpack(data[: len(data) - len(data) % _SLOT.size]):
         if taken:
-            read, cached, written = (min(max(n, 0), _MOST_TOKENS) for n in tokens)
+            read, cached, written = (min(max(n, 0), MOST_TOKENS) for n in tokens)
             usage = Usage(1, read, cached, written, usd if 0 <= usd < math.inf else None)
             found.append(Sent(id.hex(), run.rstrip(b"\0").decode(errors="replace"), key, usage))
     known = {(run_id, key_of(place, digest)) for run_id, place, digest in journaled()} if found else set()

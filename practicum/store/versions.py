@@ -184,5 +184,5 @@ def diff_entries(
     return (
         [entry for id, entry in after.items() if id not in same],
         [entry for id, entry in before.items() if id not in kept],
-        [(b, a) for b, a in both if (b.text, b.section, b.data) != (a.text, a.section, a.data)],
+        [(b, a) for b, a in both if b.content != a.content],
     )
