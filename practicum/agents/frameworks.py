@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.errors import ProviderError, UsageError
+from practicum.core.requirements import require
 from practicum.models.keys import ADDRESSES, key_for, require_private, without_keys
 from practicum.models.transport import RefusedReply, connect
 
@@ -45,6 +46,7 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
     address, _, model = name.partition("#")
     if not address.startswith(ADDRESSES) or not model:
         raise UsageError(f"endpoint {name!r} must have the form http://host:port/v1#name-of-the-agent")
+    require("openai", f"endpoint {name!r}")
     if key is not None:
         require_private(address, "the endpoint")
     secret, timeout = key or key_for(address), request.pop("timeout", 600.0)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
@@ -73,10 +75,7 @@ class ToolsAgent:
         thought = THOUGHT.text(run.profile)
         work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH, thought=thought)
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
-        # Earlier turns are shown in the form of this agent's last turn.
-        ends = [{"thought": "", "action": {FINISH: {"answer": turn.assistant}}} for turn in view.turns]
-        answers = [json.dumps(end, ensure_ascii=False, separators=(",", ":")) for end in ends]
-        turns = tuple(Turn(turn.user, answer) for turn, answer in zip(view.turns, answers, strict=True))
+        turns = tuple(exchange for turn in view.turns for exchange in _exchanges(turn))
         prompt = first_prompt(task, view, turns, self.instructions, work, usage)
         guard = None
         if self.guard_tools != "off":
@@ -118,7 +117,7 @@ class ToolsAgent:
                 if guard:
                     guard.returned(observation)
             exchange = Turn(prompt.user, reply.model_dump_json())
-            user = f"Observation: {observation}\n\n{AGAIN if action in steps else NEXT}"
+            user = _observed(observation, AGAIN if action in steps else NEXT)
             prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
             steps += [action, Step("observation", observation)]
         data["state"] = await environment.state()
@@ -131,6 +130,31 @@ class ToolsAgent:
         async with run.slot("approval", 1):
             answer = await asyncio.to_thread(self.approve, call)
             return bool(await answer if inspect.isawaitable(answer) else answer)
+
+
+def _exchanges(turn: Turn) -> Iterator[Turn]:
+    """A solved task as exchanges in the form of this agent's turns: each call with what it returned, and the end."""
+    user, said = turn.user, dict[str, Any]()
+    for step in turn.steps:
+        if step.kind == "observation" and "action" in said:
+            yield Turn(user, _as_json(said))
+            user, said = _observed(step.text, NEXT), {}
+        elif step.kind == "thought":
+            said = {"thought": step.text}
+        elif step.kind == "action":
+            name, _, arguments = step.text.partition(" ")
+            # Calls of another agent's trace may be written in another form.
+            with suppress(json.JSONDecodeError):
+                said = {"thought": "", **said, "action": {name: json.loads(arguments)}}
+    yield Turn(user, _as_json({"thought": "", **said, "action": {FINISH: {"answer": turn.assistant}}}))
+
+
+def _as_json(said: dict[str, Any]) -> str:
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+
+
+def _observed(observation: str, then: str) -> str:
+    return f"Observation: {observation}\n\n{then}"
 
 
 def guarded(guard_tools: GuardTools) -> str:
@@ -164,8 +188,8 @@ def _turn_forms(
     fields["action"] = (Annotated[dict[str, Any], AfterValidator(check)], ...)
     form = create_model("turn", __base__=Output, **fields)
     schema = json_schema(form, profile)
-    bounded = _bounded if profile == "small" else dict
-    action = {"anyOf": [_branch(name, bounded(given)) for name, given in schemas.items()]}
+    suited = _for_small_models if profile == "small" else dict
+    action = {"anyOf": [_branch(name, suited(given)) for name, given in schemas.items()]}
     return form, {**schema, "properties": {**schema["properties"], "action": action}}, finish
 
 
@@ -184,18 +208,28 @@ def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bounded(schema: Any) -> Any:
-    """The schema with a bound on each text and list that has none."""
+def _for_small_models(schema: Any) -> Any:
+    """The schema with a bound on each text and list that has none, and with each argument demanded that may be null
+    instead: a small model that may leave out all arguments does so."""
     if isinstance(schema, list):
-        return [_bounded(part) for part in schema]
+        return [_for_small_models(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    bounds: dict[str, Any] = {}
+    added: dict[str, Any] = {}
     if schema.get("type") == "string" and not schema.keys() & {"enum", "const", "pattern", "format", "maxLength"}:
-        bounds = {"maxLength": MAX_TEXT}
+        added = {"maxLength": MAX_TEXT}
     if schema.get("type") == "array" and "maxItems" not in schema:
-        bounds = {"maxItems": MAX_ITEMS}
-    return {key: _bounded(part) for key, part in schema.items()} | bounds
+        added = {"maxItems": MAX_ITEMS}
+    if schema.get("type") == "object" and "properties" in schema:
+        demanded = schema.get("required", ())
+        parts = schema["properties"].items()
+        added = {"required": [name for name, part in parts if name in demanded or _may_be_null(part)]}
+    return {key: _for_small_models(part) for key, part in schema.items()} | added
+
+
+def _may_be_null(schema: dict[str, Any]) -> bool:
+    """Whether null says the same as leaving the argument out."""
+    return {"type": "null"} in schema.get("anyOf", ()) and schema.get("default", "") is None
 
 
 CITED = "ids of the entries that this turn rests on, best first; empty if none"

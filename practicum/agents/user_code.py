@@ -40,7 +40,9 @@ class UserCode:
             raise UsageError(f"the tools of {self.name} cannot be used: {error}") from error
         except Exception as error:
             if clock.expired():
-                raise AgentError(f"{self.name} was not ready within {self.seconds:g} s") from error
+                raise AgentError(
+                    f"{self.name} was not ready within the {self.seconds:g} s of `tool_timeout`"
+                ) from error
             raise AgentError(f"{self.name} raised {type(error).__name__}: {error}") from error
 
     async def enter(self, value: Any, stack: AsyncExitStack) -> Any:

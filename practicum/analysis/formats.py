@@ -42,6 +42,11 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
+def decimal(value: float | None) -> str:
+    """Write a measure to two decimals."""
+    return UNKNOWN if value is None else f"{value:,.2f}"
+
+
 def seconds(value: float | None) -> str:
     """Write a time given in seconds, in seconds, minutes or hours."""
     if value is None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import nan
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from practicum.analysis.png import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY, new_figure, plain, write_png
-from practicum.bench.mael import NO_EXPERIENCE, MaelResult, MaelRow
 from practicum.bench.overload import OverloadRow
 from practicum.bench.robustness import RobustnessRow
 
@@ -123,90 +121,3 @@ def _plot_gates(axes: Axes, rows: Sequence[RobustnessRow], title: str) -> None:
         axes.fill_between(range(len(scores)), low, high, color=colour, alpha=0.12)
     if rows:
         axes.axhline(mean(rows[0].base), color=GREY, linewidth=1.5, linestyle=":", label="base (no context)")
-
-
-# ---- mael
-
-MEASURES: tuple[tuple[str, Callable[[MaelRow], float]], ...] = (
-    ("score", lambda row: row.score),
-    ("tokens a task", lambda row: row.tokens),
-    ("rounds of critique", lambda row: row.rounds),
-)
-"""What is drawn of each row."""
-
-
-RETRIEVALS = {
-    "none": ("no experience", GREY, "s:"),
-    "task": ("task-wise", RED, "D--"),
-    "step": ("step-wise", BLUE, "o-"),
-}
-"""Label, colour, marker and dash of each way to retrieve experience."""
-
-
-def pools_plot(result: MaelResult, path: Path) -> None:
-    """Score with its interval, tokens and rounds by the number of tasks in the pools (MAEL, figures 2 and 3)."""
-    figure = new_figure(11.0, 4.0)
-    none = _no_experience(result)
-    for n, (axes, (name, measure)) in enumerate(zip(figure.subplots(1, 3), MEASURES, strict=True)):
-        label, colour, _ = RETRIEVALS["none"]
-        axes.axhline(measure(none), color=colour, linewidth=1.2, linestyle=":", label=label)
-        for retrieval in ("step", "task"):
-            label, colour, style = RETRIEVALS[retrieval]
-            line = [none, *(row for row in result.rows if row.variant.retrieved == (retrieval, "high", "high"))]
-            pools = [row.pool for row in line]
-            axes.plot(pools, [*map(measure, line)], style, color=colour, linewidth=2, label=label)
-            if not n:
-                low, high = zip(*(row.ci95 for row in line), strict=True)
-                axes.fill_between(pools, low, high, color=colour, alpha=0.12)
-        axes.set(title=name, xlabel="tasks in the pools", xticks=sorted({row.pool for row in result.rows}))
-        axes.set_ylim(*((-0.03, 1.03) if not n else (0, None)))
-        plain(axes)
-    _legend_below(figure)
-    write_png(figure, path)
-
-
-def cells_plot(result: MaelResult, path: Path) -> None:
-    """Score, tokens and rounds by the similarity and the reward of the experience shown (MAEL, table 4)."""
-    none = _no_experience(result)
-    figure = new_figure(11.0, 3.4)
-    figure.suptitle("Experience by similarity and reward; the better the darker", x=0.01, ha="left", fontsize=12)
-    for n, (axes, (name, measure)) in enumerate(zip(figure.subplots(1, 3), MEASURES, strict=True)):
-        _plot_cells(axes, [[measure(row) for row in line] for line in result.cells], higher_is_better=not n)
-        axes.set_title(f"{name} (without: {_number(measure(none))})", fontsize=11)
-    write_png(figure, path)
-
-
-def cases_plot(result: MaelResult, path: Path) -> None:
-    """The quality of each case after each round of critique, a panel each (MAEL, figure 4)."""
-    progress = result.progress
-    figure = new_figure(11.0, 3.2)
-    panels = figure.subplots(1, len(progress["none"]), sharey=True, squeeze=False)[0]
-    for n, axes in enumerate(panels):
-        for retrieval, cases in progress.items():
-            label, colour, style = RETRIEVALS[retrieval]
-            scores = [nan if score is None else score for score in cases[n]]
-            axes.plot(range(len(scores)), scores, style, color=colour, linewidth=2, label=label)
-        axes.set(title=f"case {n + 1}", xlabel="rounds of critique", ylim=(-0.03, 1.03), xticks=range(len(scores)))
-        plain(axes)
-    panels[0].set_ylabel("score")
-    _legend_below(figure)
-    write_png(figure, path)
-
-
-def _no_experience(result: MaelResult) -> MaelRow:
-    return next(row for row in result.rows if row.name == NO_EXPERIENCE)
-
-
-def _plot_cells(axes: Axes, values: Sequence[Sequence[float]], higher_is_better: bool) -> None:
-    image: Any = axes.imshow(values, "Blues" if higher_is_better else "Blues_r", aspect="auto")
-    for i, line in enumerate(values):
-        for j, value in enumerate(line):
-            shade = image.norm(value) if higher_is_better else 1 - image.norm(value)
-            axes.text(j, i, _number(value), ha="center", va="center", fontsize=13, color="w" if shade > 0.6 else "k")
-    axes.set(xlabel="reward", ylabel="similarity")
-    axes.set_xticks([0, 1], ["high", "low"])
-    axes.set_yticks([0, 1], ["high", "low"])
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

@@ -9,8 +9,9 @@ rule for the kind that was only mentioned, with the chance `noise`. Each lesson 
 de-duplication and pruning, the gate alone is measured.
 
 All chance follows from the task's text and the seed. The score is that of the last context, not of the best one by
-validation; learning, gate and test have different tasks. A simulation does not replace the papers' numbers: `table_17`
-measures ACE as it is, with the user's tasks and models, and the reflector's model told to do harm in the same way.
+validation; learning, gate and test have different tasks. A simulation does not replace the papers' numbers:
+`practicum bench paper ace17` measures ACE as it is, with the user's tasks and models, and the reflector's model told to
+do harm in the same way.
 """
 
 from __future__ import annotations
@@ -19,33 +20,25 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import mean
-from typing import Any, cast
+from typing import Any
 
 import practicum
-from practicum.bench.harmful import HARMFUL, HarmfulReflector
-from practicum.bench.measure import Target, claim_folder
-from practicum.bench.shared_budget import SharedBudget
+from practicum import methods
+from practicum.bench.harmful import HARMFUL, harmful
+from practicum.bench.measure import Target
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.differences import Claim, claims
-from practicum.core.errors import UsageError
-from practicum.core.types import Rollout, Task
+from practicum.core.types import Task
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
-from practicum.models.client import Client
-from practicum.models.registry import Models
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.components import Parts
-from practicum.session.config import config_from
-from practicum.session.learn import begun, learn, resume
-from practicum.session.opening import Shared, client_settings
-from practicum.session.result import Progress, Result, Watch
+from practicum.session.result import Progress, Watch
 from practicum.testing.fill import fill
 
 KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
@@ -81,8 +74,7 @@ class ReflectorSetting:
 @dataclass(frozen=True, slots=True)
 class RobustnessRow:
     """One setting with the gate or without it. The tuples have a value a seed: the scores on the test tasks without a
-    context (`base`) and with the last one, the deltas that the gate dropped, and the model calls. With tasks of the
-    user, `before` and `after` hold these scores of each test task, one a seed."""
+    context (`base`) and with the last one, the deltas that the gate dropped, and the model calls."""
 
     setting: ReflectorSetting
     gate: bool
@@ -90,8 +82,6 @@ class RobustnessRow:
     scores: tuple[float, ...]
     dropped: tuple[int, ...]
     calls: tuple[int, ...]
-    before: tuple[tuple[float | None, ...], ...] = ()
-    after: tuple[tuple[float | None, ...], ...] = ()
 
     @property
     def gain(self) -> float:
@@ -169,20 +159,20 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
     """One run: base, score, deltas dropped, model calls of learning."""
     test = make_tasks(TEST, "test", seed)
     model, contexts = ScriptedClient(partial(_respond, setting.noise)), [Context()]
-    reflector = HarmfulReflector(model, setting.every)
+    ace = methods.build("ace", methods.read_settings("ace", SETTINGS, "small"))
     with tempfile.TemporaryDirectory(prefix="practicum-robustness-") as folder:
         run = practicum.learn(
             make_tasks(LEARNING, "learning", seed),
             val=make_tasks(GATE, "gate", seed) if gate else (),
             out=Path(folder) / "run",
-            method="ace",
-            settings=SETTINGS | ({"gate": True} if gate else {}),
+            method=harmful(ace, setting.every) if setting.every else ace,
+            settings={"gate": True} if gate else {},
             # The last context is measured, so a run with the gate validates only once.
             validate_every=LEARNING if gate else 1,
             seed=seed,
             profile="small",
-            parts=practicum.Parts(clients={"agent": model, "reflector": cast(Client, reflector)}),
-            watch=[reflector, _ContextRecorder(contexts)],
+            parts=practicum.Parts(clients={"agent": model}),
+            watch=_ContextRecorder(contexts),
         )
         dropped = practicum.run_sync(run).errors.get(Count.GATED_DELTAS, 0)
     return score(test, Context()), score(test, contexts[-1]), dropped, len(model.calls)
@@ -209,100 +199,3 @@ def _respond(noise: float, call: Call) -> str:
         return json.dumps({**filled, "answer": answer, "used": []})
     rule = reflector_rule(text, noise, HARMFUL in call.prompt.user)
     return json.dumps({**filled, "insight": rule, "tags": []})
-
-
-@dataclass(frozen=True, kw_only=True)
-class HarmPlan:
-    """ACE with a harmful reflector on tasks of the user: `learning` are learned from, `testing` is scored before and
-    after. `config` holds fields of `Config`, of which `seed` is the first of the seeds."""
-
-    learning: Sequence[Task]
-    testing: Sequence[Task]
-    reflectors: Sequence[ReflectorSetting]
-    seeds: int = 3
-    config: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.learning or not self.testing:
-            raise UsageError("a harmful reflector is measured on tasks to learn from and tasks to test on: give both")
-
-
-@dataclass(frozen=True)
-class HarmResult:
-    """The rows that were measured, and why there are no more of them. `claims` are those rows against no context at
-    all, by name."""
-
-    rows: Sequence[RobustnessRow]
-    stopped: str | None = None
-
-    @property
-    def claims(self) -> dict[str, Claim]:
-        both = {row.setting.name: zip(row.after, row.before, strict=True) for row in self.rows}
-        # A task counts if it was scored with every seed, before and after.
-        whole: dict[str, Any] = {n: [(a, b) for a, b in p if None not in (*a, *b)] for n, p in both.items()}
-        return claims(whole)
-
-
-async def table_17(
-    plan: HarmPlan, out: Path, *, parts: Parts | None = None, budget: SharedBudget | None = None,
-    report: Callable[[RobustnessRow], None] = lambda row: None,
-) -> HarmResult:  # fmt: skip
-    """Learn with each reflector and each seed, as far as the budget allows. The same call continues in `out`. Raises
-    UsageError if `out` holds anything else."""
-    parts, budget = parts or Parts(), budget or SharedBudget()
-    tasks = [(task.id, task.input, task.target or "", dict(task.meta)) for task in (*plan.learning, *plan.testing)]
-    config = config_from(plan.config)
-    given = parts.clients.get("reflector") or (None if "reflector" in config.roles else parts.clients.get("agent"))
-    model = "" if given else config.model_of("reflector")
-    claim_folder(out, tasks, len(plan.learning), dict(plan.config))
-    models = Models(client_settings(config, out, parts))
-
-    async def ran(setting: ReflectorSetting | None, seed: int) -> Result:
-        name, every = (setting.name, setting.every) if setting else ("base", None)
-        reflector = HarmfulReflector(given or models.open(model), every)
-        clients = {**parts.clients, "reflector": cast(Client, reflector)}
-        how: Any = {"parts": replace(parts, clients=clients), "watch": [reflector, budget], "shared": Shared(models)}
-        folder = out / f"{name.replace(' ', '-')}-{seed}"
-        if begun(folder):
-            result = await resume(folder, **how)
-        else:
-            how |= {**plan.config, "seed": seed, "test": plan.testing}
-            result = await learn(plan.learning if setting else (), method="ace", out=folder, **how)
-        budget.close(result.usage)
-        return result
-
-    seeds = range(config.seed, config.seed + plan.seeds)
-    rows: list[RobustnessRow] = []
-    base: list[Scores] = []
-    try:
-        # The base is a run that learns from nothing.
-        for setting in (None, *plan.reflectors):
-            results = []
-            for seed in seeds:
-                results.append(await ran(setting, seed))
-                if stopped := results[-1].stopped:
-                    return HarmResult(rows, stopped)
-            scores = [_scores(result.rollouts["test"]) for result in results]
-            if setting is None:
-                base = scores
-                continue
-            calls = tuple(result.usage.calls for result in results)
-            row = RobustnessRow(setting, False, _means(base), _means(scores), (0,) * len(calls), calls)
-            rows.append(replace(row, before=(*zip(*base, strict=True),), after=(*zip(*scores, strict=True),)))
-            report(rows[-1])
-    finally:
-        await models.close()
-    return HarmResult(rows)
-
-
-Scores = Sequence[float | None]
-"""The score of each test task, None if its scorer's model failed."""
-
-
-def _scores(rollouts: Sequence[Rollout]) -> Scores:
-    return [None if (score := rollout.first.score) is None else score.value for rollout in rollouts]
-
-
-def _means(runs: Iterable[Scores]) -> tuple[float, ...]:
-    """The mean score of each run."""
-    return tuple(mean(score for score in scores if score is not None) for scores in runs)

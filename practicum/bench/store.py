@@ -1,10 +1,11 @@
 """`practicum bench store`: retrieval among many memories, in memory and from the disk.
 
 The vectors of memories have 256 dimensions and lie in clusters, and differ mostly in few dimensions, as vectors of real
-texts do (`ClusteredEmbedder`). Questions are drawn from the same distribution. "best" is the fastest question, for
-machines that are shared with other work. Exact search, indexed search and opening from the disk have a process each,
-since a peak of memory does not go down again: `python -m practicum.bench.store PART N FOLDER` is one such process, and
-prints one line of JSON.
+texts do (`ClusteredEmbedder`). Memories are found by texts of eight words, some common and most rare, as the words of
+real texts are that are no words of grammar (`_said`). Questions are drawn from the same distributions. "best" is the
+fastest question, for machines that are shared with other work. Exact search, indexed search and opening from the disk
+have a process each, since a peak of memory does not go down again: `python -m practicum.bench.store PART N FOLDER` is
+one such process, and prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ PER_CLUSTER, SPREAD = 200, 0.8
 
 BLOCK = 4_096
 """Vectors that are made at once."""
+VOCABULARY, LENGTH = 50_000, 8
+"""Words in all, and in a text."""
 ALL = 2**40
 """A limit above the number of memories, so that no index is used."""
 
@@ -73,12 +76,23 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return unit
 
 
+def _said(first: int, end: int) -> Iterator[str]:
+    """Texts that end with their numbers. The frequency of a word is proportional to 1 / (rank + 50): the most frequent
+    one is in 2% of the texts."""
+    cumulated = np.cumsum(1 / (np.arange(VOCABULARY) + 50))
+    for block in range(first // BLOCK, -(-end // BLOCK)):
+        drawn = np.random.default_rng((2, block)).random((BLOCK, LENGTH)) * cumulated[-1]
+        words = np.searchsorted(cumulated, drawn)
+        for n in range(max(first, block * BLOCK), min(end, (block + 1) * BLOCK)):
+            yield " ".join([*map("w{}".format, words[n % BLOCK]), str(n)])
+
+
 def memories(first: int, end: int) -> Iterator[Add]:
     """Memories as methods add them: a title, a description and advice, with the task they came from as the key."""
-    for n in range(first, end):
+    for n, said in enumerate(_said(first, end), first):
         text = f"Refund {n}: when the customer names an order.\nLook the order up in ledger {n % 97} before you answer."
         data = {"title": f"Refund {n}", "outcome": "failure" if n % 3 else "success"}
-        yield Add("memories", text, key=f"what to do about order {n}", data=data, sources=(f"task:t{n}",))
+        yield Add("memories", text, key=said, data=data, sources=(f"task:t{n}",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +196,8 @@ async def _ask(n: int, context: Context, retriever: Retriever) -> dict[str, floa
 
 
 def _questions(n: int) -> list[str]:
-    return [f"question {2 * n + ADDED + i}" for i in range(QUESTIONS)]
+    first = 2 * n + ADDED
+    return list(_said(first, first + QUESTIONS))
 
 
 PARTS = {"exact": exact, "indexed": indexed, "opened": opened}

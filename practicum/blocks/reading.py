@@ -15,12 +15,12 @@ NEAREST = 100
 
 
 async def playbook_pages(
-    context: Context, used: Sequence[str], about: Sequence[str], role: str, run: Run, without: str = ""
+    context: Context, used: Sequence[str], about: Sequence[str], role: str, run: Run, *without: str
 ) -> tuple[str, ...]:
-    """The playbook as a reflector or a curator reads it, except for one section. If it takes more than half of
-    what the model of the role reads, then the entries in `used`, and those most similar to the texts `about`, as many
-    as fit."""
-    whole = render_full(context, without)
+    """The playbook as a reflector or a curator reads it, except for the sections `without`. If it takes more than half
+    of what the model of the role reads, then the entries in `used`, and those most similar to the texts `about`, as
+    many as fit."""
+    whole = render_full(context, *without)
     room = run.room(role) // 2
     if whole.tokens <= room:
         return whole.pages or ("(no entries yet)",)
@@ -30,7 +30,7 @@ async def playbook_pages(
     chosen: dict[str, Entry] = {}
     for id in (*used, *(match.entry.id for match in near)):
         entry = context.get(id)
-        if entry is None or entry.hidden or entry.section == without or id in chosen:
+        if entry is None or entry.hidden or entry.section in without or id in chosen:
             continue
         room -= count_tokens(entry_line(entry)) + 1
         if room < 0:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
-from practicum.cli import bench_mael
+from practicum.cli import bench_paper
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
@@ -22,11 +21,11 @@ from practicum.core.words import quantity
 if TYPE_CHECKING:
     from practicum.bench.measure import Target
     from practicum.bench.overload import OverloadRow
-    from practicum.bench.robustness import HarmResult, RobustnessRow
+    from practicum.bench.robustness import RobustnessRow
     from practicum.bench.speed import SpeedResult
 
 app = typer.Typer(name="bench", help="Measure speed and quality. Compare numbers of one run.", no_args_is_help=True)
-app.command("mael")(bench_mael.mael)
+app.command("paper", cls=opt.Learning)(bench_paper.paper)
 
 PARTS = (
     "sequential, naive, combee, combee-model, combee-auto, asynchronous, rcl, scaled, network, heavy-tail, in-flight"
@@ -169,98 +168,90 @@ def store(
     out.result({"bench": "store", **found.as_json(), "load": [load, load_average()]})
 
 
+@app.command("retrieval")
+def retrieval(
+    turns: Path = Argument(..., help="Turns of conversations, as JSON lines: {id, input, meta: {conv}}."),
+    questions: Path = Argument(
+        ..., help="Questions about them: {id, input, meta: {conv, evidence: [ids of turns], category}}."
+    ),
+    embedder: str = Option("wordllama", help="The embedder of the vectors."),
+    json_: opt.Json = False,
+) -> None:
+    """Measure how much of the evidence for questions is found: by vectors, by words, by both, and by neighbours too.
+
+    No model is asked. The files have the layout of LoCoMo. Questions of category 5, which ask for what was never said,
+    are left out.
+    """
+    from practicum.bench.retrieval import KS, read
+    from practicum.bench.retrieval import retrieval as measure
+    from practicum.cli.running import run_work
+    from practicum.retrieval.vectors import open_embedder
+
+    out = Printer(json_)
+    said, asked = read(turns, questions)
+    rows = run_work(lambda stop: measure(said, asked, open_embedder(embedder)), out)
+    cells = [
+        (r.way, r.category, r.questions, *(f"{r.recall[k]:.3f} ({r.ci95[k][0]:.3f}–{r.ci95[k][1]:.3f})" for k in KS))
+        for r in rows
+    ]
+    out.table(("way", "category", "questions", *(f"recall@{k}" for k in KS)), cells, text=("way", "category"))
+    times = ", ".join(f"{r.way} {r.seconds:.2f} s" for r in rows if r.category == "all")
+    out.print(f"{quantity(len(asked), 'question')}, {quantity(len(said), 'turn')}; searches: {times}")
+    out.result({"bench": "retrieval", "embedder": embedder, "turns": len(said), "rows": [r.as_json() for r in rows]})
+
+
 @app.command("robustness")
-@opt.settings(
-    "scorer", "choices", "set_", "epochs", "steps", "batch", "model", "role", "profile", "agent", "instructions",
-    "reasoning", "sections", "max_output_tokens", "timeout", "structure", "window", "embedder", "concurrency",
-    "max_calls", "max_tokens", "max_usd", seed=0,
-)  # fmt: skip
 def robustness(
-    tasks: Path | None = Option(None, help="Measure with these tasks and real models, not in a simulated world."),
-    test: Path | None = Option(None, help="--tasks: the tasks to score, before and after learning."),
     every: str = Option("1,2,5,10,20,never", help="The reflector is harmful at every X-th step."),
-    noise: str | None = Option(None, help="Simulated: lessons of weak reflectors that blame the wrong thing (shares)."),
+    noise: str = Option("0.25,0.5,0.75", help="Lessons of weak reflectors that blame the wrong thing, as shares."),
     seeds: int = Option(3, min=1, help="Runs of each setting."),
-    fields: opt.Fields = None,
     folder: opt.BenchFolder = None,
     json_: opt.Json = False,
-    **given: Any,
-) -> int:
-    """Measure ACE with a harmful reflector: on your tasks, or in a simulated world with the gate and without it.
+) -> None:
+    """Measure ACE with a harmful or weak reflector in a simulated world, with the gate and without it.
 
-    With --tasks, the reflector's model is told to write harmful reflections at every X-th step. Without it, also weak
-    reflectors are simulated.
+    With your own tasks and models: practicum bench paper ace17.
     """
     from practicum.bench.plots import robustness_plot
-    from practicum.bench.robustness import HarmPlan, HarmResult, ReflectorSetting, table_17, targets
-    from practicum.bench.robustness import robustness as simulated
-    from practicum.bench.shared_budget import SharedBudget
-    from practicum.cli.inputs import config_values, names, numbers, read_tasks
-    from practicum.cli.running import run_work
-    from practicum.models.budget import BudgetLimits
+    from practicum.bench.robustness import ReflectorSetting, targets
+    from practicum.bench.robustness import robustness as measure
+    from practicum.cli.inputs import names, numbers
     from practicum.session.records import new_folder
-    from practicum.session.result import INTERRUPTED
 
     steps = names(every, "--every")
     if not all(step == "never" or (step.isdecimal() and int(step) > 0) for step in steps):
         raise UsageError(f"--every {every!r} must be whole numbers from 1, or never, as 1,5,never")
+    rule = "shares above 0 up to 1, as 0.25,0.5"
+    shares = numbers(noise, float, lambda share: 0 < share <= 1, "--noise", rule)
     settings = [ReflectorSetting(None if step == "never" else int(step)) for step in steps]
+    settings += [ReflectorSetting(noise=share) for share in shares]
     out, folder = Printer(json_), folder or new_folder("robustness")
 
     def report(row: RobustnessRow) -> None:
-        gate = "" if tasks is not None else ", with the gate" if row.gate else ", without the gate"
-        out.print(f"{row.setting.name}{gate}: {row.gain:+.1%} over the base")
+        gate = "with the gate" if row.gate else "without the gate"
+        out.print(f"{row.setting.name}, {gate}: {row.gain:+.1%} over the base")
 
-    if tasks is None:
-        if test is not None or (real := [name for name, value in given.items() if value and name != "seed"]):
-            option = "test" if test is not None else real[0].rstrip("_").replace("_", "-")
-            raise UsageError(f"--{option} is for your own tasks: give --tasks FILE, or leave it out")
-        shares = numbers(
-            noise or "0.25,0.5,0.75",
-            float,
-            lambda share: 0 < share <= 1,
-            "--noise",
-            "shares above 0 up to 1, as 0.25,0.5",
-        )
-        found = HarmResult(simulated([*settings, *(ReflectorSetting(noise=x) for x in shares)], seeds, report))
-    elif noise is not None:
-        raise UsageError("--noise is for the simulated world: give a weak reflector as --role reflector=MODEL")
-    else:
-        learning, testing = read_tasks(tasks, fields), read_tasks(test, fields)
-        config = config_values(given, learning)
-        limits = BudgetLimits(*(config.pop(name, None) for name in ("max_calls", "max_tokens", "max_usd")))
-        plan = HarmPlan(learning=learning, testing=testing, reflectors=settings, seeds=seeds, config=config)
-        budget, into = SharedBudget(limits), folder
-        out.print(f"kept in {folder}")
-        found = run_work(lambda stop: table_17(plan, into, budget=stop.stops(budget), report=report), out)
-    value: dict[str, Any] = {"bench": "robustness", "seeds": seeds, "rows": [row.as_json() for row in found.rows]}
-    reached = targets(found.rows)
-    value |= {"targets": [target.as_json() for target in reached], "stopped": found.stopped}
-    value["claims"] = {name: asdict(claim) for name, claim in found.claims.items()}
+    rows = measure(settings, seeds, report)
+    reached = targets(rows)
+    value: dict[str, Any] = {"bench": "robustness", "seeds": seeds, "rows": [row.as_json() for row in rows]}
+    value |= {"targets": [target.as_json() for target in reached]}
     save_json(folder / "robustness.json", value)
-    if found.rows:
-        robustness_plot(found.rows, folder / "robustness.png")
-        _print_robustness(out, found)
+    robustness_plot(rows, folder / "robustness.png")
+    _print_robustness(out, rows)
     _print_targets(out, reached)
-    if found.stopped:
-        out.print(f"Stopped early: {found.stopped}. The same command with --out {folder} continues.")
     out.print(f"{folder}/robustness.json, {folder}/robustness.png")
     out.result(value)
-    return 130 if found.stopped == INTERRUPTED else 0
 
 
-def _print_robustness(out: Printer, found: HarmResult) -> None:
-    from practicum.analysis.formats import verdict_label
-
-    lines, claims = [], found.claims
-    for row in found.rows:
+def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
+    lines = []
+    for row in rows:
         gains = (f"{100 * row.gain:+.1f}", f"{100 * min(row.gains):+.1f}")
         counts = (f"{mean(row.dropped):.1f}", f"{mean(row.calls):,.0f}")
         scores = (f"{mean(row.base):.1%}", f"{mean(row.scores):.1%}")
-        claimed = verdict_label(claims[row.setting.name].verdict) if claims else ""
-        lines.append((row.setting.name, "yes" if row.gate else "no", *scores, *gains, *counts, claimed))
+        lines.append((row.setting.name, "yes" if row.gate else "no", *scores, *gains, *counts))
     columns = ("reflector", "gate", "base", "score", "gain", "least gain", "dropped", "calls")
-    out.table((*columns, "claim"), lines, text=("reflector", "gate", "claim"))
+    out.table(columns, lines, text=("reflector", "gate"))
 
 
 @app.command("poison")

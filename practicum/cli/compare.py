@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from practicum.cli.running import Stopper
 
 
-@opt.settings(*opt.MODELS, "sections", "no_labels", "judged", "validate_every", "retries", "window", "concurrency")
+@opt.settings(
+    *opt.MODELS, "sections", "no_labels", "judged", "review", "trust_tools", "validate_every", "retries", "window",
+    "concurrency",
+)  # fmt: skip
 def compare(
     tasks: Path = Argument(..., help="Tasks to learn from, as JSON lines."),
     test: Path | None = opt.what(None, help="Held-out tasks, which give the scores."),
@@ -26,9 +29,6 @@ def compare(
     online: bool = opt.what(False, "--online", help="Score the predictions made before learning."),
     fields: opt.Fields = None,
     methods: str = opt.method("", help="Methods, as a,b,c; NAME=METHOD gives one another name."),
-    ablate: Literal["ace", "combee", "rcl", "reasoning_bank"] | None = opt.method(
-        None, help="A paper's ablation instead of --methods."
-    ),
     sweep: str = opt.method("", help="Values of one setting of the one method, as groups=2,4,6,10."),
     baseline: str | None = opt.method(None, help="What the others are compared with (default: none, else the first)."),
     set_: list[str] = opt.method(
@@ -54,7 +54,7 @@ def compare(
     from practicum.cli.running import parts_for, run_work, trackers
     from practicum.session.records import load_context
 
-    study = _study(methods, ablate, sweep, baseline)
+    study = _study(methods, sweep, baseline)
     train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
     config = config_values(given, [*train, *vals])
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
@@ -76,17 +76,12 @@ def compare(
     return 130 if comparison.interrupted else 1 if comparison.failed else 0
 
 
-def _study(methods: str, ablate: str | None, sweep: str, baseline: str | None) -> Study:
+def _study(methods: str, sweep: str, baseline: str | None) -> Study:
     """The variants to compare."""
-    from practicum.analysis.compare.ablations import of_ablation
     from practicum.analysis.compare.variants import of_methods, of_sweep
     from practicum.cli.inputs import names
 
     listed = names(methods)
-    if ablate:
-        if listed or sweep or baseline is not None:
-            raise UsageError("--ablate has its own methods and baselines: leave out --methods, --sweep and --baseline")
-        return of_ablation(ablate)
     if not sweep:
         return of_methods(listed, baseline)
     setting, equals, values = sweep.partition("=")

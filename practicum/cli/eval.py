@@ -13,11 +13,14 @@ from practicum.core.errors import UsageError
 from practicum.core.words import quantity
 
 
-@opt.settings(*opt.ATTEMPTS, "concurrency")
+@opt.settings(*opt.ATTEMPTS, "window", "concurrency")
 def eval_(
     tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them."),
     context: Path | None = opt.what(None, help="A run or a playbook file (default: an empty context)."),
     repeat: int = opt.what(1, min=1, help="How often each task is attempted."),
+    folder: Path | None = opt.output(
+        None, "--out", help="Keep the attempts here: the same command goes on from there."
+    ),
     trust_run: opt.TrustRun = False,
     fields: opt.Fields = None,
     log: opt.Log = [],
@@ -41,7 +44,9 @@ def eval_(
 
     learned = context if context is not None else Context()
     evaluation = run_live(
-        lambda **how: evaluate(listed, learned, repeat=repeat, trust_run=trust_run, **config, **how), out, log
+        lambda **how: evaluate(listed, learned, repeat=repeat, out=folder, trust_run=trust_run, **config, **how),
+        out,
+        log,
     )
     out.result(evaluation.as_json())
     if evaluation.n:

@@ -127,12 +127,16 @@ def _read(path: Path, what: str) -> str:
 
 
 def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """The possible answers: listed, or the targets of the tasks to learn from."""
+    """The possible answers: listed, the lines of the file behind an @, or the targets of the tasks to learn from."""
     from practicum.tasks.load import choices_from
 
     if text == "auto":
         return choices_from(tasks)
-    choices = tuple(names(text))
+    if text.startswith("@"):
+        lines = _read(Path(text[1:]), "choices").split("\n")
+        choices = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    else:
+        choices = tuple(names(text))
     if len(choices) < 2:
         raise UsageError(f"--choices {text!r} names fewer than two answers")
     return choices

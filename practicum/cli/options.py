@@ -67,7 +67,7 @@ SETTINGS: dict[str, Any] = {
     ),
     "redact_map": _option(WHAT, str, metavar="FILE", help="Keep the redacted values here; tools then get them back."),
     "scorer": _option(WHAT, str, help="exact, numeric, tests, ... (see docs/tasks.md) or module:function."),
-    "choices": _option(WHAT, str, help="The possible answers, as a,b,c; auto: the targets of the tasks to learn from."),
+    "choices": _option(WHAT, str, help="The possible answers: a,b,c; @FILE of lines; auto: the targets of the tasks."),
     "no_labels": _option(WHAT, bool, "--no-labels", help="Learning sees neither targets nor scores."),
     "judged": _option(WHAT, bool, "--judge", help="Without labels or scores: a judge's verdict is the feedback."),
     "validate_every": _option(WHAT, int, min=1, help="Steps between two validations."),
@@ -113,7 +113,7 @@ SETTINGS: dict[str, Any] = {
     "retries": _option(MODEL, int, min=0, help="How often a failed call is sent again."),
     "structure": _choice(MODEL, "How models are asked for JSON", "native", "tool", "prompted", "grammar"),
     "window": _option(MODEL, int, help="Tokens that fit into the model's context window."),
-    "embedder": _option(MODEL, str, help="wordllama, or one of pydantic-ai (openai:text-embedding-3-small)."),
+    "embedder": _option(MODEL, str, help="wordllama, granite, or one of pydantic-ai (openai:text-embedding-3-small)."),
     "concurrency": _option(MODEL, int, min=1, help="Calls in flight at one endpoint."),
     "max_calls": _option(BUDGET, int, min=1, help="Stop before more model calls than this."),
     "max_tokens": _option(BUDGET, int, min=1, help="Stop before more tokens than this."),
@@ -138,7 +138,7 @@ RENAMED = {
 """Options whose names are not those of the settings."""
 
 KEYWORDS = (
-    "ablate", "approve_better", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again",
+    "approve_better", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again",
     "learn", "methods", "out", "plot", "port", "reason", "repeat", "seeds", "sweep", "target", "tasks", "test",
     "trust", "trust_run", "trust_scores", "val",
 )  # fmt: skip

@@ -13,14 +13,14 @@ from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 from practicum.core.words import quantity
 
-FORMATS = "humaneval, gsm8k, commongen, mmlu, finer, formula, rewardbench2, ddxplus or hotpotqa"
+FORMATS = "humaneval, gsm8k, commongen, mmlu, finer, formula, rewardbench2, ddxplus, hotpotqa, classification or srdd"
 
 
 def tasks(
-    file: Path = Argument(..., help="A data set's JSON lines, or MMLU's CSV, as published; or ids of AppWorld."),
+    file: Path = Argument(..., help="A data set's file, as published: JSON, CSV, parquet, gzip; or ids of AppWorld."),
     format: str | None = Option(None, help=f"{FORMATS} (default: told from the fields)."),
     server: str | None = Option(None, help="AppWorld: the address of the server that knows the tasks of these ids."),
-    to: Path | None = opt.output(None, "--out", help="Where to write the tasks; instructions go beside it."),
+    to: Path | None = opt.output(None, "--out", help="Where to write the tasks; instructions and choices beside it."),
     json_: opt.Json = False,
 ) -> None:
     """Make tasks from a data set's own file, and print the scorer, choices and instructions that suit them."""
@@ -38,22 +38,27 @@ def tasks(
         if format is not None:
             raise UsageError(f"--server is for ids of AppWorld: leave out --format {format}")
         data = asyncio.run(read_task_ids(file, server))
-    choices = ["--choices", ",".join(data.choices)] if data.choices else []
-    options = ["--scorer", data.scorer, *choices, *data.options]
+    options = ["--scorer", data.scorer, *data.options]
     if to is not None:
         beside = to.with_suffix(".instructions.txt")
-        if file.resolve() in (to.resolve(), beside.resolve()):
+        listed = to.with_suffix(".choices.txt")
+        if file.resolve() in (to.resolve(), beside.resolve(), listed.resolve()):
             raise UsageError(f"--out {to} would overwrite the file that it is made from: give another name")
         write_atomic(to, as_json_lines(data.tasks))
         write_atomic(beside, data.instructions + "\n")
         options += ["--instructions", f"@{beside}"]
+        if data.choices:
+            write_atomic(listed, "\n".join(data.choices) + "\n")
+            options += ["--choices", f"@{listed}"]
+    elif data.choices:
+        options += ["--choices", ",".join(data.choices)]
     out = Printer(json_)
     out.result({
         "format": data.format, "tasks": len(data.tasks), "left_out": data.left_out, "scorer": data.scorer,
         "choices": list(data.choices), "options": list(data.options), "instructions": data.instructions,
         "out": None if to is None else str(to),
     })  # fmt: skip
-    left = f"; {quantity(data.left_out, 'line')} left out" if data.left_out else ""
+    left = f"; {quantity(data.left_out, 'record')} left out" if data.left_out else ""
     out.print(f"{data.format}: {data.about}; {quantity(len(data.tasks), 'task')}{left}")
     out.print(f"instructions: {data.instructions}")
     out.print(f"learn with: practicum learn {to or 'TASKS'} {shlex.join(options)} --model NAME", soft_wrap=True)

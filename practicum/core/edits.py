@@ -11,7 +11,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from practicum.core.trust import Trust, trust_of
+from practicum.core.types import Step
 from practicum.core.words import one_line
+
+CONVERSATION = "conversation:"
+"""How a source begins that names a conversation. Its entries are turns in the order of birth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,13 @@ class Entry:
         return self.section.startswith(".")
 
     @property
+    def conversation(self) -> str:
+        """The source that names the conversation it is a turn of, or empty."""
+        return next((source for source in self.sources if source.startswith(CONVERSATION)), "")
+
+    @property
     def solved(self) -> str:
-        """The text and, where it is a solved task, its answer."""
+        """The text and, where it is a solved task, the steps that solved it and its answer."""
         return solved(self.text, self.data)
 
     @property
@@ -71,8 +80,12 @@ class Entry:
 
 
 def solved(text: str, data: Mapping[str, Any]) -> str:
-    """A text and, where it is a solved task, its answer."""
-    return f"{text} → {data['answer']}" if "answer" in data else text
+    """A text and, where it is a solved task, the steps that solved it and its answer: all that a prompt would show, and
+    so what a review shows and knows an edit by."""
+    if "answer" not in data:
+        return text
+    steps = [Step(kind, said).line for kind, said in data.get("steps", ())]
+    return "\n".join([text, *steps, f"→ {data['answer']}"]) if steps else f"{text} → {data['answer']}"
 
 
 @dataclass(frozen=True, slots=True)

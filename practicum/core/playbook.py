@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import from_json
 
 from practicum.core.bounded import clean
@@ -66,6 +66,15 @@ MOST_COUNTED = 10**15 - 1
 """The highest count in a file: 15 digits."""
 
 
+def _with_steps(data: dict[str, Any]) -> dict[str, Any]:
+    steps = data.get("steps", [])
+    if not isinstance(steps, list) or not all(
+        isinstance(step, list) and [*map(type, step)] == [str, str] for step in steps
+    ):
+        raise ValueError("steps must be a list of [kind, text]")
+    return data
+
+
 class _FileEntry(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
@@ -73,7 +82,7 @@ class _FileEntry(BaseModel):
     section: str = "general"
     text: str
     key: str = ""
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: Annotated[dict[str, Any], AfterValidator(_with_steps)] = Field(default_factory=dict)
     helpful: int = Field(default=0, ge=0, le=MOST_COUNTED)
     harmful: int = Field(default=0, ge=0, le=MOST_COUNTED)
     uses: int = Field(default=0, ge=0, le=MOST_COUNTED)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from typing import TYPE_CHECKING
+
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -18,9 +20,29 @@ def pip_install(extra: str) -> str:
     return shlex.join(["pip", "install", *(needed or [f"practicum[{extra}]"])])
 
 
-def unmet_requirements() -> list[str]:
-    """Packages that practicum needs and that are missing or of another version, each with the command that helps."""
-    direct = list(_requirements("practicum"))
+def require(package: str, what: str) -> None:
+    """Raise UsageError, which says that `what` cannot be used, if a package is missing or of another version than
+    practicum needs: what is called of it would fail with an error that does not say so."""
+    if unmet := unmet_requirements(package):
+        raise UsageError(f"{what} cannot be used: {unmet[0]}{_held_back(package)}")
+
+
+def _held_back(package: str) -> str:
+    """The installed packages that want an older version of one than practicum needs; empty if none does."""
+    from packaging.requirements import Requirement
+
+    bounds = (bound for own in _requirements("practicum") if own.name == package for bound in own.specifier)
+    least = next((bound.version for bound in bounds if bound.operator == ">="), "0")
+    texts = ((of.name, text) for of in distributions() for text in of.requires or () if text.startswith(package))
+    wanted = [(of, Requirement(text)) for of, text in texts if ";" not in text]
+    others = [f"{of} wants {r}" for of, r in wanted if r.name == package and least not in r.specifier]
+    return f" ({', '.join(others)}: give it an environment of its own)" if others else ""
+
+
+def unmet_requirements(package: str | None = None) -> list[str]:
+    """Packages that practicum needs and that are missing or of another version, each with the command that helps; of
+    one `package`, if its name is given."""
+    direct = [own for own in _requirements("practicum") if package in (None, own.name)]
     nested = [(part, own) for own in direct for extra in own.extras for part in _requirements(own.name, extra)]
     found: dict[str, str] = {}
     for part, own in [*((own, own) for own in direct), *nested]:

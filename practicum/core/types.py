@@ -42,6 +42,11 @@ class Step:
     kind: str
     text: str
 
+    @property
+    def line(self) -> str:
+        """The step as models read it."""
+        return f"{self.kind.capitalize()}: {self.text}"
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -228,10 +233,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An earlier exchange that a model is shown: a question and its answer."""
+    """An earlier exchange that a model is shown: a question and its answer. `steps` are what an agent did in between,
+    for agents that act."""
 
     user: str
     assistant: str
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

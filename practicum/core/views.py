@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.core.types import Turn
+from practicum.core.types import Step, Turn
 from practicum.core.visible import lines, visible_line, visible_to_model
 
 
@@ -96,19 +96,19 @@ def _page(entries: Iterable[Entry]) -> tuple[str, int]:
 
 
 @cache
-def _page_without(section: str) -> Callable[[Iterable[Entry]], tuple[str, int]]:
-    return lambda entries: _page(e for e in entries if e.section != section)
+def _page_without(sections: tuple[str, ...]) -> Callable[[Iterable[Entry]], tuple[str, int]]:
+    return lambda entries: _page(e for e in entries if e.section not in sections)
 
 
-def render_full(context: Context, without: str = "") -> View:
-    """Every entry that is not hidden, except those of the section `without`."""
+def render_full(context: Context, *without: str) -> View:
+    """Every entry that is not hidden, except those of the sections `without`."""
     render = _page_without(without) if without else _page
     shown = [pair for page in context.pages if page.entries and (pair := page.rendered(render))[0]]
-    return replace(_paged(context, shown), entries=partial(_not_hidden, context, without))
+    return replace(_paged(context, shown), entries=partial(_not_hidden, context, *without))
 
 
-def _not_hidden(context: Context, without: str = "") -> Iterable[Entry]:
-    return (e for e in context if not e.hidden and e.section != without)
+def _not_hidden(context: Context, *without: str) -> Iterable[Entry]:
+    return (e for e in context if not e.hidden and e.section not in without)
 
 
 def render_annotated(context: Context) -> View:
@@ -145,8 +145,14 @@ def render_selected(entries: Iterable[Entry]) -> View:
 
 
 def render_turns(entries: Iterable[Entry]) -> View:
-    """Entries as earlier exchanges, in the order given: `text` as the question, `data["answer"]` as the answer."""
+    """Entries as earlier exchanges, in the order given: `text` as the question, `data["answer"]` as the answer, and
+    `data["steps"]` as what was done in between."""
     chosen = tuple(entries)
-    turns = tuple(Turn(visible_to_model(e.text), visible_to_model(str(e.data["answer"]))) for e in chosen)
-    tokens = sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns)
+    turns = tuple(map(_turn, chosen))
+    tokens = sum(count_tokens(text) for t in turns for text in (t.user, t.assistant, *(step.text for step in t.steps)))
     return View(turns=turns, ids=frozenset(e.id for e in chosen), tokens=tokens, entries=partial(tuple, chosen))
+
+
+def _turn(entry: Entry) -> Turn:
+    steps = tuple(Step(kind, visible_to_model(text)) for kind, text in entry.data.get("steps", ()))
+    return Turn(visible_to_model(entry.text), visible_to_model(str(entry.data["answer"])), steps)

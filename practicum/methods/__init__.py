@@ -25,8 +25,8 @@ from practicum.methods.settings import GateSettings, PlaybookSettings, small_set
 
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
-    "mael", "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo", "opro", "ape", "protegi", "evoprompt", "textgrad",
-    "gepa", "mipro",
+    "mael", "chain", "group_chat", "evomac", "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo", "opro", "ape",
+    "protegi", "erm", "evoprompt", "promptbreeder", "textgrad", "gepa", "mipro",
 )  # fmt: skip
 """The built-in methods."""
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from practicum.blocks.search.candidates import Request
-from practicum.blocks.search.demonstrations import INDUCE, demonstrated, demonstrations
+from practicum.blocks.search.candidates import Request, propose
+from practicum.blocks.search.demonstrations import INDUCE, demonstrated
 from practicum.blocks.search.examples import VARIED
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
@@ -43,7 +43,7 @@ def method(s: Settings) -> Method:
         drawn = [tuple(rng.sample(lessons, min(s.demos, len(lessons)))) for _ in range(s.candidates if lessons else 0)]
         return [Request(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
 
-    return search(s, "ape", guesses, demonstrations)
+    return search(s, "ape", propose(guesses, s.warmth))
 
 
 VARY = Instructions(

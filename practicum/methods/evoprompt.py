@@ -11,16 +11,14 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from practicum.blocks.search.candidates import Request, value
-from practicum.blocks.search.demonstrations import INDUCE, demonstrated, demonstrations
+from practicum.blocks.search.breeding import DEMOS, roulette
+from practicum.blocks.search.candidates import Request, propose
+from practicum.blocks.search.demonstrations import INDUCE, demonstrated
 from practicum.blocks.search.examples import CROSSED
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instruction_search import BeamSettings, search
-
-DEMOS = 5
-"""Cases that an instruction of the first generation is guessed from."""
 
 
 class Settings(BeamSettings):
@@ -46,16 +44,7 @@ def method(s: Settings) -> Method:
             return [Request(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
         return [_offspring(*roulette(known, rng)) for _ in range(s.candidates)]
 
-    return search(s, "evoprompt", generation, demonstrations)
-
-
-def roulette(known: Sequence[Entry], rng: random.Random) -> tuple[Entry, Entry]:
-    """Two different candidates, each drawn with a chance in proportion to its score."""
-    # A small share for each, so that candidates which all score 0 can be drawn.
-    (first,) = rng.choices(known, [value(e) + 1e-6 for e in known])
-    others = [e for e in known if e is not first]
-    (second,) = rng.choices(others, [value(e) + 1e-6 for e in others])
-    return first, second
+    return search(s, "evoprompt", propose(generation, s.warmth))
 
 
 def _offspring(first: Entry, second: Entry) -> Request:

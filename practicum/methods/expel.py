@@ -12,9 +12,9 @@ from dataclasses import replace
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import AllBut, Show, answer, similar_turns
+from practicum.blocks.act.show import answer, joined, rest, similar_turns
 from practicum.blocks.attempt.attempt import refined
-from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.evidence import evidence, solved_as
 from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
 from practicum.blocks.reflect.self_reflection import SELF, by_self, without_target
 from practicum.blocks.sample.orders import batches
@@ -22,8 +22,7 @@ from practicum.blocks.update.append import append, newest_per_key, pruned
 from practicum.blocks.update.insights import PAIR, Operation, Operations, VotedInsights
 from practicum.core.context import Context
 from practicum.core.edits import Delta
-from practicum.core.types import Instructions, Lesson, Rollout, Task, Turn
-from practicum.core.views import View, render_full
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods.settings import Batched
@@ -49,7 +48,7 @@ class Settings(Batched):
 
 def method(s: Settings) -> Method:
     """Retry failures, draw insights, show insights and solved tasks."""
-    act = answer(insights_and_solved_tasks(s.k))
+    act = answer(joined(rest(EPISODES), similar_turns(s.k, EPISODES)))
     insights = pruned(VotedInsights(COMPARE, GENERALIZE, INSIGHTS, EPISODES, s.together, s.insights), 0, EPISODES)
     return Method(
         name="expel",
@@ -73,20 +72,6 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
     return update
 
 
-def insights_and_solved_tasks(k: int) -> Show:
-    """Show all insights, and the most similar solved tasks as earlier turns."""
-    solved = similar_turns(k, EPISODES)
-
-    async def show(context: Context, task: Task, run: Run) -> View:
-        turns = await solved(context, task, run)
-        insights = render_full(context, without=EPISODES)
-        tokens = insights.tokens + turns.tokens
-        ids = AllBut(context, EPISODES, turns.ids)
-        return replace(insights, turns=turns.turns, ids=ids, tokens=tokens, retrieved=turns.retrieved)
-
-    return show
-
-
 async def solved_and_compared(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """For each task that was solved at last, a lesson with its answer and the successful try, and before it one with
     the failed tries beside that one, if there were any. A task that was never solved teaches nothing."""
@@ -101,7 +86,7 @@ async def solved_and_compared(rollouts: Sequence[Rollout], context: Context, run
             shown = [*(f"Failed:\n{evidence(one)}" for one in failed), f"Succeeded:\n{evidence(solved)}"]
             pair = Lesson(f"{rollout.place}/pair", "", "\n\n".join(shown), sources=rollout.sources, data={PAIR: True})
             lessons.append(pair)
-        data = {"answer": solved.trace.answer, "good": True}
+        data = {**solved_as(solved.trace), "good": True}
         lessons.append(Lesson(rollout.place, rollout.task.input, evidence(solved), sources=rollout.sources, data=data))
     return lessons
 

@@ -1,5 +1,5 @@
 """Searching for better instructions: settings, and how candidates are written, scored and kept (`opro`, `ape`,
-`protegi`, `evoprompt`, `textgrad`)."""
+`protegi`, `erm`, `evoprompt`, `promptbreeder`, `textgrad`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pydantic import Field
 
 from practicum.blocks.act.show import answer
 from practicum.blocks.sample.orders import drawn
-from practicum.blocks.search.candidates import Plan, best_instruction, each_once, keep_best, propose
-from practicum.engine.loop import Method, ReflectSeam
+from practicum.blocks.search.candidates import best_instruction, each_once, keep_best
+from practicum.blocks.search.demonstrations import demonstrations
+from practicum.engine.loop import Method, UpdateSeam
 from practicum.methods.settings import CandidateSettings
 
 
@@ -37,16 +38,17 @@ class BeamSettings(SearchSettings):
     """The number of candidates kept: the best ones."""
 
 
-def search(s: BeamSettings, name: str, plan: Plan, reflect: ReflectSeam) -> Method:
-    """Write candidates, score each on the same tasks, keep the best. An attempt is made with the best one."""
+def search(s: BeamSettings, name: str, update: UpdateSeam) -> Method:
+    """Write candidates after reading some of the tasks, score each on the same tasks, keep the best. An attempt is made
+    with the best one."""
     attempt = each_once(answer(best_instruction))
     return Method(
         name=name,
         sample=drawn(s.steps, s.batch, anew=False),
         act=answer(best_instruction),
         attempt=attempt,
-        reflect=reflect,
-        update=propose(plan, s.warmth),
+        reflect=demonstrations,
+        update=update,
         accept=keep_best(attempt, s.beam),
         roles=("curator",),
         costs="a call for each candidate, and trying it on the batch",

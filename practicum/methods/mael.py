@@ -3,7 +3,7 @@ al., sections 2.1 to 2.3; METHODS, section 6).
 
 Deviations: each part is criticised as soon as it is solved, not when all are; a critique that accepts a solution
 changes nothing, so it makes no experience unless `accepted` is set; if there are more parts than neighbours, some solve
-several. docs/methods/mael.md lists all of them.
+several; similarity is in words too. docs/methods/mael.md lists all of them.
 """
 
 from __future__ import annotations

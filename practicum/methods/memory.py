@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
-from practicum.blocks.act.show import Show, answer, noting
+from practicum.blocks.act.show import Answer, Show, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
-from practicum.engine.run import ActSeam
 from practicum.methods.settings import Batched, SameFrom
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -75,7 +74,8 @@ class MemorySettings(Batched):
         """Explicit settings override those of the preset."""
         if not isinstance(values, Mapping):
             return values
-        return {**{name: value for name, value in _preset(values).items() if name in cls.model_fields}, **values}
+        preset = _preset({"scaling": cls.model_fields["scaling"].default, **values})
+        return {**{name: value for name, value in preset.items() if name in cls.model_fields}, **values}
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         several = self.given("k", "warmth", "choose")
@@ -120,7 +120,7 @@ def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def acting(s: MemorySettings, show: Show, *, blind: bool) -> ActSeam:
+def acting(s: MemorySettings, show: Show, *, blind: bool) -> Answer:
     """An act of one or several attempts. A `blind` act sees no score, as in evaluation."""
     warmth = s.warmth if s.attempts > 1 else None
     if s.scaling == "sequential":

@@ -12,7 +12,7 @@ from practicum.blocks.sample.orders import nothing, stream
 from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.engine.loop import Method
-from practicum.engine.run import Run
+from practicum.engine.run import ActSeam, Run
 from practicum.methods.settings import MethodSettings
 
 
@@ -24,17 +24,23 @@ class Settings(MethodSettings):
 
 
 def method(s: Settings) -> Method:
-    """Make no steps. Online, predict the tasks one after the other and keep nothing."""
-    act = answer(full_view)
+    """Answer each task with one call."""
+    return unlearned("none", answer(full_view), s.online)
+
+
+def unlearned(name: str, act: ActSeam, online: bool, calls: int = 1) -> Method:
+    """A method that makes no steps and attempts with `act`, in up to `calls` calls. Online, it predicts the tasks one
+    after the other and keeps nothing."""
     return Method(
-        name="none",
-        sample=stream(1) if s.online else nothing,
+        name=name,
+        sample=stream(1) if online else nothing,
         act=act,
         attempt=once(act),
         reflect=as_experience,
         update=keep_nothing,
         accept=always,
-        costs="nothing",
+        act_calls=calls,
+        costs="nothing" if calls == 1 else f"nothing; an attempt makes up to {calls} calls",
     )
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from practicum.blocks.search.candidates import Request, history
-from practicum.blocks.search.demonstrations import demonstrated, demonstrations
+from practicum.blocks.search.candidates import Request, history, propose
+from practicum.blocks.search.demonstrations import demonstrated
 from practicum.blocks.search.examples import OPTIMIZED
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
@@ -32,7 +32,7 @@ def method(s: Settings) -> Method:
         parts = (history(known), demonstrated(shown))
         return [Request(OPTIMIZER, parts, tuple(known), shown)] * s.candidates
 
-    return search(s, "opro", trajectory, demonstrations)
+    return search(s, "opro", propose(trajectory, s.warmth))
 
 
 OPTIMIZER = Instructions(

@@ -17,7 +17,7 @@ from practicum.blocks.sample.orders import drawn
 from practicum.blocks.search.bandit import Bandit, keep_best_by
 from practicum.blocks.search.candidates import best_instruction, each_once
 from practicum.blocks.search.examples import CUPS_WRONG, EDITED
-from practicum.blocks.search.expansion import NONE, Criticism, Expansion, expanded, gradients
+from practicum.blocks.search.expansion import NONE, Criticism, Expansion, by_criticism, expanded, gradients
 from practicum.core.types import Instructions, Turn
 from practicum.engine.loop import Method
 from practicum.methods.ape import VARY
@@ -63,7 +63,7 @@ def method(s: Settings) -> Method:
         sample=drawn(s.steps, s.batch, anew=True),
         act=answer(best_instruction),
         attempt=attempt,
-        reflect=gradients(GRADIENT, how, attempt),
+        reflect=gradients(by_criticism(GRADIENT), how, attempt),
         update=expanded(EDIT, VARY, how, s.warmth),
         accept=keep_best_by(Bandit(s.rounds, s.arms, s.samples), attempt, s.beam),
         roles=("curator", "reflector"),

@@ -13,9 +13,10 @@ from typing import Any
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import with_memories
 from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import alongside
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories
+from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, usage_votes
 from practicum.engine.loop import Method
 from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
@@ -40,7 +41,7 @@ def method(s: Settings) -> Method:
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
         attempt=once(acting(s, show, blind=s.online)),
-        reflect=extract_memories(s.items, s.extract, s.extraction, s.index),
+        reflect=alongside(votes=usage_votes, memories=extract_memories(s.items, s.extract, s.extraction, s.index)),
         update=deduplicated(update, s.threshold) if s.consolidate else update,
         accept=always,
         roles=("reflector", "judge"),

@@ -1,37 +1,52 @@
-"""ReasoningBank and ACE in one closed loop: memories inform the bullets, bullets guide the attempts, attempts enrich
-the memories, outcomes refine both (METHODS, section 5).
+"""ReasoningBank and ACE in one closed loop, with solved tasks: rules, memories and the most similar solved tasks are
+each shown only where they pay (METHODS, section 5).
 
-Deviations: memory and playbook are two sections of one context, so that versions, forgetting and budgets apply to both;
-evaluation shows what was learned and proposes no new bullets, because it must change nothing. Without memory and
-scaling it is the specification's stand-alone ACE: bullets before the attempt.
+Memories inform the bullets, bullets guide the attempts, attempts enrich the memories, outcomes refine both. Deviations:
+the three are sections of one context, so that versions, forgetting and budgets apply to all; evaluation shows what was
+learned and proposes no new bullets, because it must change nothing; solved tasks and the comparison of the parts are
+ours. Small models write rules about their failures, as in ACE, since their proposals are guesses. Without memory,
+scaling and examples it is the specification's stand-alone ACE: bullets before the attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import full_view, with_memories
-from practicum.blocks.attempt.attempt import once
+from practicum.blocks.act.parts import PARTS, compared, paying, recorded, with_comparisons
+from practicum.blocks.act.show import joined, rest, similar_turns, with_memories
+from practicum.blocks.attempt.attempt import once, refined
 from practicum.blocks.attempt.propose import Keep, Proposer, curated, prepared, with_last_outcomes, with_outcomes
+from practicum.blocks.reflect.per_trace import alongside, as_experience, by_model, is_experience, per_trace
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.append import pruned, within_budget
+from practicum.blocks.update.append import append, divided, newest_per_key, pruned, within_budget
 from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, usage_votes
+from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, is_memory, usage_votes
 from practicum.engine.loop import Method
-from practicum.methods.expel import both
+from practicum.methods.ace import REFLECTOR
+from practicum.methods.expel import EPISODES
 from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
+from practicum.methods.worked_examples import WITHOUT_RULES
 
 
 class Settings(MemorySettings):
     """Settings of the unified learner."""
 
+    rules: Literal["proposed", "reflected"] = "proposed"
+    """proposed: bullets are proposed before each attempt; reflected: a failure teaches a rule, kept if the next try
+    succeeds with it (for weak models)."""
     memory: bool = True
-    """Whether there is a memory bank; without it and with scaling=none this is the specification's stand-alone ACE."""
+    """Whether there is a memory bank."""
+    examples: int = Field(default=4, ge=0)
+    """The number of solved tasks shown as earlier turns: the most similar ones; 0: none are kept."""
+    weigh: bool = True
+    """Show rules, memories and solved tasks only where they pay: in learning, attempt each task once more with one of
+    them left out or put in."""
     passes: int = Field(default=3, ge=0)
     """Passes of reflection over the proposed bullets: clarity, actionability, conciseness."""
     proposal: float = Field(default=0.7, ge=0)
@@ -43,43 +58,68 @@ class Settings(MemorySettings):
     harmful: int = Field(default=3, ge=0)
     """A rule with so many more harmful than helpful votes is deleted at once; 0: only when the budget is exceeded."""
 
-    SMALL: ClassVar[Mapping[str, Any]] = {"proposal": 0.0}
+    SMALL: ClassVar[Mapping[str, Any]] = {
+        "rules": "reflected", "memory": False, "scaling": "none", "batch": 4, "proposal": 0.0
+    }  # fmt: skip
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Without a memory bank its settings have no effect; a preset may still set the number of memories."""
-        if not is_off(values.get("memory", True)):
-            return super().unused(values)
-        memories = () if values.get("preset") else ("memories",)
-        bank = ("items", "extract", "extraction", "index", "consolidate", *memories)
-        return {**super().unused(values), **dict.fromkeys(bank, "needs memory=true")}
+        found = dict(super().unused(values))
+        given = {**{name: cls.model_fields[name].default for name in ("memory", "rules")}, **values}
+        if is_off(given["memory"]):
+            memories = () if values.get("preset") else ("memories",)
+            bank = ("items", "extract", "extraction", "index", "consolidate", *memories)
+            found |= dict.fromkeys(bank, "needs memory=true")
+        if given["rules"] == "reflected":
+            found |= dict.fromkeys(("passes", "proposal", "bullets"), "needs rules=proposed")
+        return found
 
 
 def method(s: Settings) -> Method:
-    """Retrieve, propose, refine, curate, attempt, extract memories."""
+    """Retrieve, propose, refine, curate, attempt, extract memories, keep solved tasks."""
+    parts = {"rules": rest(MEMORIES, EPISODES)}
+    if s.memory:
+        parts["memories"] = with_memories(s.memories, MEMORIES)
+    if s.examples:
+        parts["examples"] = similar_turns(s.examples, EPISODES)
+    show = paying(parts) if s.weigh else joined(*parts.values())
+    reflecting = s.rules == "reflected"
+    act = acting(s, show, blind=s.online)
+    act = compared(act, parts, s.warmth if s.attempts > 1 else None) if s.weigh else act
     bank = MEMORIES if s.memory else ""
-    show = with_memories(s.memories, MEMORIES, rest=True) if s.memory else full_view
-    rules = deduplicated(curated(SECTION), s.threshold)
-    propose = Proposer(s.passes, s.memories, bank, rules, s.proposal)
-    distil = extract_memories(s.items, s.extract, s.extraction, s.index) if s.memory else usage_votes
-    # Rules are pruned and kept within their budget; memories only grow.
-    new = both(curated(SECTION) if s.consolidate else rules, append_memories)
-    new = deduplicated(new, s.threshold) if s.consolidate else new
-    kept = pruned(new, s.harmful, besides=MEMORIES) if s.harmful else new
+    rules = append(SECTION, data=False) if reflecting else curated(SECTION)
+    rules = deduplicated(rules, s.threshold)
+    propose = Proposer(s.passes, s.memories, bank, rules, s.proposal, (EPISODES,))
+    reflects = {"rules": per_trace(REFLECT, "failures", only_confirmed=True) if reflecting else usage_votes}
+    if s.memory:
+        reflects["memories"] = extract_memories(s.items, s.extract, s.extraction, s.index)
+    if s.examples:
+        reflects["examples"] = as_experience
+    reflect = alongside(**reflects)
+    # Rules are pruned and kept within their budget; memories and solved tasks only grow.
+    kept = divided(is_memory, deduplicated(append_memories, s.threshold) if s.consolidate else append_memories, rules)
+    kept = pruned(kept, s.harmful, MEMORIES, EPISODES, PARTS) if s.harmful else kept
+    kept = within_budget(kept, s.budget, MEMORIES, EPISODES)
+    update = divided(is_experience, newest_per_key(append(EPISODES)), kept if reflecting else with_last_outcomes(kept))
     return Method(
         name="unified",
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
-        attempt=once(prepared(acting(s, show, blind=s.online), propose)),
-        reflect=with_outcomes(distil, s.bullets),
-        update=with_last_outcomes(within_budget(kept, s.budget, besides=MEMORIES)),
+        attempt=refined(act, REFLECT, 1, "retry") if reflecting else once(prepared(act, propose)),
+        reflect=with_comparisons(reflect if reflecting else with_outcomes(reflect, s.bullets)),
+        update=recorded(update),
         accept=always,
         roles=("reflector", "judge"),
         act_roles=s.act_roles,
         act_calls=s.act_calls,
-        costs="as reasoning_bank, with a proposal and three passes over it for each task",
+        costs="a second attempt at each task; as reasoning_bank, with a proposal and three passes over it for each "
+        "task, or (rules=reflected) a reflection and a retry for each failure",
     )
 
 
 SECTION = "rules"
 """The section of bullets."""
+
+REFLECT = by_model(replace(REFLECTOR, examples=WITHOUT_RULES), rules_shown=False)
+"""A rule from a failure, as ACE's reflector writes it."""

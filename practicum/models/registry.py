@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from practicum.core.errors import UsageError
-from practicum.core.requirements import unmet_requirements
+from practicum.core.requirements import require, unmet_requirements
 from practicum.core.types import Usage
 from practicum.models.client import Client, Structure
 from practicum.models.keys import ADDRESSES, key_for, keys_file, require_private_provider
@@ -78,9 +78,12 @@ class Models:
     def open(self, name: str) -> Client:
         """Return the client for a model's name.
 
-        Raises UsageError if the name or the API key is wrong, and ModelError if a local model does not start.
+        Raises UsageError if the name, the API key or the version of openai is wrong, and ModelError if a local model
+        does not start.
         """
         if name not in self._clients:
+            if not name.startswith("scripted:"):
+                require("openai", f"model {name!r}")
             try:
                 self._clients[name] = self._create(name)
             except (ImportError, AttributeError) as error:

@@ -136,6 +136,10 @@ class RowIndex:
         found: np.ndarray = self._rows[at[self._hashes[at] == hashes]]
         return found
 
+    def known(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that were covered, and the hashes of their texts, shape (n,)."""
+        return self._rows, self._hashes
+
     async def save(self) -> int:
         """Write the index to its file, as a whole or not at all. Returns its number of vectors."""
         assert self._file is not None

@@ -1,15 +1,19 @@
-"""Retrieval: the entries of a context whose vectors are most similar to that of a text.
+"""Retrieval: the entries of a context that are most similar to a text, in meaning and in words.
 
-Contexts are immutable and share pages. A search looks only at the pages that the last search did not see, so its work
-depends on what changed and not on how much was learned. Similarity is the cosine, and ties go to the older entry. The
-result is exact; among many entries it is exact for the candidates that an index proposes (see `index`).
+Similarity joins the cosine of the vectors and the share of the query's words that an entry has (BM25, see `words`).
+The turns of a conversation help to find their neighbours. Ties go to the older entry. Contexts are immutable and share
+pages. A search looks only at the pages that the last search did not see, so its work depends on what changed and not on
+how much was learned. The result is exact; among many entries it is exact for the candidates that have most of the words
+or that an index of the vectors proposes (see `index`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,11 +23,22 @@ from practicum.core.edits import Entry
 from practicum.core.trust import Trust
 from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
 from practicum.retrieval.vectors import Vectors, products, stored_dims
-from practicum.store.database import INDEX_FILE
+from practicum.retrieval.words import SavedWords, WordIndex, highest
+from practicum.store.database import INDEX_FILE, WORDS_FILE
 from practicum.store.snapshot import SnapshotPages
 
 EntryPredicate = Callable[[Entry], bool]
 """Which entries are searched. Give an equal object each time: its answers are kept as long as a page is."""
+
+WORDS = 2 / 3
+"""The weight of the words in a similarity; the rest is the cosine's. A word that an entry of average length has once
+counts about half, so that both weigh about the same. From 2/3 to 6/7 it hardly matters (docs/results.md)."""
+
+NEIGHBOUR = 1 / 2
+"""How much a turn of a conversation counts for the turn before and the turn after it: an answer repeats little of its
+question. From 0.4 to 0.6 it hardly matters (docs/results.md)."""
+
+ALL = slice(None)
 
 MARGIN = 1e-5
 """More than the rounding error of a similarity."""
@@ -74,7 +89,8 @@ VISIBLE = Filter()
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry, and the cosine of its vector and the query's."""
+    """An entry, and its similarity to the query: a third the cosine of their vectors and two thirds the share of the
+    query's words that it has, so at most 1."""
 
     entry: Entry
     similarity: float
@@ -89,21 +105,25 @@ class SearchResult:
 
 
 class Retriever:
-    """Searches contexts by the vectors of their entries.
+    """Searches contexts by the vectors and the words of their entries, with `words` as the weight of the words.
 
     With `many` matching entries or more it uses an index, if `usearch` is installed; `counts` notes if it is missing.
     In a context that was opened from a snapshot it uses the index that was saved with the snapshot, and reads only the
     entries found and those that changed since.
     """
 
-    def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, counts: Counter[str] | None = None) -> None:
+    def __init__(
+        self, vectors: Vectors, many: int = MANY_ENTRIES, counts: Counter[str] | None = None, *, words: float = WORDS
+    ) -> None:
         self.vectors = vectors
         self.many = many
+        self._weight = words
+        self._words = WordIndex(vectors)
         self._counts = Counter() if counts is None else counts
         self._columns: OrderedDict[EntryPredicate, _Column] = OrderedDict()
         file = vectors.folder / INDEX_FILE if vectors.folder else None
         self._index = RowIndex(vectors, file, vectors.trusted) if index_installed() else None
-        self._saved: dict[SnapshotPages, VectorIndex | None] = {}
+        self._saved: dict[SnapshotPages, _SavedIndex | None] = {}
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
         """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
@@ -113,34 +133,40 @@ class Retriever:
         await self.vectors.ready(column.texts(context.pages))
         if k < 1 or not column.move(context.pages, self.vectors):
             return SearchResult()
-        query = await self.vectors.query(text)
+        vector = await self.vectors.query(text)
         # While vectors were awaited, another search may have moved the column. From here on nothing is awaited before
         # its arrays are taken.
         column.move(context.pages, self.vectors)
-        numbers, rows = column.entries()
-        near = None
-        if len(rows) >= self.many:
+        members = column.members()
+        words = await self._words.cover()
+        shares = words.scores(words.weigh(text, members.of_row, members.mean_length(words.lengths)))
+        query, near = _Query(vector, shares, self._weight), None
+        if len(members.rows) >= self.many:
             if self._index is None:
                 self._counts[Count.UNINDEXED_SEARCH] = 1
             else:
-                near = await _candidates(self._index, rows, query, k)
+                near = await _candidates(self._index, members, query, k)
         exact = near is None
         if near is None:
-            near = _all_near(self.vectors, rows, query, k)
-        best = _best(numbers[near], rows[near], self.vectors, query, k)
-        found = [(context.get(f"e{numbers[near[place]]}"), similarity) for place, similarity in best]
+            near = _all_near(self.vectors, members, query, k)
+        best = _best(members, near, self.vectors, query, k)
+        found = [(context.get(f"e{members.numbers[place]}"), similarity) for place, similarity in best]
         return SearchResult(tuple(Match(entry, similarity) for entry, similarity in found if entry is not None), exact)
 
     async def save(self, context: Context) -> int:
-        """Save an index with the vectors of all entries of a context. Returns its number of vectors, 0 if none is saved
-        because the entries are few or there is no library or folder for it."""
+        """Save an index with the vectors and the words of all entries of a context. Returns its number of texts, 0 if
+        none is saved because the entries are few or there is no library or folder for it."""
         if self._index is None or self.vectors.folder is None or len(context) < self.many:
             return 0
         unsaved = (page for page in context.pages if self._saved_index(page) is None)
         texts = [e.embedded_text for page in unsaved for e in page.entries.values()]
         await self.vectors.ready(texts)
         await self._index.cover(self.vectors.rows(texts))
-        return await self._index.save()
+        file = self.vectors.folder / WORDS_FILE
+        saved = SavedWords.open(file) if self.vectors.trusted else None
+        saved = (saved or SavedWords.none()).and_of(await self._words.cover(), *self._index.known())
+        await asyncio.to_thread(saved.save, file)
+        return min(await self._index.save(), len(saved))
 
     async def _search_snapshot(
         self, context: Context, text: str, k: int, where: EntryPredicate
@@ -157,24 +183,33 @@ class Retriever:
         stored = first.origin
         assert isinstance(stored, SnapshotPages)
         changed = [e for page in fresh for e in page.entries.values() if where(e)]
-        query = await self.vectors.query(text)
+
+        def matching(hashes: np.ndarray) -> list[Entry]:
+            found = stored.with_hashes([int(each) for each in hashes])
+            return [e for e in found if where(e) and context.pages[e.number // PAGE].origin is stored]
+
+        vector = await self.vectors.query(text)
+        asked = index.words.weigh(text)
         n = max(CANDIDATES, 4 * k)
         while n <= MAX_CANDIDATES:
-            found = stored.with_hashes([int(each) for each in index.near(query, n)])
-            near = [e for e in found if where(e) and context.pages[e.number // PAGE].origin is stored]
-            if len(near) >= k or n >= len(index):
+            hashes = index.vectors.near(vector, n)
+            near = matching(hashes)
+            if len(near) >= k or n >= len(index.vectors):
+                near += matching(np.setdiff1d(index.words.top(asked, n), hashes))
                 entries = [*near, *changed]
                 texts = [e.embedded_text for e in entries]
                 await self.vectors.ready(texts)
-                numbers = np.array([e.number for e in entries])
-                best = _best(numbers, self.vectors.rows(texts), self.vectors, query, k)
+                query = _Query(vector, (await self._words.cover()).scores(asked), self._weight)
+                numbers = np.array([e.number for e in entries], dtype=np.int64)
+                # Without conversations: the turns before and after are not read.
+                members = _Members(numbers, self.vectors.rows(texts), np.zeros(len(entries), dtype=np.int32))
+                best = _best(members, np.arange(len(entries)), self.vectors, query, k)
                 return tuple(Match(entries[place], similarity) for place, similarity in best)
             n *= 4
         return None
 
-    def _saved_index(self, page: Page) -> VectorIndex | None:
-        """The index that was saved with the snapshot of this page. Raises StoreError if its vectors are of another
-        embedder."""
+    def _saved_index(self, page: Page) -> _SavedIndex | None:
+        """What was saved with the snapshot of this page. Raises StoreError if its vectors are of another embedder."""
         stored = page.origin
         if not isinstance(stored, SnapshotPages) or not stored.indexed or self._index is None:
             return None
@@ -182,8 +217,11 @@ class Retriever:
             return None
         if stored not in self._saved:
             dims = stored_dims(stored.store, self.vectors.embedder.name)
-            index = VectorIndex.open(stored.store.folder / INDEX_FILE, dims, view=True)
-            self._saved[stored] = index if index is not None and len(index) >= stored.indexed else None
+            near = VectorIndex.open(stored.store.folder / INDEX_FILE, dims, view=True)
+            words = SavedWords.open(stored.store.folder / WORDS_FILE)
+            self._saved[stored] = None
+            if near is not None and words is not None and min(len(near), len(words)) >= stored.indexed:
+                self._saved[stored] = _SavedIndex(near, words)
         return self._saved[stored]
 
     def _column(self, where: EntryPredicate) -> _Column:
@@ -194,14 +232,89 @@ class Retriever:
         return column
 
 
+@dataclass(frozen=True)
+class _SavedIndex:
+    """What is saved beside a snapshot."""
+
+    vectors: VectorIndex
+    words: SavedWords
+
+
+@dataclass(frozen=True)
+class _Query:
+    """The vector of a query, shape (d,); the share of its words that the text of each row has; the weight of these."""
+
+    vector: np.ndarray
+    shares: np.ndarray
+    weight: float
+
+    def similarity(self, cosines: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The similarity of the texts of some rows, given their cosines."""
+        found: np.ndarray = (1 - self.weight) * cosines + self.weight * self.shares[rows]
+        return found
+
+
+class _Members:
+    """The entries that a search is about: their numbers, the rows of their texts, and their conversations, 0 for none;
+    shape (n,), oldest first. `of_row` is how many have the text of each row."""
+
+    def __init__(self, numbers: np.ndarray, rows: np.ndarray, conversations: np.ndarray) -> None:
+        self.numbers = numbers
+        self.rows = rows
+        self._conversations = conversations
+        self._mean_length: float | None = None
+
+    @cached_property
+    def of_row(self) -> np.ndarray:
+        return np.bincount(self.rows).astype(np.int32)
+
+    def mean_length(self, lengths: np.ndarray) -> float:
+        """The mean number of words, given that of each row."""
+        if self._mean_length is None:
+            self._mean_length = float(lengths[self.rows].mean())
+        return self._mean_length
+
+    @cached_property
+    def neighbours(self) -> np.ndarray | None:
+        """The places of the turns before and after each entry in its conversation, shape (2, n), -1 for none; None if
+        no entry is of a conversation."""
+        if not self._conversations.any():
+            return None
+        order = np.argsort(self._conversations, kind="stable")
+        of = self._conversations[order]
+        after = np.flatnonzero((of[1:] == of[:-1]) & (of[1:] > 0)) + 1
+        found = np.full((2, len(order)), -1)
+        found[0, order[after]], found[1, order[after - 1]] = order[after - 1], order[after]
+        return found
+
+    def with_neighbours(self, places: np.ndarray) -> np.ndarray:
+        """These places and those of their neighbours, ascending."""
+        if self.neighbours is None:
+            return places
+        found = np.unique(np.append(places, self.neighbours[:, places]))
+        return found[found >= 0]
+
+    def raised(self, similarity: np.ndarray, places: np.ndarray | slice = ALL) -> np.ndarray:
+        """The similarities at some places, raised towards 1 by a share of that of the more similar neighbour."""
+        own: np.ndarray = similarity[places]
+        if self.neighbours is None:
+            return own
+        higher = np.append(similarity, 0.0)[self.neighbours[:, places]].max(axis=0).clip(min=0)
+        found: np.ndarray = own + NEIGHBOUR * higher * (1 - own)
+        return found
+
+
 class _Column:
-    """The row of the vector of each entry by its number, -1 if there is no entry or it does not match `where`."""
+    """For each entry by its number the row of its vector, -1 if there is no entry or it does not match `where`, and its
+    conversation, 0 for none."""
 
     def __init__(self, where: EntryPredicate) -> None:
         self.where = where
         self.rows = np.full(0, -1, dtype=np.int32)
+        self.conversations = np.zeros(0, dtype=np.int32)
+        self._known: dict[str, int] = {"": 0}
         self._pages: tuple[Page, ...] = ()
-        self._entries: tuple[np.ndarray, np.ndarray] | None = None
+        self._members: _Members | None = None
 
     def texts(self, pages: tuple[Page, ...]) -> list[str]:
         """The texts that must have vectors before the column can be moved to these pages."""
@@ -213,22 +326,24 @@ class _Column:
         if len(self.rows) < len(pages) * PAGE:
             room = len(pages) * PAGE * 5 // 4
             self.rows = np.pad(self.rows, (0, room - len(self.rows)), constant_values=-1)
+            self.conversations = np.pad(self.conversations, (0, room - len(self.conversations)))
         for index in changed:
             entries = self._matching(pages, index)
-            part = self.rows[index * PAGE : (index + 1) * PAGE]
-            part[:] = -1
-            part[[e.number % PAGE for e in entries]] = vectors.rows(e.embedded_text for e in entries)
+            numbers = [e.number for e in entries]
+            self.rows[index * PAGE : (index + 1) * PAGE] = -1
+            self.rows[numbers] = vectors.rows(e.embedded_text for e in entries)
+            self.conversations[numbers] = [self._known.setdefault(e.conversation, len(self._known)) for e in entries]
         if changed:
-            self._entries = None
+            self._members = None
         self._pages = pages
-        return len(self.entries()[0])
+        return len(self.members().rows)
 
-    def entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers and rows of the matching entries, shape (n,), oldest first. The arrays stay the same until a move."""
-        if self._entries is None:
+    def members(self) -> _Members:
+        """The matching entries. The object stays the same until a move."""
+        if self._members is None:
             numbers = np.flatnonzero(self.rows >= 0)
-            self._entries = numbers, self.rows[numbers]
-        return self._entries
+            self._members = _Members(numbers, self.rows[numbers], self.conversations[numbers])
+        return self._members
 
     def _changed(self, pages: tuple[Page, ...]) -> list[int]:
         old = self._pages
@@ -241,39 +356,44 @@ class _Column:
         return [e for e in pages[index].entries.values() if self.where(e)] if index < len(pages) else []
 
 
-async def _candidates(index: RowIndex, rows: np.ndarray, query: np.ndarray, k: int) -> np.ndarray | None:
-    """Places in `rows` that the index proposes for the k nearest; None if most of what it finds does not match, so that
-    it would have to propose too many."""
+async def _candidates(index: RowIndex, members: _Members, query: _Query, k: int) -> np.ndarray | None:
+    """Places in the rows of `members` that have most of the words, or that the index proposes as the k nearest; None if
+    most of what it finds does not match, so that it would have to propose too many."""
+    rows = members.rows
     await index.cover(rows)
     n = max(CANDIDATES, 4 * k) * max(1, len(index) // len(rows))
-    wanted = np.zeros(rows.max() + 1, dtype=bool)
+    wanted = np.zeros(len(members.of_row), dtype=bool)
     while n <= MAX_CANDIDATES:
-        found = await index.near(query, n)
+        found = await index.near(query.vector, n)
         wanted[found[found < len(wanted)]] = True
         near = np.flatnonzero(wanted[rows])
         if len(near) >= k or n >= len(index):
-            return near
+            wanted[highest(query.shares[: len(wanted)] * (members.of_row > 0), n)] = True
+            return members.with_neighbours(np.flatnonzero(wanted[rows]))
         n *= 4
     return None
 
 
-def _all_near(vectors: Vectors, rows: np.ndarray, query: np.ndarray, k: int) -> np.ndarray:
-    """Places in `rows` of the k nearest, and of all that are as near up to rounding."""
+def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:
+    """Places in `members` of the k most similar, and of all that are as similar up to rounding."""
+    rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
     if len(rows) >= DENSE * len(vectors.matrix):
-        similarity = vectors.matrix.times(query)[rows]
+        cosines = vectors.matrix.times(query.vector)[rows]
     else:
         parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
-        similarity = np.concatenate([products(vectors.matrix.take(part), query) for part in parts])
+        cosines = np.concatenate([products(vectors.matrix.take(part), query.vector) for part in parts])
+    similarity = members.raised(query.similarity(cosines, rows))
     kth = np.partition(similarity, len(rows) - k)[len(rows) - k]
     return np.flatnonzero(similarity >= kth - MARGIN)
 
 
-def _best(
-    numbers: np.ndarray, rows: np.ndarray, vectors: Vectors, query: np.ndarray, k: int
-) -> list[tuple[int, float]]:
-    """Places and similarities of the k best of some entries, given by their numbers and the rows of their vectors."""
-    distinct, place = np.unique(rows, return_inverse=True)
-    similarity = products(vectors.matrix.take(distinct), query)[place]
-    return [(int(i), float(similarity[i])) for i in np.lexsort((numbers, -similarity))[:k]]
+def _best(members: _Members, near: np.ndarray, vectors: Vectors, query: _Query, k: int) -> list[tuple[int, float]]:
+    """The k best of some places in `members`, with their similarities."""
+    places = members.with_neighbours(near)
+    rows, row = np.unique(members.rows[places], return_inverse=True)
+    similarity = np.zeros(len(members.rows))
+    similarity[places] = query.similarity(products(vectors.matrix.take(rows), query.vector), rows)[row]
+    similarity = members.raised(similarity, near)
+    return [(int(near[i]), float(similarity[i])) for i in np.lexsort((members.numbers[near], -similarity))[:k]]

@@ -35,7 +35,7 @@ from practicum.session.records import (
     task_row,
 )
 from practicum.store import schema
-from practicum.store.database import INDEX_FILE, RowValues, Store
+from practicum.store.database import INDEX_FILE, WORDS_FILE, RowValues, Store
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, version_row
@@ -169,7 +169,8 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     context = read_context(store, RUN)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded_text for entry in context)
-    (store.folder / INDEX_FILE).unlink(missing_ok=True)
+    for index in (INDEX_FILE, WORDS_FILE):
+        (store.folder / index).unlink(missing_ok=True)
     config = config.model_copy(update={"embedder": embedder.name})
 
     def statements() -> Iterator[tuple[Any, list[RowValues]]]:

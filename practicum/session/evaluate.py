@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -73,10 +73,8 @@ class Evaluation:
 
     @property
     def measures(self) -> dict[str, float]:
-        """What the scorer measured beside the score: the mean of each measure over the answers that have it."""
-        found = [r.score.measures for r in self.rollouts if r.score is not None and r.score.measures]
-        names = dict.fromkeys(name for measures in found for name in measures)
-        return {name: fmean(measures[name] for measures in found if name in measures) for name in names}
+        """What the scorer measured beside the score."""
+        return mean_measures(self.rollouts)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
@@ -94,6 +92,18 @@ class Evaluation:
             "attempts": [_attempt_json(rollout) for rollout in self.rollouts],
         }
         return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+def mean_measures(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """What a scorer measured beside the score: the mean of each measure over the answers that have it."""
+    found = [r.score.measures for r in rollouts if r.score is not None and r.score.measures]
+    return keyed_means(found)
+
+
+def keyed_means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each value over the mappings that have it."""
+    names = dict.fromkeys(name for values in found for name in values)
+    return {name: fmean(values[name] for values in found if name in values) for name in names}
 
 
 def _attempt_json(rollout: Rollout) -> dict[str, Any]:

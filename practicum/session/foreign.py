@@ -136,7 +136,7 @@ class Origin:
                     text = f"run the agent {_shown(value)}"
                 case "scorer" if value not in (None, *HARMLESS_SCORERS) and not value.startswith(PYTHON):
                     text = f"score with {_shown(value)}"
-                case "embedder" if value != Config.model_fields[field].default:
+                case "embedder" if value not in ("wordllama", "granite"):
                     text = f"send texts to the embedder {_shown(value)}"
                 case "api_key_env" if value is not None:
                     text = f"send the key in {_shown(value)}"

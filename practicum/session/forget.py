@@ -23,14 +23,14 @@ from typing import Any
 
 from sqlalchemy import Table, delete, select
 
-from practicum.core.edits import Applied, Delete, Edit, Entry, Merge, Update, Vote
+from practicum.core.edits import CONVERSATION, Applied, Delete, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
 from practicum.engine.door import edit_texts
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, INDEX_FILE, Store
+from practicum.store.database import DATABASE_FILE, INDEX_FILE, WORDS_FILE, Store
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
@@ -208,9 +208,9 @@ def _kept_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Lost
 
 
 def _has_other_origin(found: Sequence[str], sources: frozenset[str]) -> bool:
-    """Whether one of these sources is not forgotten. Tags, marks of trust, and a task beside its own rollouts only
-    describe the rollouts and are no origin of their own."""
-    left = [s for s in found if s not in sources and not s.startswith(("tag:", MARK))]
+    """Whether one of these sources is not forgotten. Tags, conversations, marks of trust, and a task beside its
+    own rollouts only describe the rollouts and are no origin of their own."""
+    left = [s for s in found if s not in sources and not s.startswith(("tag:", CONVERSATION, MARK))]
     if any(s.startswith("rollout:") for s in found):
         left = [s for s in left if not s.startswith("task:")]
     return bool(left)
@@ -438,7 +438,8 @@ def _remove(
     statements += _without_prompts(run, wanted, gone, texts, words)
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors), *delete_snapshot(run.run_id)]
-    (run.store.folder / INDEX_FILE).unlink(missing_ok=True)
+    for index in (INDEX_FILE, WORDS_FILE):
+        (run.store.folder / index).unlink(missing_ok=True)
     update = schema.runs.update().values(state="forgotten", result=None)
     statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
     run.store.execute(*statements)

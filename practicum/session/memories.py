@@ -18,7 +18,7 @@ from practicum.blocks.act.network import FORMS, POOL, PartSolution
 from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
 from practicum.core.bounded import MOST_CHARS
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delete, Delta, Entry
+from practicum.core.edits import CONVERSATION, Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
 from practicum.core.files import read_text
 from practicum.core.visible import lines
@@ -35,7 +35,8 @@ from practicum.store.versions import entry_history, read_versions
 LONGEST = 2_000
 """The most characters of an entry that is written by hand as one text."""
 
-Tags = tuple[Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)], ...]
+_Name = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+Tags = tuple[_Name, ...]
 
 
 class _Memory(Memory):
@@ -48,9 +49,10 @@ class _Memory(Memory):
     content: Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARS, strip_whitespace=True)]
     outcome: Literal["success", "failure"] = "success"
     tags: Tags = ()
+    conversation: _Name | None = None
 
     def as_edit(self, section: str, source: str) -> Add:
-        return memory_entry(self, self.outcome == "success", _sources(source, self.tags), section=section)
+        return memory_entry(self, self.outcome == "success", _sources(source, self), section=section)
 
 
 class _Line(BaseModel):
@@ -61,10 +63,11 @@ class _Line(BaseModel):
     text: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST, strip_whitespace=True)]
     key: str = ""
     tags: Tags = ()
+    conversation: _Name | None = None
 
     def as_edit(self, section: str, source: str) -> Add:
         data = self.model_dump(exclude_defaults=True).get("data", {})
-        return Add(section, self.text, self.key, data, sources=_sources(source, self.tags))
+        return Add(section, self.text, self.key, data, sources=_sources(source, self))
 
 
 class _Text(_Line):
@@ -138,7 +141,8 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
     """Add the memories, or entries, of a file to a run, as one new version.
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
-    "tags"?} or {"text", "key"?, "data"?, "tags"?}; in an agent's pool with the fields of an experience. Raises
+    "tags"?, "conversation"?} or {"text", "key"?, "data"?, "tags"?, "conversation"?}; in an agent's pool with the fields
+    of an experience. Lines of a conversation are its turns, in the order of the file. Raises
     ContextFileError that names the first wrong line, and StoreError if the run's vectors are another embedder's;
     nothing is added then.
     """
@@ -256,5 +260,6 @@ def _entry(item: Any, where: str, section: str, source: str) -> Add:
         raise ContextFileError(f"{where}: {name}: {first['msg']}{needed}") from error
 
 
-def _sources(source: str, tags: Tags) -> tuple[str, ...]:
-    return (source, *(f"tag:{tag}" for tag in tags))
+def _sources(source: str, line: _Memory | _Line) -> tuple[str, ...]:
+    conversation = () if line.conversation is None else (f"{CONVERSATION}{line.conversation}",)
+    return (source, *(f"tag:{tag}" for tag in line.tags), *conversation)

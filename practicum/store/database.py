@@ -48,11 +48,12 @@ from practicum.store.schema import IN_FLIGHT
 DATABASE_FILE = "run.sqlite"
 LOCK_FILE = "lock"
 INDEX_FILE = "vectors.usearch"
-"""The index of the run's vectors, if it has many. It can be rebuilt from the database."""
+WORDS_FILE = "words.postings"
+"""Indexes of the vectors and words of the run's entries, if it has many. They can be rebuilt from the database."""
 
 FILES = (
-    DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), LOCK_FILE, INDEX_FILE,
-    f"{INDEX_FILE}.part", "llama.log",
+    DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), LOCK_FILE,
+    *(f"{index}{part}" for index in (INDEX_FILE, WORDS_FILE) for part in ("", ".part")), "llama.log",
 )  # fmt: skip
 """The files that are opened in a run folder."""
 

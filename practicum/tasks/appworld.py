@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from practicum.core.errors import ProviderError, TaskFileError, UsageError
 from practicum.core.types import Task
 from practicum.tasks.datasets import Dataset
-from practicum.tasks.load import read_text
+from practicum.tasks.records import read_text
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

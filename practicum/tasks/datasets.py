@@ -1,34 +1,32 @@
 """Public data sets: their files, recognised by their fields, are converted to tasks.
 
-A format is a model of one line that can turn it into a task, with the scorer, choices and instructions that suit the
+A format is a model of one record that can turn it into a task, with the scorer, choices and instructions that suit the
 data set. What would give an answer away goes to `target` and `meta`, which no model sees.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.load import field_names, numbered_records, read_text, type_name, unique_tasks
-
-LETTERS = "ABCDEFGHIJ"
+from practicum.core.words import quantity
+from practicum.tasks.load import unique_tasks
+from practicum.tasks.records import LETTERS, field_names, read_records, type_name
 
 Record = Mapping[str, Any]
 
 
 class Format(BaseModel):
-    """One line of a file."""
+    """One record of a file."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -37,14 +35,22 @@ class Format(BaseModel):
     instructions: ClassVar[str]
     offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # the choices
     marks: ClassVar[Mapping[str, str]] = {}  # patterns of fields, where formats have fields of the same names
+    names: ClassVar[Mapping[str, str]] = {}  # other names that files have for a field, and the field
 
     def task(self, id: str) -> Task | None:
-        """The task of this line, or None if it cannot be one. `id` is for lines without an id of their own."""
+        """The task of this record, or None if it cannot be one. `id` is for records without an id of their own."""
         raise NotImplementedError
 
     @classmethod
+    def plain(cls, record: Record) -> Record:
+        """The record with the names of this format's fields."""
+        others = {name: field for name, field in cls.names.items() if field not in record}
+        return {others.get(name, name): value for name, value in record.items()}
+
+    @classmethod
     def fits(cls, record: Record) -> bool:
-        """Whether the fields of a line match this format."""
+        """Whether the fields of a record match this format."""
+        record = cls.plain(record)
         required = {name for name, field in cls.model_fields.items() if field.is_required()}
         marks = (re.search(pattern, str(record[name])) for name, pattern in cls.marks.items())
         return required <= record.keys() and all(marks)
@@ -97,9 +103,9 @@ class CommonGen(Format):
 
 
 class Mmlu(Format):
-    """The answer is the index of the correct choice, from 0, or its letter."""
+    """The answer is the index of the correct choice, from 0, or its letter. A table has a column for each choice."""
 
-    about = "questions with lettered choices (MMLU and similar data sets, JSON lines or CSV)"
+    about = "questions with lettered choices (MMLU and similar data sets)"
     scorer = "choice"
     offered = "letters"
     instructions = "Choose the right answer. Answer with its letter only."
@@ -108,6 +114,13 @@ class Mmlu(Format):
     choices: list[str] = Field(min_length=2, max_length=len(LETTERS))
     answer: StrictInt | str
     subject: str = ""
+
+    @classmethod
+    def plain(cls, record: Record) -> Record:
+        lettered = [letter for letter in LETTERS if letter in record]
+        if "choices" in record or not lettered:
+            return record
+        return {**record, "choices": [record.get(letter, "") for letter in LETTERS[: LETTERS.index(lettered[-1]) + 1]]}
 
     def task(self, id: str) -> Task:
         letters, answer = LETTERS[: len(self.choices)], self.answer
@@ -195,16 +208,60 @@ class DdxPlus(Format):
         return Task(id, self.PATIENT_PROFILE.strip(), self.PATHOLOGY.strip())
 
 
+class Classification(Format):
+    """The choices are the labels that occur in the file."""
+
+    about = "texts to classify (banking77, CLINC150 and similar data sets)"
+    scorer = "choice"
+    offered = "targets"
+    instructions = "Which label does the text have? Answer with the label only."
+    names = {"category": "label", "intent": "label"}
+
+    text: str
+    label: Annotated[str, Field(pattern=r"^[^\r\n]+$")] | int
+
+    def task(self, id: str) -> Task:
+        return Task(id, self.text, str(self.label).strip())
+
+
+class Srdd(Format):
+    """The requirement is the description; the name of the software is its id and stands before it."""
+
+    about = "programs to write from a description (SRDD)"
+    scorer = "software"
+    instructions = """\
+Write the program in Python, with its standard library alone. Answer with one ```python block for each file, and write \
+the name of the file on the line before its block. The program starts in main.py."""
+    names = {"Name": "name", "Description": "description", "Category": "category"}
+
+    name: str
+    description: str
+    category: str
+
+    def task(self, id: str) -> Task:
+        return Task(id, f"{self.name}: {self.description}", None, _tags(self.category))
+
+
 class _Paragraphs(BaseModel):
     title: list[str]
     sentences: list[list[str]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_pairs(cls, value: Any) -> Any:
+        """The layout of the authors: pairs of a title and its sentences."""
+        if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+            return value
+        return {"title": [title for title, _ in value], "sentences": [sentences for _, sentences in value]}
 
 
 class HotpotQa(Format):
     """All paragraphs are shown, including those that do not help."""
 
-    about = "questions about paragraphs (HotpotQA of StreamBench, distractor setting)"
+    about = "questions about paragraphs (HotpotQA, distractor setting)"
     scorer = "exact"
+    marks = {"context": r"^[\[{]"}
+    names = {"_id": "id"}
     instructions = "Answer the question from the paragraphs, with a few words and no explanation."
 
     id: str | int | None = None
@@ -233,6 +290,8 @@ FORMATS: Mapping[str, type[Format]] = {
     "rewardbench2": RewardBench2,
     "ddxplus": DdxPlus,
     "hotpotqa": HotpotQa,
+    "classification": Classification,
+    "srdd": Srdd,
 }
 
 
@@ -245,32 +304,33 @@ class Dataset:
     scorer: str
     choices: tuple[str, ...]
     instructions: str
-    left_out: int = 0  # lines that cannot be tasks
+    left_out: int = 0  # records that cannot be tasks
     about: str = ""
     options: tuple[str, ...] = ()  # further options of `practicum learn`
 
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
-    """The tasks of a public data set's file. Without `format`, the fields of the first line tell it. Raises UsageError
-    for an unknown format, and TaskFileError, with file, line and field, for a malformed file."""
+    """The tasks of a public data set's file. Without `format`, the fields of the first record tell it. Raises
+    UsageError for an unknown format, and TaskFileError, with file, line or record, and field, for a malformed file."""
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format {format!r}; use one of {', '.join(FORMATS)}")
-    records = list(_records(Path(path)))
+    records = list(read_records(Path(path)))
     if not records:
-        raise TaskFileError(f"{path}: the file holds no lines")
+        raise TaskFileError(f"{path}: the file holds no records")
     name = format or _detect_format(records[0][1], path)
     kind = FORMATS[name]
-    made = ((number, _parse_task(kind, record, path, number)) for number, record in records)
-    tasks = unique_tasks(((number, task) for number, task in made if task is not None), path)
+    made = ((place, _parse_task(kind, record, path, place)) for place, record in records)
+    tasks = unique_tasks(((place, task) for place, task in made if task is not None), path)
     if not tasks:
-        raise TaskFileError(f"{path}: none of its {len(records)} lines is a task of format {name!r}")
+        raise TaskFileError(f"{path}: of {quantity(len(records), 'record')}, none is a task of format {name!r}")
     left_out = len(records) - len(tasks)
     tasks, instructions = _move_preamble(tasks, kind.instructions)
     choices: tuple[str, ...] = ()
     if kind.offered == "targets":
         choices = tuple(sorted({task.target for task in tasks if task.target is not None}))
     elif kind.offered == "letters":
-        most = max(len(r.get("choices") or [*r.get("chosen", ()), *r.get("rejected", ())]) for _, r in records)
+        plain = [kind.plain(record) for _, record in records]
+        most = max(len(r.get("choices") or [*r.get("chosen", ()), *r.get("rejected", ())]) for r in plain)
         choices = tuple(LETTERS[:most])
     return Dataset(name, tuple(tasks), kind.scorer, choices, instructions, left_out, kind.about)
 
@@ -286,28 +346,12 @@ def as_json_lines(tasks: Sequence[Task]) -> str:
 
 
 def matching_formats(path: Path) -> list[str]:
-    """The formats that match the first line of a file; none if it is malformed, or a task already."""
+    """The formats that match the first record of a file; none if it is malformed, or a task already."""
     try:
-        _, record = next(_records(path), (0, {}))
+        _, record = next(read_records(path), ("", {}))
     except TaskFileError:
         return []
     return [] if "input" in record else [name for name, kind in FORMATS.items() if kind.fits(record)]
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    if path.suffix.lower() != ".csv":
-        yield from numbered_records(path)
-        return
-    # MMLU's own files: question, choices, letter; no header.
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    try:
-        for row in filter(None, reader):
-            if len(row) < 4:
-                expected = "expected a question, two or more choices and a letter"
-                raise TaskFileError(f"{path} line {reader.line_num}: {len(row)} columns; {expected}")
-            yield reader.line_num, {"question": row[0], "choices": row[1:-1], "answer": row[-1]}
-    except csv.Error as error:
-        raise TaskFileError(f"{path} line {reader.line_num}: not CSV ({error})") from None
 
 
 def _detect_format(record: Record, path: Path | str) -> str:
@@ -319,23 +363,28 @@ def _detect_format(record: Record, path: Path | str) -> str:
     fields = field_names(record)
     if not matches:
         raise TaskFileError(
-            f"{path}: the fields of its first line ({fields}) match no known format; name one with `format` "
+            f"{path}: the fields of its first record ({fields}) match no known format; name one with `format` "
             f"({', '.join(FORMATS)}), or read the file as it is with `fields=input=NAME,target=NAME`"
         )
-    raise TaskFileError(f"{path}: its first line ({fields}) matches {' and '.join(matches)}; name one with `format`")
+    raise TaskFileError(f"{path}: its first record ({fields}) matches {' and '.join(matches)}; name one with `format`")
 
 
-def _parse_task(kind: type[Format], record: Record, path: Path | str, number: int) -> Task | None:
-    where = f"{path} line {number}"
+def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str) -> Task | None:
+    where = f"{path} {place}"
     try:
-        task = kind.model_validate(record).task(f"{Path(path).stem}-{number}")
+        stem = Path(Path(path).name.removesuffix(".gz")).stem
+        task = kind.model_validate(kind.plain(record)).task(f"{stem}-{place.split()[1]}")
     except ValidationError as error:
         first = error.errors()[0]
-        names = [str(part) for part in first["loc"]]
-        if first["type"] == "missing":
-            raise TaskFileError(f"{where}: field {names[0]!r} is missing") from None
-        value = type_name(record.get(names[0]))
-        raise TaskFileError(f"{where}: field {'.'.join(names)!r}: {first['msg']} (the field is {value})") from None
+        field, *inner = map(str, first["loc"])
+        known = [field, *(other for other, name in kind.names.items() if name == field)]
+        if first["type"] == "missing" and not inner:
+            named = " or ".join(map(repr, known))
+            raise TaskFileError(f"{where}: field {named} is missing; the record has {field_names(record)}") from None
+        field = next((name for name in known if name in record), field)
+        value = type_name(record.get(field))
+        said = f"field {'.'.join((field, *inner))!r}: {first['msg']} (the field is {value})"
+        raise TaskFileError(f"{where}: {said}") from None
     except ValueError as error:
         raise TaskFileError(f"{where}: {error}") from None
     if task is not None and not task.input.strip():

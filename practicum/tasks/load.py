@@ -1,37 +1,34 @@
-"""Reads files of tasks: JSON lines, one task per line.
+"""Reads files of tasks: a record, of any kind of file that `records` reads, is a task.
 
-A file comes from outside, so every error names file, line and field. No task is returned before the last line is read,
-so that nothing is paid for a file that is bad halfway.
+A file comes from outside, so every error names file, line or record, and field. No task is returned before the last
+record is read, so that nothing is paid for a file that is bad halfway.
 """
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError, UsageError
-from practicum.core.files import read_bytes
 from practicum.core.trust import Trust
 from practicum.core.types import Task
+from practicum.tasks.records import field_names, read_records, type_name
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import normalise, target_fault
 
-MAX_CHOICES = 100
+MAX_CHOICES = 1000
 """More distinct targets than this are open answers rather than choices."""
 
 MAX_CHOICE = 80
 """A target of more characters is an open answer rather than a choice."""
 
 
-class _Line(BaseModel):
-    """One line with the names of our fields. Strict, so that no number is silently taken for a text."""
+class _Fields(BaseModel):
+    """A record with the names of our fields. Strict, so that no number is silently taken for a text."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -42,39 +39,44 @@ class _Line(BaseModel):
 
 
 def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust: Trust = "own") -> list[Task]:
-    """The tasks of a JSONL file, in order; a line is `{"id"?, "input", "target"?, "meta"?}`.
+    """The tasks of a file, in order; a record is `{"id"?, "input", "target"?, "meta"?}`, and the kinds of files are
+    those of `practicum.tasks.records`.
 
     `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. Other keys of a
-    line are kept in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in JSON. A
-    line without an id is named by its number ("line-7"; the first line is 1, blank lines count). `trust` says where the
-    tasks come from: what is learned from others than one's own waits for review.
+    record are kept in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in JSON.
+    A record without an id is named by its place ("line-7" or "record-7"; the first is 1, blank lines count). `trust`
+    says where the tasks come from: what is learned from others than one's own waits for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.
     """
-    keys = {name: name for name in _Line.model_fields}
+    keys = {name: name for name in _Fields.model_fields}
     for name in fields or {}:
         if name not in keys:
             raise TaskFileError(f"`fields`: unknown name {name!r}; a task has {', '.join(keys)}")
     keys |= fields or {}
-    records = list(numbered_records(Path(path)))
-    if not records:
+    names: set[str] = set()
+
+    def placed() -> Iterator[tuple[str, Task]]:
+        for place, record in read_records(Path(path)):
+            names.update(record)
+            yield place, replace(_parse_task(record, keys, path, place), trust=trust)
+
+    tasks = unique_tasks(placed(), path)
+    if not tasks:
         raise TaskFileError(f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"')
-    parsed = ((number, replace(_parse_task(record, keys, path, number), trust=trust)) for number, record in records)
-    tasks = unique_tasks(parsed, path)
     for name, key in (fields or {}).items():
-        if all(key not in record for _, record in records):
-            raise TaskFileError(f"{path}: no line has a field {key!r}, which `fields` reads as {name!r}")
+        if key not in names:
+            raise TaskFileError(f"{path}: no record has a field {key!r}, which `fields` reads as {name!r}")
     return tasks
 
 
-def unique_tasks(numbered: Iterable[tuple[int, Task]], path: Path | str) -> list[Task]:
-    """The tasks of numbered lines. Raises TaskFileError for an id that two lines have."""
-    lines: dict[str, int] = {}
+def unique_tasks(placed: Iterable[tuple[str, Task]], path: Path | str) -> list[Task]:
+    """The tasks of records at their places. Raises TaskFileError for an id that two records have."""
+    places: dict[str, str] = {}
     tasks = []
-    for number, task in numbered:
-        if (first := lines.setdefault(task.id, number)) != number:
-            used = f"was already used on line {first}; ids must differ"
-            raise TaskFileError(f"{path} line {number}: id {task.id!r} {used}")
+    for place, task in placed:
+        if (first := places.setdefault(task.id, place)) != place:
+            raise TaskFileError(f"{path} {place}: id {task.id!r} was already used in {first}; ids must differ")
         tasks.append(task)
     return tasks
 
@@ -142,61 +144,29 @@ def choices_from(tasks: Sequence[Task]) -> tuple[str, ...]:
     return tuple(choices)
 
 
-def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number (from 1) and JSON object of each line that is not blank. Raises TaskFileError when one cannot be read."""
-    # Unlike splitlines(), this keeps U+2028 and similar characters, which a JSON string may hold unescaped.
-    for number, text in enumerate(read_text(path).split("\n"), 1):
-        if not text.strip():
-            continue
-        try:
-            # Unlike `json`, this refuses NaN and halves of surrogate pairs, which neither a store nor a server accepts.
-            record = from_json(text, allow_inf_nan=False)
-        except ValueError as error:
-            reason = str(error).replace("at line 1 column", "at column")
-            where = f"{path} line {number}"
-            raise TaskFileError(f"{where}: not JSON ({reason}); each line must be one JSON object") from None
-        if not isinstance(record, dict):
-            raise TaskFileError(f"{path} line {number}: expected a JSON object, not {type_name(record)}")
-        yield number, record
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file. Raises TaskFileError when it cannot be read."""
-    try:
-        raw = read_bytes(path).removeprefix(codecs.BOM_UTF8)
-    except OSError as error:
-        reasons = {FileNotFoundError: "no such file", IsADirectoryError: "is a folder"}
-        if reason := reasons.get(type(error)):
-            raise TaskFileError(f"{path}: {reason}; give the path of a JSONL file of tasks") from None
-        raise TaskFileError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        number = raw.count(b"\n", 0, error.start) + 1
-        raise TaskFileError(f"{path} line {number}: not UTF-8 text; save the file as UTF-8") from None
-
-
-def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, number: int) -> Task:
-    where = f"{path} line {number}"
+def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, place: str) -> Task:
+    where = f"{path} {place}"
     if keys["input"] not in record:
         hint = "name the field to read with `fields=input=NAME`"
-        raise TaskFileError(f"{where}: field {keys['input']!r} is missing; the line has {field_names(record)}: {hint}")
+        raise TaskFileError(
+            f"{where}: field {keys['input']!r} is missing; the record has {field_names(record)}: {hint}"
+        )
     try:
-        line = _Line.model_validate({name: record[key] for name, key in keys.items() if key in record})
+        values = _Fields.model_validate({name: record[key] for name, key in keys.items() if key in record})
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        wanted, found = _Line.model_fields[name].description, type_name(record[keys[name]])
+        wanted, found = _Fields.model_fields[name].description, type_name(record[keys[name]])
         raise TaskFileError(f"{where}: field {keys[name]!r} must be {wanted}, not {found}") from None
-    target = str(line.target).lower() if isinstance(line.target, bool) else line.target
+    target = str(values.target).lower() if isinstance(values.target, bool) else values.target
     task = Task(
-        id=f"line-{number}" if line.id is None else str(line.id),
-        input=line.input if isinstance(line.input, str) else ", ".join(line.input),
+        id=place.replace(" ", "-") if values.id is None else str(values.id),
+        input=values.input if isinstance(values.input, str) else ", ".join(values.input),
         target=None if target is None else str(target),
-        meta={key: value for key, value in record.items() if key not in keys.values()} | (line.meta or {}),
+        meta={key: value for key, value in record.items() if key not in keys.values()} | (values.meta or {}),
     )
     if not task.input.strip():
-        hint = "fill it, or name another field with `fields=input=NAME`"
-        raise TaskFileError(f"{where}: field {keys['input']!r} is empty; the line has {field_names(record)}: {hint}")
+        hint = f"the record has {field_names(record)}: fill it, or name another field with `fields=input=NAME`"
+        raise TaskFileError(f"{where}: field {keys['input']!r} is empty; {hint}")
     if not task.id.strip():
         raise TaskFileError(f"{where}: field {keys['id']!r} is empty; give an id or omit the field")
     tags = task.meta.get("tags", "")
@@ -204,22 +174,3 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         # Tags become sources ("tag:..."), by which a user can have things forgotten.
         raise TaskFileError(f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}")
     return task
-
-
-def field_names(record: Mapping[str, Any], most: int = 10) -> str:
-    """The names of a record's fields, for error messages."""
-    more = f" and {len(record) - most} more" if len(record) > most else ""
-    return (", ".join(repr(key[:40]) for key in list(record)[:most]) or "no fields") + more
-
-
-_TYPE_NAMES = {dict: "an object", str: "a string", type(None): "null", bool: "true or false", int: "a number"}
-
-
-def type_name(value: Any) -> str:
-    """The type of a JSON value, for error messages."""
-    if isinstance(value, list):
-        others = [type_name(item) for item in value if not isinstance(item, str)]
-        return f"a list with {others[0]}" if others else "a list"
-    if isinstance(value, float):
-        return "a number" if isfinite(value) else "a number too large to hold"
-    return _TYPE_NAMES[type(value)]

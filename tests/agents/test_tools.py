@@ -162,6 +162,20 @@ def test_the_schema_of_a_turn_holds_the_arguments_of_each_tool() -> None:
     assert all(branch["additionalProperties"] is False for branch in action["anyOf"])
 
 
+def find(properties: str, most: int | None = None, by: str | None = None, page: int = 1) -> str:
+    """Find something."""
+    return f"{properties} {most} {by} {page}"
+
+
+@pytest.mark.parametrize(("profile", "demanded"), [("small", ["properties", "most", "by"]), ("full", ["properties"])])
+def test_a_small_model_writes_every_argument_that_may_be_null(profile: str, demanded: list[str]) -> None:
+    model = acting(script({"find": {"properties": "a", "most": None, "by": "day"}}, finish()))
+    trace = attempts([find], model, profile=profile)[0].trace
+    action = (model.calls[0].schema or {})["properties"]["action"]
+    assert action["anyOf"][0]["properties"]["find"]["required"] == demanded
+    assert observed(trace) == ["a None day 1"]
+
+
 def broken(how: str) -> str:
     """Fail."""
     if how == "exit":

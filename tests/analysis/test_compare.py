@@ -14,11 +14,10 @@ from helpers import client, make_tasks, world
 from scripts import number, right, scripted
 
 import practicum
-from practicum import methods
-from practicum.analysis.compare.ablations import ABLATIONS, of_ablation
 from practicum.analysis.compare.harness import Comparison, ComparisonWatch, Halt
 from practicum.analysis.compare.outcome import OUTCOME_FILE, RunOutcome, agent_steps
 from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, of_methods, of_sweep
+from practicum.bench.papers import TABLES
 from practicum.core.context import seed_context
 from practicum.core.differences import difference, holm
 from practicum.core.errors import ModelError, PracticumError, ProviderError, StoreError, UsageError
@@ -577,45 +576,6 @@ def test_a_sweep_has_a_variant_for_each_value(tmp_path: Path) -> None:
     assert found.report["runs"]["done"] == 2
 
 
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_every_variant_of_an_ablation_can_be_run_and_differs_from_its_baseline(name: str) -> None:
-    study = of_ablation(name)
-    for table in study.tables:
-        by_name = {v.name: v for v in table.variants}
-        base = by_name.pop(table.baseline)
-        for variant in by_name.values():
-            made = methods.read_settings(variant.method, variant.settings)
-            assert (variant.method, made, variant.after) != (
-                base.method, methods.read_settings(base.method, base.settings), base.after,
-            )  # fmt: skip
-            assert not variant.after or variant.after in {v.name for v in study.variants}
-            methods.build(variant.method, variant.settings)
-
-
-def test_rcls_tables_add_and_leave_out_each_primitive_alone() -> None:
-    added, left_out = of_ablation("rcl").tables
-    base = methods.read_settings("ace", added.variants[1].settings)
-    for variant in added.variants[2:-1]:
-        made = methods.read_settings("ace", variant.settings)
-        assert len({k for k in type(made).model_fields if getattr(made, k) != getattr(base, k)}) == 1
-    whole = methods.read_settings("rcl", {})
-    for variant in left_out.variants[1:]:
-        made = methods.read_settings("rcl", variant.settings)
-        assert len({k for k in type(made).model_fields if getattr(made, k) != getattr(whole, k)}) == 1
-    assert len(added.variants) == 2 + 6 + 1
-    assert len(left_out.variants) == 1 + 6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_an_ablation_runs(tmp_path: Path, name: str) -> None:
-    found = compare(
-        tmp_path / "c", client(), of_ablation(name), seeds=1, settings={}, tasks=make_tasks(4), test=make_tasks(10, 50)
-    )
-    assert found.failed == ()
-    assert len(found.report["tables"]) == len(of_ablation(name).tables)
-
-
 @pytest.mark.slow
 def test_a_warm_up_starts_a_stream_from_the_context_of_another_variant(tmp_path: Path) -> None:
     ace = Variant("ace", "ace", {"batch": 3, "rounds": 0, "curator": "append"})
@@ -651,8 +611,11 @@ def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
 
 
 def test_user_settings_never_change_what_defines_a_variant() -> None:
-    study = of_ablation("rcl").with_settings({"group": 5, "ace.batch": 2, "ace.epochs": 2})
-    made = {v.name: v.settings for v in study.variants}
+    added, left_out = (
+        TABLES["rcl3"].study({"group": 5, "ace.batch": 2, "epochs": 2}),
+        TABLES["rcl4"].study({"group": 5}),
+    )
+    made = {v.name: v.settings for v in (*left_out.variants, *added.variants)}
     assert made["ace + groups"]["group"] == 3
     assert made["rcl - groups"]["group"] == 1
     assert made["rcl"]["group"] == 5
@@ -687,9 +650,7 @@ def test_a_watch_is_called_after_each_run(tmp_path: Path) -> None:
 
 
 def test_a_study_takes_no_other_baseline(tmp_path: Path) -> None:
-    refused(tmp_path, "leave out `baseline`", names=of_ablation("ace"), baseline="none", settings={})
-    with pytest.raises(UsageError, match="there is no ablation"):
-        of_ablation("gepa")
+    refused(tmp_path, "leave out `baseline`", names=TABLES["ace3"].study({}), baseline="none", settings={})
     with pytest.raises(PracticumError, match="which methods"):
         of_methods([])
     assert Study(()).variants == ()

@@ -19,13 +19,13 @@ from matplotlib.text import Text
 from PIL import Image
 
 from practicum.analysis.compare import figures
-from practicum.analysis.compare.ablations import of_ablation
 from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan, make_plan
 from practicum.analysis.compare.report import html, markdown
 from practicum.analysis.compare.summary import claim, cost_axis, curve, front, summary
 from practicum.analysis.compare.variants import of_methods
 from practicum.analysis.formats import count, money, seconds
+from practicum.bench.papers import TABLES
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 
@@ -96,7 +96,7 @@ def test_a_curve_of_validations_is_drawn_where_not_every_step_is_validated() -> 
 
 def reported(names: Sequence[str], outcomes: Any, **how: Any) -> dict[str, Any]:
     splits = Splits(tuple(make_tasks(20)), (), tuple(make_tasks(how.pop("tests", 30), 100)))
-    study = of_ablation(names[0]).with_settings({}) if names[0] == "rcl" and len(names) == 1 else of_methods(names)
+    study = TABLES["rcl4"].study({}) if names == ["rcl"] else of_methods(names)
     plan = make_plan(study, splits, Parts(), seeds=2, model="scripted:x", **how)
     return summary(plan, outcomes(plan))
 

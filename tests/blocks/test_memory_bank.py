@@ -13,6 +13,7 @@ from helpers import client
 from runs import indoors
 from scripts import memory
 
+from practicum.blocks.reflect.per_trace import alongside
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import (
     MEMORIES,
@@ -22,6 +23,7 @@ from practicum.blocks.update.memory_bank import (
     append_memories,
     extract_memories,
     memory_entry,
+    usage_votes,
 )  # fmt: skip
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
@@ -50,7 +52,7 @@ def lessons(
 ) -> tuple[list[Lesson], ScriptedClient, Mapping[str, int]]:  # fmt: skip
     model = client(respond)
     run = indoors(model, profile=profile)
-    reflect = extract_memories(most, extract, 1.0, index)
+    reflect = alongside(votes=usage_votes, memories=extract_memories(most, extract, 1.0, index))
     found = asyncio.run(reflect(rollouts, context or Context(), run))
     return found, model, +run.counts
 

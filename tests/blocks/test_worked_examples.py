@@ -12,7 +12,7 @@ from practicum.blocks.attempt import propose
 from practicum.blocks.reflect import self_contrast, self_reflection
 from practicum.blocks.reflect.heads import HEADS, ShortReflections
 from practicum.blocks.reflect.per_trace import ShortReflection
-from practicum.blocks.search import demonstrations, expansion
+from practicum.blocks.search import demonstrations, examples, exemplars, expansion
 from practicum.blocks.search.candidates import Instruction
 from practicum.blocks.update import cheatsheet, insights, memory_bank
 from practicum.blocks.update.curator import Decisions
@@ -22,6 +22,7 @@ from practicum.core.types import Turn
 from practicum.methods import (
     ape,
     dynamic_cheatsheet,
+    erm,
     evoprompt,
     expel,
     gepa,
@@ -52,6 +53,11 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("opro", Instruction, opro.OPTIMIZER.examples),
     ("variants", Instruction, ape.VARY.examples),
     ("offspring", Instruction, evoprompt.CROSS.examples),
+    ("breeding: starts", Instruction, examples.STARTED),
+    ("breeding: advice followed", Instruction, examples.FOLLOWED),
+    ("breeding: lists", Instruction, examples.CONTINUED),
+    ("breeding: advice", Instruction, examples.ADVISED),
+    ("erm: failures worked out", exemplars.Reflected, erm.REFLECT.examples),
     ("protegi: gradients", expansion.Criticism, protegi.GRADIENT.examples),
     ("protegi: edits", Instruction, protegi.EDIT.examples),
     ("textgrad: gradients", textgrad.Gradient, textgrad.GRADIENT.examples),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -38,6 +39,10 @@ FILES: dict[str, tuple[str, str | bytes]] = {
     "no input": ("field.jsonl", '{"question": "1 + 1", "target": "2"}\n'),
     "no target": ("target.jsonl", '{"input": "1 + 1"}\n'),
     "an id that comes twice": ("twice.jsonl", TASK + TASK),
+    "CSV with a column too many": ("wide.jsonl", "input,target\n1 + 1,2,3\n"),
+    "several lists": ("lists.jsonl", f'{{"train": [{TASK}], "test": [{TASK}]}}'),
+    "a gzip that is cut": ("packed.jsonl", gzip.compress(TASK.encode())[:-4]),
+    "a zip archive": ("archive.jsonl", b"PK\x03\x04"),
     "half a surrogate pair": ("surrogate.jsonl", '{"input": "\\ud800", "target": "x"}\n'),
 }
 """Files of tasks that cannot be read, or not be used."""
@@ -45,6 +50,9 @@ FILES: dict[str, tuple[str, str | bytes]] = {
 HANDLED: dict[str, tuple[str, str | bytes]] = {
     "a byte order mark": ("bom.jsonl", b"\xef\xbb\xbf" + TASK.encode()),
     "Windows line ends": ("crlf.jsonl", TASK.replace("\n", "\r\n")),
+    "gzip": ("gzip.jsonl", gzip.compress(TASK.encode())),
+    "a JSON array": ("array.jsonl", f"[{TASK}]"),
+    "CSV with the columns of a task": ("table.jsonl", "id,input,target\na,1 + 1,2\n"),
     "a NUL, emoji, right-to-left text": ("odd.jsonl", '{"input": "a\\u0000 🎈 \\u202eabc", "target": "2"}\n'),
 }
 

@@ -217,6 +217,9 @@ def test_eval_takes_the_settings_of_the_run(run: Any, learned: Path) -> None:
     assert done.json["usage"]["calls"] == 4
     assert run("eval", "test.jsonl", "--context", "run", "--repeat", 3, "--json").json["usage"]["calls"] == 12
     assert "95% interval" in run("eval", "test.jsonl", "--model", "scripted:model", "--reasoning").out
+    kept = ("eval", "test.jsonl", "--context", "run", "--out", "kept", "--window", 4096, "--json")
+    first, again = (run(*kept).json for _ in range(2))
+    assert (again["usage"], again["attempts"]) == (first["usage"], first["attempts"])
 
 
 def test_eval_prints_the_usage_of_each_role_if_there_are_several(run: Any, here: Path) -> None:
@@ -427,7 +430,7 @@ BAD_FILES: dict[str, tuple[str | None, str]] = {
     "wrong type": ('{"input": 3, "target": "b"}', "line 1: field 'input' must be"),
     "same id": (
         '{"id": 1, "input": "a", "target": "b"}\n{"id": 1, "input": "c", "target": "d"}',
-        "already used on line 1",
+        "already used in line 1",
     ),
     "no target": ('{"input": "a", "target": "b"}\n{"input": "c"}', "has no target, which scorer 'exact' needs"),
 }

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from helpers import Done, make_tasks, run_command, write_tasks
 
-from practicum.testing.server import ServerProcess
-
 SCRIPT = (
     {"role": "agent", "match": r"say (?P<word>word\d*[02468])\Z", "answer": r"\g<word>"},
     {"role": "agent", "match": r"(?s)If message (\d+), say (\w+).*Message \1:", "answer": r"\2"},
@@ -70,6 +68,23 @@ def test_methods_are_compared_and_the_same_command_continues(run: Any, tmp_path:
 
 
 @pytest.mark.slow
+def test_what_tools_return_can_be_trusted_in_a_comparison(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(
+        "def read() -> str:\n    'Read.'\n    return 'word'\n\ntools = [read]\n"
+        "def score(task, answer):\n    return True\n",
+        encoding="utf-8",
+    )
+    acts = {"match": r"Observation", "answer": {"thought": "", "action": {"finish": {"answer": "done"}}}}
+    looks = {"answer": {"thought": "", "action": {"read": {}}}}
+    (tmp_path / "acting").write_text("\n".join(map(json.dumps, (acts, looks))), encoding="utf-8")
+    agent = ("--agent", "tools:desk:tools", "--scorer", "desk:score", "--methods", "none,episodes", "--seeds", "1")
+    for folder, more, kept in (("waits", (), 0), ("trusted", ("--trust-tools",), 6), ("open", ("--review", "none"), 6)):
+        command = ("tasks.jsonl", "--test", "test.jsonl", *agent, *more, "--out", folder, "--json")
+        rows = {row["name"]: row for row in run(*command, model="scripted:acting").json["variants"]}
+        assert rows["episodes"]["entries"] == kept
+
+
+@pytest.mark.slow
 def test_every_method_starts_from_a_playbook_file(run: Any, tmp_path: Path) -> None:
     (tmp_path / "start.md").write_text("## rules\n- If message 51, say word51.\n", encoding="utf-8")
     command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", "none,again=none", "--seeds", "1", "--out", "c")
@@ -95,12 +110,6 @@ def test_a_sweep(run: Any) -> None:
     assert [row["name"] for row in swept["variants"]] == ["icl window=100", "icl window=2000"]
 
 
-@pytest.mark.slow
-def test_an_ablation(run: Any, fast_server: ServerProcess) -> None:
-    ablated = run(*TASKS, "--ablate", "rcl", "--set", "epochs=1", "--out", "a", model=f"{fast_server.url}#sim").json
-    assert [len(table["rows"]) for table in ablated["tables"]] == [9, 7]
-
-
 def test_a_failed_run_is_reported_and_sets_the_exit_code(run: Any, tmp_path: Path) -> None:
     rules = [{"role": "reflector", "error": "503"}, {"role": "agent", "answer": {"answer": "x", "used": []}}]
     (tmp_path / "model").write_text("\n".join(map(json.dumps, rules)) + "\n", encoding="utf-8")
@@ -121,8 +130,6 @@ def test_a_failed_run_is_reported_and_sets_the_exit_code(run: Any, tmp_path: Pat
         (("--methods", "none,ace"), "scores need tasks that were not used for learning"),
         (("--methods", "none,ace", "--test", "tasks.jsonl"), "6 of the 6 test tasks are also training tasks"),
         (("--test", "test.jsonl"), "which methods?"),
-        (("--test", "test.jsonl", "--ablate", "ace", "--methods", "none"), "leave out --methods"),
-        (("--test", "test.jsonl", "--ablate", "gepa"), "'gepa' is not one of 'ace', 'combee', 'rcl'"),
         (("--test", "test.jsonl", "--methods", "ace,icl", "--sweep", "rounds=1,2"), "beside one method"),
         (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rounds=1"), "at least two values"),
         (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rond=1,2"), "method ace has no setting 'rond'"),

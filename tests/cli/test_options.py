@@ -27,7 +27,7 @@ COMMANDS = {
 }  # fmt: skip
 GROUPS = {
     "memory": {"list", "search", "show", "add", "remove", "reembed"},
-    "bench": {"speed", "overload", "store", "mael", "robustness", "poison"},
+    "bench": {"speed", "overload", "store", "paper", "robustness", "poison"},
 }
 
 

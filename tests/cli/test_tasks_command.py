@@ -41,6 +41,18 @@ def test_json_has_the_options_and_nothing_is_written_without_out(here: Path) -> 
     }  # fmt: skip
 
 
+def test_choices_that_hold_commas_go_to_a_file(here: Path) -> None:
+    rows = [("I sneeze.", "Allergy, seasonal"), ("I cough.", "Cold"), ("I sneeze a lot.", "Allergy, seasonal")]
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    (here / "texts.json").write_text("[" + ",".join(lines) + "]")
+    (here / "model").write_text(json.dumps({"role": "agent", "answer": "It is Allergy, seasonal."}))
+    made = run_command(["tasks", "texts.json", "--out", "t.jsonl"], here)
+    assert (here / "t.choices.txt").read_text() == "Allergy, seasonal\nCold\n"
+    typed = shlex.split(made.out.split("practicum learn ")[1])
+    done = run_command(["eval", *typed, "--model", "scripted:model", "--json"], here)
+    assert done.json["score"] == pytest.approx(2 / 3), done.err
+
+
 def test_bad_input_is_reported_in_one_line(here: Path) -> None:
     for arguments, line in (
         (["gsm.jsonl", "--format", "mmlu"], "gsm.jsonl line 1: field 'choices' is missing"),
@@ -48,7 +60,7 @@ def test_bad_input_is_reported_in_one_line(here: Path) -> None:
             ["gsm.jsonl", "--out", "gsm.jsonl"],
             "--out gsm.jsonl would overwrite the file that it is made from: give another name",
         ),
-        (["model"], "model: the fields of its first line ('role', 'answer') match no known format"),
+        (["model"], "model: the fields of its first record ('role', 'answer') match no known format"),
     ):
         done = run_command(["tasks", *arguments], here)
         assert done.code == 2
@@ -59,7 +71,7 @@ def test_bad_input_is_reported_in_one_line(here: Path) -> None:
 def test_a_data_set_given_as_tasks_is_recognized(here: Path, command: str) -> None:
     told = run_command([command, "gsm.jsonl", "--model", "scripted:model"], here)
     assert told.code == 2
-    assert told.line.startswith("gsm.jsonl line 1: field 'input' is missing; the line has 'question', 'answer'")
+    assert told.line.startswith("gsm.jsonl line 1: field 'input' is missing; the record has 'question', 'answer'")
     typed = told.line.partition("make tasks of it with practicum ")[2]
     assert run_command(shlex.split(typed), here).code == 0
     assert len(load_tasks(here / "tasks.jsonl")) == 2
@@ -68,7 +80,7 @@ def test_a_data_set_given_as_tasks_is_recognized(here: Path, command: str) -> No
 @pytest.mark.parametrize(
     ("line", "more"),
     [('{"question": "a", "answer": "b"}', []), ('{"input": 3, "concepts": ["a"]}', []), ("[1]", []), ("", []),
-     ('{"question": "a", "answer": "#### b"}', ["--fields", "input=ask"])],
+     ("a,b\n1,2", []), ('{"question": "a", "answer": "#### b"}', ["--fields", "input=ask"])],
 )  # fmt: skip
 def test_other_files_are_not_taken_for_a_data_set(here: Path, line: str, more: list[str]) -> None:
     (here / "other.jsonl").write_text(line)

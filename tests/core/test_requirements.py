@@ -9,7 +9,7 @@ import pytest
 
 from practicum.core import requirements
 from practicum.core.errors import UsageError
-from practicum.core.requirements import pip_install, unmet_requirements
+from practicum.core.requirements import pip_install, require, unmet_requirements
 from practicum.models.registry import Models
 
 
@@ -27,7 +27,24 @@ def test_a_package_of_the_wrong_version_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(requirements, "version", installed)
     said = "openai 3.1.0 is installed, practicum needs >=3.40: pip install -U 'openai[aiohttp]>=3.40'"
     assert unmet_requirements() == [said]
+    with pytest.raises(UsageError, match="model 'local' cannot be used: openai"):
+        Models().open("local")
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(UsageError) as caught:
         Models().open("http://127.0.0.1:9/v1#any")
-    assert str(caught.value).endswith(said)
+    assert said in str(caught.value)
+
+
+def test_a_package_that_holds_another_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        name = "gateway"
+        requires = ("openai<3.0.0,>=2.20", "openai<1; extra == 'old'", "openai-agents<1", "openai>=2")
+
+    monkeypatch.setattr(requirements, "version", lambda name: "2.54.0")
+    monkeypatch.setattr(requirements, "distributions", lambda: [Other])
+    with pytest.raises(UsageError) as caught:
+        require("openai", "model 'x'")
+    assert str(caught.value) == (
+        "model 'x' cannot be used: openai 2.54.0 is installed, practicum needs >=3.40: "
+        "pip install -U 'openai[aiohttp]>=3.40' (gateway wants openai<3.0.0,>=2.20: give it an environment of its own)"
+    )

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import client, make_tasks
 
@@ -16,7 +15,8 @@ from practicum.core.context import initial_context
 from practicum.core.edits import Add
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.retrieval.vectors import WordLlama
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Vectors, WordLlama
 from practicum.session.result import Result
 
 TRAIN = [
@@ -45,9 +45,9 @@ def turns(call: Call) -> list[tuple[str, str]]:
 
 def by_similarity(tasks: list[Task], text: str) -> list[tuple[str, str | None]]:
     """Least similar first."""
-    vectors = asyncio.run(WordLlama().embed([*(t.input for t in tasks), text]))
-    similarity = vectors[:-1] @ vectors[-1]
-    return [(tasks[i].input, tasks[i].target) for i in np.argsort(similarity)]
+    context = initial_context(Add("episodes", task.input, data={"answer": task.target}) for task in tasks)
+    search = asyncio.run(Retriever(Vectors(WordLlama())).nearest(context, text, len(tasks)))
+    return [(match.entry.text, match.entry.data["answer"]) for match in reversed(search.found)]
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 50])
@@ -126,3 +126,68 @@ def test_an_entry_of_a_seed_that_has_no_answer_is_no_episode(tmp_path: Path) -> 
     model = client(wrong)
     learn(tmp_path / "run", model, TRAIN[:1], seed_context=seed)
     assert turns(model.calls[0]) == [("Solved", "Cards")]
+
+
+def put(thing: str) -> str:
+    """Put a thing into the box."""
+    if thing == "stone":
+        raise ValueError("too heavy")
+    return "put: " + "x" * 1000
+
+
+def putting(call: Call) -> str:
+    """Tries a stone first, then puts what the task names, and finishes."""
+    *_, thing = call.prompt.user.split() if not call.prompt.turns else call.prompt.turns[0].user.split()
+    said = [{"put": {"thing": "stone"}}, {"put": {"thing": thing}}, {"finish": {"answer": "done"}}]
+    made = len(call.prompt.turns) % 3
+    return json.dumps({"thought": f"thought {made}", "action": said[made]})
+
+
+def test_an_agent_with_tools_is_shown_the_calls_that_solved_a_task(tmp_path: Path) -> None:
+    model = client(putting)
+    parts = practicum.Parts(clients={"agent": model}, tools=[put], scorer=lambda task, answer: "lamp" in task.input)
+    tasks = [Task("t0", "Put in a lamp"), Task("t1", "Put in a chair")]
+    how = {"test": HELD[:1], "out": tmp_path / "run", "method": "episodes", "trust_tools": True}
+    result = practicum.run_sync(practicum.learn(tasks, parts=parts, **how))
+    kept = {e.text: dict(e.data) for e in result.context}
+    (thought, action, observation, end) = kept["Put in a lamp"]["steps"]
+    assert (thought, action, end) == (
+        ["thought", "thought 1"], ["action", 'put {"thing": "lamp"}'], ["thought", "thought 2"],
+    )  # fmt: skip
+    assert observation[0] == "observation"
+    assert observation[1].startswith("put: xxx")
+    assert len(observation[1]) < 400
+    assert kept["Put in a chair"]["good"] is False
+    told = next(e.solved for e in result.context if e.text == "Put in a lamp")
+    assert told.startswith('Put in a lamp\nThought: thought 1\nAction: put {"thing": "lamp"}\nObservation: put: xxx')
+    assert told.endswith("\nThought: thought 2\n→ done")
+    first = next(call for call in model.calls if call.prompt.user == HELD[0].input)
+    (acted, ended) = first.prompt.turns
+    assert (acted.user, json.loads(acted.assistant)) == (
+        "Put in a lamp", {"thought": "thought 1", "action": {"put": {"thing": "lamp"}}},
+    )  # fmt: skip
+    assert ended.user.startswith("Observation: put: xxx")
+    assert json.loads(ended.assistant) == {"thought": "thought 2", "action": {"finish": {"answer": "done"}}}
+
+
+def test_calls_of_another_agent_are_left_out_of_the_turns(tmp_path: Path) -> None:
+    steps = [["action", "ls(-l)"], ["observation", "a b"], ["message", "hm"], ["action", 'put {"thing": "lamp"}']]
+    context = initial_context([Add("episodes", "Put in a lamp", data={"answer": "done", "steps": steps})])
+    model = client(lambda call: '{"thought": "", "action": {"finish": {"answer": "done"}}}')
+    parts = practicum.Parts(clients={"agent": model}, tools=[put], scorer=lambda task, answer: True)
+    practicum.run_sync(practicum.evaluate(HELD[:1], context, method="episodes", parts=parts))
+    assert turns(model.calls[0]) == [("Put in a lamp", '{"thought":"","action":{"finish":{"answer":"done"}}}')]
+
+
+def test_an_agent_from_outside_is_told_the_calls(tmp_path: Path) -> None:
+    steps = [["action", 'put {"thing": "lamp"}'], ["observation", "put"]]
+    context = initial_context([Add("episodes", "Put in a lamp", data={"answer": "done", "steps": steps})])
+    shown = []
+
+    def agent(input: str, context: str) -> str:
+        shown.append(context)
+        return "done"
+
+    parts = practicum.Parts(agent=agent, scorer=lambda task, answer: True)
+    practicum.run_sync(practicum.evaluate(HELD[:1], context, method="episodes", parts=parts))
+    assert shown == ['Task: Put in a lamp\nAction: put {"thing": "lamp"}\nObservation: put\nAnswer: done']

@@ -242,7 +242,7 @@ def _written(path: Path, text: str) -> Path:
 @pytest.mark.parametrize("profile", ["full", "small"])
 def test_ace_with_all_primitives_asks_what_rcl_asks(tmp_path: Path, profile: str) -> None:
     """Leave-one-out and add-one differ by the primitive alone."""
-    from practicum.analysis.compare.ablations import BASE, PRIMITIVES
+    from practicum.bench.papers.rcl import BASE, PRIMITIVES
 
     def prompts(method: str, settings: dict[str, Any]) -> list[tuple[str, str]]:
         model = ScriptedClient(by_the_papers if profile == "full" else in_short)

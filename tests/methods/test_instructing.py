@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import make_tasks
-from scripts import Learned, Role, insight, learned, number, right, scripted, wrong
+from scripts import Learned, Role, insight, learned, number, obeying, right, scripted, wrong
 
 import practicum
 from practicum import methods
@@ -17,15 +17,13 @@ from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
 
 NAMES = ("opro", "ape", "evoprompt")
-ALL = (*NAMES, "protegi")
+ALL = (*NAMES, "protegi", "erm", "promptbreeder")
 ON: dict[str, Any] = {"batch": 4, "candidates": 2, "beam": 2, "steps": 1}
-PROTEGI: dict[str, Any] = {"batch": 4, "beam": 2, "steps": 1, "gradients": 1, "paraphrases": 1}
-
-
-def obeying(call: Call) -> str:
-    """Right about as many messages as the instructions name: "solve 3" solves messages 0, 1 and 2."""
-    said = call.prompt.head.rpartition("solve ")[2].strip()
-    return right(call) if said.isdigit() and number(call) < int(said) else "wrong"
+OTHERS: dict[str, dict[str, Any]] = {
+    "protegi": {"batch": 4, "beam": 2, "steps": 1, "gradients": 1, "paraphrases": 1},
+    "erm": {"batch": 4, "beam": 2, "steps": 1, "feedback": 1},
+    "promptbreeder": {"batch": 4, "beam": 2, "steps": 1, "candidates": 1},
+}
 
 
 def writing(*texts: str) -> Role:
@@ -36,7 +34,8 @@ def writing(*texts: str) -> Role:
 
 def faulted(call: Call) -> dict[str, Any]:
     """What is wrong with an instruction: the messages that it failed at."""
-    return {"reasons": "it fails at " + " ".join(re.findall(r"Message (\d+)", call.prompt.user))}
+    found = "it fails at " + " ".join(re.findall(r"Message (\d+)", call.prompt.user))
+    return {"reasons": found, "feedback": [found]}
 
 
 def run_of(
@@ -45,7 +44,7 @@ def run_of(
 ) -> Learned:  # fmt: skip
     """One run over four messages; nothing is merged in these methods, so there is no setting for it."""
     watched = Learned(scripted(agent, faulted, curator or writing(*texts)), folder / "run")
-    base = PROTEGI if name == "protegi" else ON
+    base = OTHERS.get(name, ON)
     work = practicum.learn(
         make_tasks(tasks), out=watched.folder, method=name, settings={**base, **settings}, watch=watched,
         parts=practicum.Parts(clients={"agent": watched.model}), **(how or {}),
@@ -146,8 +145,8 @@ def test_a_candidate_has_the_sources_of_what_it_was_written_from(tmp_path: Path,
         return {"instruction": text}
 
     run = run_of(tmp_path, name, curator=written, batch=3, steps=2)
-    made = {e.text: e.sources for report in run.reports for e in report.context}
-    assert len(made) > 2
+    made = {e.text: e.sources for report in run.reports for e in report.context.in_section("instructions")}
+    assert len(made) > 1
     for text, sources in made.items():
         assert {f"task:t{n}" for n in re.findall(r"Message (\d+)", asked[text])} <= {*sources}
         for parent in {*re.findall(r"solve \d+", asked[text])} & made.keys():
@@ -160,7 +159,7 @@ def test_lines_and_code_reach_the_agent_word_for_word(tmp_path: Path, name: str,
     text = "Work in steps:\n\n1. Read it.\n2. Run\n   ```\n   f(x) -> y\n   ```\nsolve 4"
     judge: Role = lambda call: {"right": "Answer\nword" in call.prompt.user, "reason": "seen"}  # noqa: E731
     model = scripted(obeying, faulted, writing(text), judge=judge)
-    base = {**(PROTEGI if name == "protegi" else ON), "steps": 2}
+    base = {**OTHERS.get(name, ON), "steps": 2}
     run = learned(tmp_path, model, 4, base, name, labels=labels, judged=not labels)
     assert run.texts == [text]
     assert all(r.trace.answer != "wrong" for r in run.reports[1].rollouts)

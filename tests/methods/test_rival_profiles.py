@@ -16,6 +16,7 @@ TRIED: dict[str, dict[str, Any]] = {
     "reflexion": {"epochs": 2}, "expel": {}, "tf_grpo": {"epochs": 1, "group": 2},
     "dynamic_cheatsheet": {}, "opro": {"steps": 2, "candidates": 2}, "ape": {"steps": 2, "candidates": 2},
     "evoprompt": {"steps": 2, "candidates": 2}, "protegi": {"steps": 1, "gradients": 1},
+    "erm": {"steps": 2}, "promptbreeder": {"steps": 2, "candidates": 1, "beam": 2},
     "textgrad": {"steps": 1}, "gepa": {"attempts": 20},
 }  # fmt: skip
 
@@ -31,7 +32,14 @@ def author(call: Call) -> dict[str, Any]:
     said = {"kind": "a message", "insight": "If it is a message, read it."}
     texts = ("reflection", "reasons", "answer", "instructions", "instruction", "sheet", "why", "diagnosis")
     operations = [{"op": "ADD", "id": "", "text": PLAN}]
-    return {**dict.fromkeys(texts, PLAN), **said, "experiences": [PLAN], "operations": operations, **added(call)}
+    return {
+        **dict.fromkeys(texts, PLAN),
+        **said,
+        "experiences": [PLAN],
+        "feedback": [PLAN],
+        "operations": operations,
+        **added(call),
+    }
 
 
 @pytest.mark.parametrize("profile", ["full", "small"])

@@ -43,6 +43,9 @@ from practicum.store.database import Store
 
 METHOD = "unified"
 
+SPECIFIED = {"examples": 0, "weigh": False}
+"""The settings with which the method is the specification's alone."""
+
 
 def pass_of(call: Call) -> int:
     """Which pass over its rules a reflector makes: 0 proposes."""
@@ -86,7 +89,7 @@ def model(agent: Any = right, judge: Any = nothing, reflector: Any = thinking) -
 def run(
     folder: Path, made: ScriptedClient, tasks: Any = 3, settings: Mapping[str, Any] | None = None, **how: Any
 ) -> Learned:
-    return learned(folder, made, tasks, settings, METHOD, **how)
+    return learned(folder, made, tasks, {**SPECIFIED, **(settings or {})}, METHOD, **how)
 
 
 def kept(made: Learned) -> tuple[list[Rollout], list[Lesson]]:

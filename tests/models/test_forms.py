@@ -170,7 +170,7 @@ MORE: dict[str, dict[str, Any]] = {
     "ace": {"rounds": 1},
     "rcl": {"rollouts": 3},
     "reasoning_bank": {"scaling": "parallel", "k": 2},
-    "unified": {"k": 2},
+    "unified": {"scaling": "parallel", "k": 2, "rules": "proposed", "memory": True},
 }
 
 

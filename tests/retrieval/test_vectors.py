@@ -8,14 +8,17 @@ import logging
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from practicum.core.errors import ModelError, ProviderError, StoreError
-from practicum.retrieval.vectors import VECTORS_PER_BLOCK, Matrix, Vectors, WordLlama, open_embedder
+from practicum.retrieval.vectors import VECTORS_PER_BLOCK, Matrix, Vectors, WordLlama, _granite, open_embedder
 from practicum.store.database import Store
+
+needs_granite = pytest.mark.skipif(not find_spec("holographic_memory"), reason="needs the extra `embed`")
 
 
 class Counting:
@@ -193,6 +196,42 @@ def test_the_vectors_of_wordllama_are_those_of_its_package() -> None:
     # In a process of its own, since the package's import configures the root logger.
     done = subprocess.run([sys.executable, "-c", said], input=json.dumps(texts), capture_output=True, text=True)
     assert np.allclose(together, json.loads(done.stdout), atol=1e-6), done.stderr
+
+
+def test_granite_is_refused_in_one_line_if_its_wheels_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "holographic_memory", None)
+    with pytest.raises(ModelError, match=r"^the embedder 'granite' needs two packages: pip install .+$"):
+        open_embedder("granite")
+
+
+@needs_granite
+def test_granite_gives_a_text_the_same_vector_alone_and_among_others_and_finds_its_meaning() -> None:
+    texts = ["my card was stolen", "", "naïve 🦙 \x00", "somebody took my credit card", "long " * 900, "it rains"]
+    granite = open_embedder("granite")
+    together = asyncio.run(Vectors(granite)(texts))
+    assert (together.shape, together.dtype) == ((6, 384), np.float32)
+    assert (together == np.concatenate([asyncio.run(granite.embed([text])) for text in texts])).all()
+    assert together[0] @ together[3] > together[0] @ together[5] + 0.1
+
+
+@needs_granite
+def test_calls_in_flight_continue_while_granite_embeds() -> None:
+    async def work() -> int:
+        embedding, turns = asyncio.create_task(open_embedder("granite").embed(["a long text " * 60] * 4)), 0
+        while not embedding.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(work()) > 100
+
+
+@needs_granite
+def test_other_weights_are_not_granite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("practicum.retrieval.vectors.GRANITE", "0" * 64)
+    _granite.cache_clear()  # weights that are loaded are not checked again
+    with pytest.raises(ModelError, match="other weights than the embedder 'granite'"):
+        asyncio.run(open_embedder("granite").embed(["a"]))
 
 
 @pytest.mark.parametrize("name", ["nonsense", "openai:text-embedding-3-small", "nobody:x"])

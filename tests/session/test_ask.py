@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -85,12 +86,16 @@ def rows(run: Path) -> dict[str, list[Any]]:
 def test_an_answer_names_the_entries_it_used(tmp_path: Path) -> None:
     run = a_run(tmp_path, k=1)
 
+    cited: list[str] = []
+
     def citing(call: Call) -> dict[str, Any]:
-        return {"answer": right(call), "used": ["e1"]}
+        cited[:] = re.findall(r"\[(e\d+)\]", call.text)[-1:]
+        return {"answer": right(call), "used": cited}
 
     found = ask(run, "Message 1: say it again", model(citing), settings={"memories": 2})
-    assert (found.text, [e.id for e in found.used]) == ("word1", ["e1"])
+    assert (found.text, [e.id for e in found.used]) == ("word1", cited)
     near = found.retrieved
+    assert cited[0] in {match.entry.id for match in near}
     assert len(near) == 2
     assert near[0].similarity >= near[1].similarity
     assert near[0].entry.text.startswith("Successful approach: message")

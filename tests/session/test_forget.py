@@ -276,6 +276,10 @@ def test_a_misspelled_id_forgets_nothing(tmp_path: Path, what: dict[str, Any], p
     assert (tmp_path / DATABASE_FILE).is_file()
 
 
+UNPAID = ("none", "icl", "chain", "group_chat", "evomac")
+"""Methods that make no call while they learn."""
+
+
 def varying(call: Call) -> str:
     """Fits any role; attempts at one task come out differently, in words of their own."""
     if call.role != "agent":
@@ -286,9 +290,7 @@ def varying(call: Call) -> str:
     return json.dumps({**said, "answer": answer}) if said else answer
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in methods.NAMES if n not in ("none", "icl") and not methods.missing_extra(n)]
-)
+@pytest.mark.parametrize("name", [n for n in methods.NAMES if n not in UNPAID and not methods.missing_extra(n)])
 def test_every_journaled_call_of_any_method_names_its_sources(tmp_path: Path, name: str) -> None:
     settings = {"gepa": {"attempts": 30}, "mipro": {"trials": 2, "candidates": 2}}.get(name, {"batch": 2})
     parts = practicum.Parts(clients={"agent": client(varying)})

@@ -24,7 +24,7 @@ from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import save_snapshot
 from practicum.session.forget import forget
 from practicum.session.records import RUN, create_seed, is_own, load_context, read_config, update_run
-from practicum.store.database import DATABASE_FILE, INDEX_FILE, Store
+from practicum.store.database import DATABASE_FILE, INDEX_FILE, WORDS_FILE, Store
 
 SECRET = "The passphrase is heron."
 
@@ -78,7 +78,7 @@ def test_a_table_that_practicum_does_not_use_does_no_harm(run: Path) -> None:
     assert [entry.text for entry in load_context(run)] == [SECRET]
 
 
-@pytest.mark.parametrize("name", [DATABASE_FILE, f"{DATABASE_FILE}-wal", "lock", INDEX_FILE, "llama.log"])
+@pytest.mark.parametrize("name", [DATABASE_FILE, f"{DATABASE_FILE}-wal", "lock", INDEX_FILE, WORDS_FILE, "llama.log"])
 def test_a_link_in_a_run_folder_is_not_followed(run: Path, tmp_path: Path, name: str) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes((run / DATABASE_FILE).read_bytes())

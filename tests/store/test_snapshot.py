@@ -30,7 +30,7 @@ from practicum.session.config import Config, Splits
 from practicum.session.forget import forget
 from practicum.session.records import RUN, begin, load_context, read_run
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, INDEX_FILE, Store
+from practicum.store.database import DATABASE_FILE, INDEX_FILE, WORDS_FILE, Store
 from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
@@ -267,11 +267,12 @@ def test_no_search_goes_through_all_entries(tmp_path: Path) -> None:
         asked(tmp_path, "text 400 of old")
         load_context(tmp_path).get("e100")
     of_entries = [each for each in said if "FROM snapshots LEFT OUTER JOIN entries" in each]
-    assert len(of_entries) == 2
+    assert len(of_entries) == 3
     db = sqlite3.connect(tmp_path / DATABASE_FILE)
     plans = [step for each in of_entries for *_, step in db.execute(f"EXPLAIN QUERY PLAN {each}")]
     db.close()
     assert [plan for plan in plans if "entries" in plan] == [
+        "SEARCH entries USING INDEX entries_by_hash (hash=?) LEFT-JOIN",
         "SEARCH entries USING INDEX entries_by_hash (hash=?) LEFT-JOIN",
         "SEARCH entries USING PRIMARY KEY (run_id=? AND number>? AND number<?) LEFT-JOIN",
     ]
@@ -293,13 +294,16 @@ def test_a_search_finds_entries_that_changed_after_the_snapshot(tmp_path: Path) 
 
 
 def test_a_search_without_an_index_or_with_a_broken_one_is_exact(tmp_path: Path) -> None:
-    saved(tmp_path)
-    for spoil in (b"not an index", b""):
-        (tmp_path / INDEX_FILE).write_bytes(spoil)
-        search, embedder = asked(tmp_path, "text 33", 1, many=10_000)
-        assert (search.exact, search.found[0].entry.id, embedder.asked) == (True, "e33", [])
-    (tmp_path / INDEX_FILE).unlink()
-    assert asked(tmp_path, "text 33", 1)[0].found[0].entry.id == "e33"
+    for index in (INDEX_FILE, WORDS_FILE):
+        saved(tmp_path / index)
+        file = tmp_path / index / index
+        whole = file.read_bytes()
+        for spoil in (b"not an index", b"", whole[:200], whole[:-1]):
+            file.write_bytes(spoil)
+            search, embedder = asked(tmp_path / index, "text 33", 1, many=10_000)
+            assert (search.exact, search.found[0].entry.id, embedder.asked) == (True, "e33", [])
+        file.unlink()
+        assert asked(tmp_path / index, "text 33", 1)[0].found[0].entry.id == "e33"
 
 
 def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
@@ -323,6 +327,7 @@ def test_forgotten_entries_are_in_no_snapshot_and_no_index(tmp_path: Path) -> No
     with Store.open(tmp_path) as store:
         assert forget(store, RUN, sources=["task:t1"]).left == 0
         assert not (tmp_path / INDEX_FILE).exists()
+        assert not (tmp_path / WORDS_FILE).exists()
         assert store.rows(schema.entries.select()) == []
         assert len(read_context(store, RUN)) == len(SAID) // 2
 

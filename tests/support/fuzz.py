@@ -152,13 +152,20 @@ def can_be_kept(tasks: Any) -> None:
     assert len({task.id for task in tasks}) == len(tasks)
 
 
+def _value(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
 @given(files(TASKS))
 def tasks(content: bytes) -> None:
     found = read(content, "tasks.jsonl", load_tasks)
     if found is not None:
-        assert len(found) == sum(
-            bool(line.strip()) for line in content.removeprefix(b"\xef\xbb\xbf").decode().split("\n")
-        )
+        values = [_value(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
+        if all(isinstance(value, dict) and "input" in value for value in values):
+            assert len(found) == len(values)
         can_be_kept(found)
         written = [{"id": t.id, "input": t.input, "meta": {**t.meta}} for t in found]
         assert [t.input for t in read("\n".join(map(json.dumps, written)).encode(), "again", load_tasks)] == [

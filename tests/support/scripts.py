@@ -31,7 +31,7 @@ FORM: dict[str, Any] = {
     "right": True, "reason": "",
     "items": [], "holds": [], "separates": [], "spurious": [], "why": "", "best": 1, "bullets": ["If in doubt, look."],
     "candidates": [], "sheet": "", "operations": [], "instruction": "", "instructions": "", "reasons": "",
-    "reflection": "", "experiences": [],
+    "reflection": "", "experiences": [], "exemplars": [], "feedback": [],
 }  # fmt: skip
 """Every field that any role is asked for. What a role does not say stands as it is here."""
 
@@ -47,6 +47,12 @@ def right(call: Call) -> str:
 
 def wrong(call: Call) -> str:
     return "wrong"
+
+
+def obeying(call: Call) -> str:
+    """Right about as many messages as the instructions name: "solve 3" solves messages 0, 1 and 2."""
+    said = call.prompt.head.rpartition("solve ")[2].strip()
+    return right(call) if said.isdigit() and number(call) < int(said) else "wrong"
 
 
 def material(prompt: Prompt) -> str:

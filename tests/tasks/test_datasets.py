@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,8 @@ LINES: dict[str, list[dict[str, Any]]] = {
             "context": {"title": ["T", "U"], "sentences": [["Ann did.", " Yes."], ["Nothing."]]},
         }
     ],
+    "classification": [{"text": "Where is my card?", "category": "arrival"}, {"text": "Hi", "category": "hello"}],
+    "srdd": [{"Name": "Till", "Description": "Adds up prices.", "Category": "Shop"}],
 }
 
 
@@ -78,7 +81,7 @@ def test_each_format_is_detected_and_its_scorer_can_score_it(name: str, tmp_path
     out = tmp_path / "tasks.jsonl"
     out.write_text(as_json_lines(found.tasks))
     assert tuple(load_tasks(out)) == found.tasks
-    if found.scorer not in ("tests", "commongen"):
+    if found.scorer not in ("tests", "commongen", "software"):
         require_targets(found.tasks, found.scorer, out, found.choices or None)
     require_meta(found.tasks, found.scorer, out)
 
@@ -134,9 +137,45 @@ def test_the_csv_of_mmlu(tmp_path: Path) -> None:
     path.write_text('"Which,\n\nthen?",x,y,z,w,D\n\nAnd?,1,2,3,4,a\n')
     found = convert(path)
     assert [(task.id, task.input, task.target) for task in found.tasks] == [
-        ("law_test-3", "Which,\n\nthen?\nA. x\nB. y\nC. z\nD. w", "D"),
+        ("law_test-1", "Which,\n\nthen?\nA. x\nB. y\nC. z\nD. w", "D"),
         ("law_test-5", "And?\nA. 1\nB. 2\nC. 3\nD. 4", "A"),
     ]
+
+
+@pytest.mark.parametrize("header", ["", "question,A,B,C,answer\n"])
+def test_tables_with_a_column_for_each_choice(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "d"
+    path.write_text(header + "Which?,x,,z,C\n")
+    found = convert(path)
+    assert (found.format, found.choices) == ("mmlu", ("A", "B", "C"))
+    assert (found.tasks[0].input, found.tasks[0].target) == ("Which?\nA. x\nB. \nC. z", "C")
+
+
+def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
+    (theirs,) = LINES["hotpotqa"]
+    pairs = [["T", ["Ann did.", " Yes."]], ["U", ["Nothing."]]]
+    record = {"_id": "q1", "supporting_facts": [["T", 0]], "type": "bridge"} | theirs | {"context": pairs}
+    del record["id"]
+    (tmp_path / "d.json").write_text(json.dumps([record]))
+    assert convert(tmp_path / "d.json").tasks == (only("hotpotqa", tmp_path),)
+    record["context"] = [["T"]]
+    (tmp_path / "d.json").write_text(json.dumps([record]))
+    with pytest.raises(TaskFileError, match="record 1: field 'context'"):
+        convert(tmp_path / "d.json")
+
+
+def test_columns_of_other_names_and_ids_of_packed_files(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv.gz"
+    path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,\n"))
+    with pytest.raises(TaskFileError, match="line 3: field 'label' or 'category' or 'intent' is missing; the record"):
+        convert(path)
+    path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,hello\n"))
+    found = convert(path)
+    assert [(task.id, task.input, task.target) for task in found.tasks] == [
+        ("train-2", "Where?", "arrival"), ("train-3", "Hi", "hello"),
+    ]  # fmt: skip
+    both = [{"text": "x", "label": "a", "category": "b"}]
+    assert convert(write(tmp_path / "d", both)).tasks[0].target == "a"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +196,8 @@ def test_the_csv_of_mmlu(tmp_path: Path) -> None:
         ("mmlu", {"answer": True}, "line 1: field 'answer.int': Input should be a valid integer"),
         ("formula", {"context": "Use formula X."}, "line 1: field 'context' must hold 'Question:'"),
         ("ddxplus", {"PATIENT_PROFILE": " "}, "line 1: the text of the task is empty"),
+        ("classification", {"category": 1.5}, "line 1: field 'category."),
+        ("hotpotqa", {"context": ["x"]}, "line 1: field 'context"),
     ],
 )
 def test_an_error_names_line_and_field(name: str, change: Any, text: str, tmp_path: Path) -> None:
@@ -171,12 +212,12 @@ def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     for records, text in (
         ([{"a": 1}], "match no known format; name one with `format`"),
-        ([], "the file holds no lines"),
-        ([[1]], "line 1: expected a JSON object, not a list with a number"),
+        ([], "the file holds no records"),
+        ([[1]], "record 1: expected a JSON object, not a number"),
         ([LINES["mmlu"][0] | LINES["commongen"][0]], "matches commongen and mmlu; name one with `format`"),
-        ([LINES["humaneval"][0]] * 2, "line 2: id 'H/0' was already used on line 1"),
+        ([LINES["humaneval"][0]] * 2, "line 2: id 'H/0' was already used in line 1"),
         ([LINES["gsm8k"][0], {"question": "x"}], "line 2: field 'answer' is missing"),
-        ([LINES["rewardbench2"][1]], "none of its 1 lines is a task"),
+        ([LINES["rewardbench2"][1]], "of 1 record, none is a task"),
     ):
         with pytest.raises(TaskFileError, match=text):
             convert(write(path, records))
@@ -186,7 +227,11 @@ def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
         convert(path, "bench")
     with pytest.raises(TaskFileError, match="no such file"):
         convert(tmp_path / "none.jsonl")
-    for text, fault in (("a,b\n", "line 1: 2 columns"), ('a,"b\n', "not CSV")):
+    for text, fault in (
+        ("a,b\n", "the file holds no records"),
+        ('a,"b\n', "not CSV"),
+        ("a,b\n1,2\n", "match no known"),
+    ):
         (tmp_path / "d.csv").write_text(text)
         with pytest.raises(TaskFileError, match=fault):
             convert(tmp_path / "d.csv")

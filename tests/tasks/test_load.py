@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
 from practicum.tasks.load import MAX_CHOICES, choices_from, load_tasks, parse_fields, require_targets
+from practicum.tasks.scoring.rules import named_choices
 
 Write = Callable[[str | bytes], Path]
 
@@ -91,15 +92,15 @@ def test_bom_crlf_and_unescaped_line_separators(write: Write) -> None:
         ('{"input": "a", "target": NaN}', "tasks.jsonl line 1: not JSON"),
         ('{"input": "\\ud800"}', "tasks.jsonl line 1: not JSON"),
         ("[" * 100_000, "tasks.jsonl line 1: not JSON (recursion limit"),
-        ('[{"input": "a"}]', "tasks.jsonl line 1: expected a JSON object, not a list with an object"),
+        ('[["a"]]', "tasks.jsonl record 1: expected a JSON object, not a list"),
         ('"input"', "tasks.jsonl line 1: expected a JSON object, not a string"),
-        ("{}", "tasks.jsonl line 1: field 'input' is missing; the line has no fields"),
+        ("{}", "tasks.jsonl line 1: field 'input' is missing; the record has no fields"),
         (
             '\n{"question": "a", "answer": "b"}',
-            "tasks.jsonl line 2: field 'input' is missing; the line has 'question', 'answer': "
+            "tasks.jsonl line 2: field 'input' is missing; the record has 'question', 'answer': "
             "name the field to read with `fields=input=NAME`",
         ),
-        ('{"input": " \\n"}', "tasks.jsonl line 1: field 'input' is empty; the line has 'input'"),
+        ('{"input": " \\n"}', "tasks.jsonl line 1: field 'input' is empty; the record has 'input'"),
         ('{"input": []}', "tasks.jsonl line 1: field 'input' is empty"),
         ('{"input": 5}', "line 1: field 'input' must be a string or a list of strings, not a number"),
         ('{"input": null}', "field 'input' must be a string or a list of strings, not null"),
@@ -124,8 +125,8 @@ def test_bom_crlf_and_unescaped_line_separators(write: Write) -> None:
             '{"input": "a", "meta": {"tags": null}}',
             "field 'tags' must be a string or a list of strings, not null",
         ),
-        ('{"id": 1, "input": "a"}\n{"id": "1", "input": "b"}', "line 2: id '1' was already used on line 1"),
-        ('{"input": "a"}\n{"id": "line-1", "input": "b"}', "line 2: id 'line-1' was already used on line 1"),
+        ('{"id": 1, "input": "a"}\n{"id": "1", "input": "b"}', "line 2: id '1' was already used in line 1"),
+        ('{"input": "a"}\n{"id": "line-1", "input": "b"}', "line 2: id 'line-1' was already used in line 1"),
     ],
 )
 def test_a_bad_line_is_reported_with_line_and_field(write: Write, content: str, text: str) -> None:
@@ -152,7 +153,7 @@ def test_errors_name_the_file_s_own_field(write: Write) -> None:
 def test_errors_in_the_mapping_of_fields(write: Write) -> None:
     path = write('{"input": "a", "answer": "b"}')
     assert "unknown name 'inputs'; a task has id, input, target, meta" in fault(path, {"inputs": "a"})
-    assert "no line has a field 'anwser', which `fields` reads as 'target'" in fault(path, {"target": "anwser"})
+    assert "no record has a field 'anwser', which `fields` reads as 'target'" in fault(path, {"target": "anwser"})
 
 
 def test_long_lists_of_fields_are_shortened(write: Write) -> None:
@@ -228,6 +229,13 @@ def test_choices_are_the_distinct_targets_sorted() -> None:
     assert choices_from(having("b", "a", None, "b", "a")) == ("a", "b")
 
 
+def test_hundreds_of_choices_are_choices() -> None:
+    names = [f"kind_{n:03}" for n in range(500)]
+    assert choices_from(having(*names, *names)) == tuple(names)
+    assert named_choices(names, "It is kind_017, not kind_0170.") == ("kind_017",)
+    assert named_choices(names, "kind_017 or KIND_400?") == ("kind_017", "kind_400")
+
+
 def having(*targets: str | None) -> list[Task]:
     return [Task(str(n), "x", target) for n, target in enumerate(targets)]
 
@@ -238,7 +246,7 @@ def having(*targets: str | None) -> list[Task]:
         ([None], "have no target; leave out `choices` if answers are open, else list them"),
         (["a", "a"], "have only 'a'"),
         (["a", "b", "c", "c", "c"], "3 different targets in 5 tasks are too many"),
-        ([str(n // 2) for n in range(2 * MAX_CHOICES + 2)], "101 different targets in 202 tasks are too many"),
+        ([str(n // 2) for n in range(2 * MAX_CHOICES + 2)], "1001 different targets in 2002 tasks are too many"),
         (["x" * 81, "a"] * 2, "is too long for a choice"),
         (["a\nb", "a"] * 2, "is too long for a choice"),
     ],

@@ -155,7 +155,7 @@ async def compare(
 ) -> Comparison:  # fmt: skip
     """Run every method with every seed on the same data and budget, and report what may be claimed.
 
-    `methods` are names (or "name=method"), or a study of `compare.variants` or `compare.ablations`. `settings` go to
+    `methods` are names (or "name=method"), or a study of `compare.variants`. `settings` go to
     every method that has them, or to one method as "ace.rounds". Every run starts from `seed_context`, if given.
     `RunOptions` describes the other keywords, which all runs share; `max_calls` or `max_tokens` is the budget of each
     run, its evaluation included. The default of `runs_at_once` is the number of calls allowed at once. Raises
@@ -237,7 +237,7 @@ class _Runs:
                 place = Path(name) / run.folder
                 try:
                     with Store.create(place) as store:
-                        setup = build_setup(run.config, run.splits, self.parts)
+                        setup = build_setup(run.config, run.splits, run.parts)
                         async with open_session(
                             store, place, setup, Leg(1, self.plan.seed_context, 0, ()), shared=shared
                         ) as session:
@@ -263,7 +263,7 @@ class _Runs:
         """The outcome of a run, or None where it was interrupted. An error in one run does not stop the others."""
         path, watch, at_once = self.folder / run.folder, _RunWatch(self.halt), self._calls_at_once(shared)
         watches = [watch, *self.watch.watching(run)]
-        options: dict[str, Any] = {"parts": self.parts, "watch": watches, "shared": shared}
+        options: dict[str, Any] = {"parts": run.parts, "watch": watches, "shared": shared}
         try:
             if begun(path):
                 # The plan names all that the run executes, wherever the folder is from.

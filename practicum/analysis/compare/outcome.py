@@ -29,6 +29,7 @@ from practicum.core.files import write_atomic
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
+from practicum.session.evaluate import mean_measures
 from practicum.session.learn import without_advice
 from practicum.session.records import RUN
 from practicum.session.result import usage_json
@@ -68,8 +69,9 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     """The outcome of one run. `by_task` has the scores that count, by task id, those of first attempts, and `best_of_k`
     the mean score of the attempts that were chosen from several; `learning` and `testing` are the costs of the two
     stages, `by_role` those of each role in both. `agent_steps` are the steps of an attempt at a scored task on average,
-    `helpful` the helpful votes of all entries at the end. `stopped` says why the run ended early (a spent budget),
-    `failed` why it has no score."""
+    `helpful` the helpful votes of all entries at the end. `measures` are means over those attempts: what the scorer
+    measures beside the score, and for a network its rounds of critique. `stopped` says why the run ended early (a spent
+    budget), `failed` why it has no score."""
 
     variant: str
     seed: int
@@ -85,6 +87,7 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     entries: int = 0
     agent_steps: float | None = None
     helpful: int | None = None
+    measures: dict[str, float] = Field(default_factory=dict)
     steps: int = 0
     refused: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
@@ -141,6 +144,8 @@ def completed_outcome(
     """The outcome of a run that came to its end. `attempts` are those at the tasks that count, one for each task."""
     by_task = {r.task.id: score.value for r in attempts if (score := r.first.score) is not None}
     taken = [agent_steps(r.first) for r in attempts if r.first.score is not None]
+    rounds = [r.trace.data["rounds"] for r in attempts if r.trace.error is None and "rounds" in r.trace.data]
+    measures = {**mean_measures(attempts), **({"rounds": fmean(rounds)} if rounds else {})}
     early = f"{result.stopped}, before every task was scored" if result.stopped else "no task could be scored"
     # What a kill lost says nothing about a method.
     errors = {name: n for name, n in result.errors.items() if name != Count.LEFT_IN_FLIGHT}
@@ -149,7 +154,7 @@ def completed_outcome(
         at_once=at_once, **_stored(path),
         wall=result.seconds, critical=result.critical, context_tokens=render_full(result.context).tokens,
         entries=len(result.context), agent_steps=fmean(taken) if taken else None,
-        helpful=result.context.helpful, steps=result.steps, refused=result.refused, errors=errors,
+        helpful=result.context.helpful, measures=measures, steps=result.steps, refused=result.refused, errors=errors,
         stopped=result.stopped, failed=None if by_task else early,
     )  # fmt: skip
 

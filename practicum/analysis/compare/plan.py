@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,13 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: a variant with a seed, its whole configuration and its tasks."""
+    """One run: a variant with a seed, its whole configuration, its tasks and the objects that it is made of."""
 
     variant: Variant
     seed: int
     config: Config
     splits: Splits
+    parts: Parts
 
     @property
     def folder(self) -> str:
@@ -91,6 +92,9 @@ class ComparisonPlan:
             run.folder: {
                 "method": run.config.method, "settings": run.config.settings,
                 "stream": run.variant.stream, "after": run.variant.after,
+                # Plans of early versions have neither.
+                **({"part": [*run.variant.part]} if run.variant.part != (0, 1) else {}),
+                **({"options": dict(run.variant.options)} if run.variant.options else {}),
             }
             for run in self.runs
         }  # fmt: skip
@@ -122,10 +126,9 @@ def make_plan(
     folders = [run_folder(v.name, 0) for v in variants]
     if twice := sorted(v.name for v, folder in zip(variants, folders, strict=True) if folders.count(folder) > 1):
         raise UsageError(f"{' and '.join(twice)} would share one folder: rename one of them")
-    # A stream predicts the test tasks one by one, and learns from them alone.
-    tasks = {v.name: Splits(splits.test) if v.stream else splits for v in variants}
+    tasks = {v.name: _tasks(v, splits) for v in variants}
     configs = {v.name: _config(v, tasks[v.name], parts, common) for v in variants}
-    used = dict.fromkeys(["agent", *(role for _, asked in configs.values() for role in asked)])
+    used = dict.fromkeys(["agent", *(role for *_, asked in configs.values() for role in asked)])
     for role in common.get("roles", {}):
         if role not in ROLES:
             raise UsageError(f"unknown role {role!r}: known roles are {', '.join(ROLES)}")
@@ -133,11 +136,11 @@ def make_plan(
             raise UsageError(f"no method here asks a {role}: leave it out of `roles` (asked: {', '.join(used)})")
     # All variants with one seed come before the next seed, so that early results say something about each variant.
     runs = [
-        PlannedRun(v, seed, configs[v.name][0].model_copy(update={"seed": seed}), tasks[v.name])
+        PlannedRun(v, seed, config.model_copy(update={"seed": seed}), tasks[v.name], own)
         for seed in range(seeds)
-        for v in variants
+        for v, (config, own, _) in zip(variants, configs.values(), strict=True)
     ]
-    first, _ = configs[variants[0].name]
+    first, *_ = configs[min(variants, key=lambda v: len(v.options)).name]
     shared = first.model_dump(exclude={"method", "settings", "seed", "roles"}, mode="json")
     shared["roles"] = dict(common.get("roles", {}))
     scored, warnings = len(splits.train if online else splits.test), []
@@ -156,15 +159,29 @@ def make_plan(
     return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, started, tuple(warnings))
 
 
-def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]) -> tuple[Config, Sequence[str]]:
-    """The configuration of a variant, and the roles that it asks; it has no models for other roles."""
-    values = {**common, "method": variant.method, "settings": dict(variant.settings)}
+def _tasks(variant: Variant, splits: Splits) -> Splits:
+    """The tasks of a variant. A stream predicts the test tasks one by one, and learns from them alone."""
+    if variant.stream:
+        return Splits(splits.test)
+    first, last = (round(share * len(splits.train)) for share in variant.part)
+    return replace(splits, train=splits.train[first:last])
+
+
+def _config(
+    variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]
+) -> tuple[Config, Parts, Sequence[str]]:
+    """The configuration of a variant, its parts, and the roles that it asks; it has no models for other roles."""
+    values = {**common, **variant.options, "method": variant.method, "settings": dict(variant.settings)}
     if variant.stream:
         values["validate_every"] = 1
     try:
         asked = build_setup(config_from({**values, **parts.names(), "roles": {}}), splits, parts).roles
         roles = {role: m for role, m in common.get("roles", {}).items() if ROLES.get(role) in (*asked, "agent")}
-        return set_up({**values, "roles": roles}, splits, parts).config, asked
+        setup = set_up({**values, "roles": roles}, splits, parts)
+        if variant.change is not None:
+            changed = replace(parts, method=variant.change(setup.method))
+            setup = set_up({**values, "roles": roles, "settings": {}}, splits, changed)
+        return setup.config, setup.parts, asked
     except UsageError as error:
         raise type(error)(f"{variant.name}: {error}") from error
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from practicum.analysis.compare import figures
 from practicum.analysis.compare.summary import THESE_RUNS
-from practicum.analysis.formats import UNKNOWN, count, interval, money, percent, points, seconds, verdict_label
+from practicum.analysis.formats import UNKNOWN, count, decimal, interval, money, percent, points, seconds, verdict_label
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
 from practicum.core.counts import said
@@ -26,6 +26,7 @@ COSTS = (
     ("calls", "calls", count),
     ("calls to learn", "learning_calls", count),
     ("tokens", "tokens", count),
+    ("tokens to learn", "learning_tokens", count),
     ("cached", "cached_share", percent),
     ("cost", "usd", money),
     ("time alone", "alone_s", seconds),
@@ -35,6 +36,7 @@ COSTS = (
     ("entries", "entries", count),
     ("helpful hits", "helpful", count),
     ("tokens per test task", "tokens_a_test_task", count),
+    ("written per test task", "written_a_test_task", count),
 )
 """Columns of the table of costs: title, field, and how it is written."""
 
@@ -102,13 +104,19 @@ def _contents(report: ReportData) -> dict[str, Any]:
     rows = report["variants"]
     roles = sorted({role for row in rows for role in row["by_role"]})
     columns = (*([BEST] if any(row["best_of_k"] is not None for row in rows) else []), *COSTS)
+    # Reports of early versions have no measures.
+    measured = list(dict.fromkeys(name for row in rows for name in row.get("measures", ())))
     return {
         "report": report,
         "variants": {row["name"]: row for row in rows},
         "conditions": _conditions(report),
         "cost_table": (
-            [title for title, _, _ in columns],
-            [[row["name"], *(write(row[field]) for _, field, write in columns)] for row in rows],
+            [*(title for title, _, _ in columns), *measured],
+            [
+                [row["name"], *(write(row.get(field)) for _, field, write in columns)]
+                + [decimal(row["measures"].get(name)) for name in measured]
+                for row in rows
+            ],
         ),
         "role_table": (roles, [[row["name"], *(_role_cost(row["by_role"].get(r)) for r in roles)] for row in rows]),
         "cost_names": COST_NAMES,

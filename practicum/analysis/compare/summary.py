@@ -19,6 +19,7 @@ from practicum.analysis.formats import p_value
 from practicum.core.differences import MIN_TASKS, claims
 from practicum.core.intervals import MIN_SEEDS, method_ci95
 from practicum.core.types import Usage
+from practicum.session.evaluate import keyed_means
 from practicum.session.result import usage_json
 
 MOST_CURVE_POINTS = 60
@@ -110,7 +111,9 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "learning_tokens": mean(lambda o: o.learning.tokens),
         # A stream has no evaluation.
         "tokens_a_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
+        "written_a_test_task": _mean([o.testing.output_tokens / len(o.by_task) for o in scored if o.testing.calls]),
         "agent_steps": _mean([o.agent_steps for o in scored]),
+        "measures": keyed_means([o.measures for o in scored]),
         "cached_share": total.cached_share,
         "by_role": _by_role(counted),
         "usd": _mean([o.usage.usd for o in counted]),

@@ -1,28 +1,36 @@
 """What is compared: named variants of methods, in tables that each have a baseline.
 
-All of it is data: lists of methods, ablations from papers and sweeps over a setting look the same to the harness.
+All of it is data: lists of methods, tables of papers and sweeps over a setting look the same to the harness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from practicum import methods
 from practicum.core.errors import UsageError
+from practicum.engine.loop import Method
 
 
 @dataclass(frozen=True)
 class Variant:
     """A method with settings, under its own name. A `stream` variant learns only from the scored tasks, and predicts
-    each of them before learning from it. `after` names the variant whose result (with the same seed) it starts from."""
+    each of them before learning from it. `after` names the variant whose result (with the same seed) it starts from.
+
+    `part` is the part of the training tasks that it learns from, (1, 1) for none. `options` are the fields of `Config`
+    in which it differs from the others. `change` makes another method of its own, such as one that is told to do harm.
+    """
 
     name: str
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = False
     after: str = ""
+    part: tuple[float, float] = (0, 1)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    change: Callable[[Method], Method] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
     if repeated := [name for name in listed if listed.count(name) > 1]:
         raise UsageError(f"{repeated[0]!r} is compared twice: give one of them another name, as NAME={repeated[0]}")
     if not variants:
-        raise UsageError("which methods? Give `methods=none,ace,...`, `ablate=NAME`, or one method with `sweep`")
+        raise UsageError("which methods? Give `methods=none,ace,...`, or one method with `sweep`")
     chosen = baseline or ("none" if "none" in listed else listed[0])
     if chosen not in listed:
         variants.insert(0, _parsed(chosen))

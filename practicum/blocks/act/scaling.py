@@ -24,7 +24,7 @@ from practicum.core.context import Context
 from practicum.core.types import Feedback, Rollout, Task, Trace
 from practicum.core.views import truncate
 from practicum.engine.judge import judged_feedback
-from practicum.engine.run import ActSeam, Run
+from practicum.engine.run import Run
 from practicum.tasks.scoring.rules import normalise
 
 By = Literal["judge", "agreement"]
@@ -49,13 +49,13 @@ class Scaling:
     contrast: bool = True
 
 
-def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
+def in_parallel(act: Answer, how: Scaling) -> Answer:
     """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings. In learning, the
     attempts may also be contrasted with each other, which decides between those that are equally good."""
 
-    async def scaled(task: Task, context: Context, run: Run) -> Rollout:
+    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
         attempts = _Attempts(how, run)
-        jobs = [(f"try {n}", partial(act, task, context)) for n in range(1, how.k + 1)]
+        jobs = [(f"try {n}", partial(act, task, context, note=note)) for n in range(1, how.k + 1)]
         made = await attempts.attempting.gather(jobs)
         choosing = len({outcome_of(r.trace) for r in made}) > 1
         await attempts.add(made, run.at("verdicts"), choosing)
@@ -68,16 +68,17 @@ def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
     return scaled
 
 
-def in_sequence(act: Answer, how: Scaling) -> ActSeam:
+def in_sequence(act: Answer, how: Scaling) -> Answer:
     """One attempt, then up to `how.k` passes that each read the earlier ones. It ends when the judge is content or, if
     nobody judges, when a pass changes nothing. The last pass that gave an answer stands; the others are its siblings.
     """
 
-    async def scaled(task: Task, context: Context, run: Run) -> Rollout:
+    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
         attempts = _Attempts(how, run)
         while (ended := attempts.ended()) is None:
             n = len(attempts.tries)
-            made = await act(task, context, attempts.attempting.at(f"pass {n}"), attempts.as_note())
+            notes = "\n\n".join(filter(None, (note, attempts.as_note())))
+            made = await act(task, context, attempts.attempting.at(f"pass {n}"), notes)
             await attempts.add([made], run.at(f"verdict {n}"), choosing=True)
         best = max(range(len(attempts.tries)), key=lambda n: (*attempts.rank(attempts.tries[n])[:2], n))
         standing = attempts.tries[best]

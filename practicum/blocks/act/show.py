@@ -118,40 +118,71 @@ def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
     return [(heading, group) for heading, group in groups.items() if group]
 
 
-def with_memories(k: int, section: str, rest: bool = False) -> Show:
-    """The k entries of a section most similar to the task, in two groups; with `rest`, all entries of other sections
-    before them."""
+def with_memories(k: int, section: str) -> Show:
+    """The k entries of a section most similar to the task, in two groups: what to follow, what to avoid."""
     where = Filter(section=section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
         found = await run.nearest(context, task.input, k, where)
         memories = render_selected(f.entry for f in found)
         groups = [(heading, render_selected(group)) for heading, group in by_outcome(f.entry for f in found)]
-        before = render_full(context, without=section) if rest else View()
-        return View(
-            pages=(*before.pages, *(f"{heading}\n{page}" for heading, view in groups for page in view.pages)),
-            ids=AllBut(context, section, memories.ids) if rest else memories.ids,
-            citable=before.citable or memories.citable,
-            tokens=before.tokens + memories.tokens + sum(count_tokens(heading) for heading, _ in groups),
+        return replace(
+            memories,
+            pages=tuple(f"{heading}\n{page}" for heading, view in groups for page in view.pages),
+            tokens=memories.tokens + sum(count_tokens(heading) for heading, _ in groups),
             retrieved=similarities(found),
-            entries=lambda: (*before.entries(), *memories.entries()),
+        )
+
+    return show
+
+
+def rest(*sections: str) -> Show:
+    """All entries outside these sections."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        return replace(render_full(context, *sections), ids=Outside(context, sections))
+
+    return show
+
+
+def joined(*shows: Show) -> Show:
+    """All of these views, one after the other: what changes least belongs first, for prefix caches."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
+        return View(
+            pages=tuple(page for view in views for page in view.pages),
+            turns=tuple(turn for view in views for turn in view.turns),
+            ids=AnyOf(tuple(view.ids for view in views)),
+            citable=any(view.citable for view in views),
+            tokens=sum(view.tokens for view in views),
+            retrieved=tuple(sorted((near for view in views for near in view.retrieved), key=lambda near: -near[1])),
+            entries=lambda: [entry for view in views for entry in view.entries()],
         )
 
     return show
 
 
 @dataclass(frozen=True, slots=True)
-class AllBut:
-    """The ids of all entries outside a section, and those of the section that are in `besides`. Unlike a set, it costs
-    nothing to make for a large context."""
+class Outside:
+    """The ids of all entries outside these sections. Unlike a set, it costs nothing to make for a large context."""
 
     context: Context
-    section: str
-    besides: Container[str]
+    sections: tuple[str, ...]
 
     def __contains__(self, id: object) -> bool:
         entry = self.context.get(id) if isinstance(id, str) else None
-        return entry is not None and (entry.section != self.section or entry.id in self.besides)
+        return entry is not None and entry.section not in self.sections
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """What is in any of these."""
+
+    parts: tuple[Container[str], ...]
+
+    def __contains__(self, id: object) -> bool:
+        return any(id in part for part in self.parts)
 
 
 def similarities(found: Sequence[Match]) -> tuple[tuple[str, float], ...]:

@@ -108,7 +108,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
                 trace, known = again.trace, again.feedback
                 lesson = replace(lesson, confirmed=known.success is True)
             made.append(Round(lesson, trace, known))
-        return replace(first, rounds=tuple(made))
+        return replace(first, rounds=(*first.rounds, *made))
 
     async def critique(task: Task, context: Context, run: Run) -> Rollout:
         first = await act(task, context, run)
@@ -120,7 +120,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
             # It is one attempt however often it is reflected on, so only the last reflection votes on its entries.
             made = [Round(replace(round.lesson, votes={})) for round in made]
             made.append(Round(lesson))
-        return replace(first, rounds=tuple(made))
+        return replace(first, rounds=(*first.rounds, *made))
 
     return once(retry if refine == "retry" else critique)
 

@@ -19,6 +19,7 @@ from practicum.blocks.reading import playbook_pages
 from practicum.blocks.reflect.evidence import brief
 from practicum.blocks.reflect.examples import CLOSED, LICE, MEETING
 from practicum.blocks.reflect.per_trace import judged_by_outcome
+from practicum.blocks.update.append import votes
 from practicum.blocks.update.memory_bank import KNOWN
 from practicum.core.bounded import MaxItems, Output, clean, rule_schema
 from practicum.core.context import Context
@@ -54,8 +55,9 @@ class Bullets(Output):
 class Proposer:
     """Proposes bullets for a task and refines them in `passes`, all at the same `temperature`.
 
-    The task's nearest `memories` of the section `bank` are read with it. `curate` turns bullets into a delta and asks
-    no model. If a pass fails, which is counted, the bullets of the pass before it are used.
+    The task's nearest `memories` of the section `bank` are read with it, and what is outside the sections `besides`.
+    `curate` turns bullets into a delta and asks no model. If a pass fails, which is counted, the bullets of the pass
+    before it are used.
     """
 
     passes: int
@@ -63,6 +65,7 @@ class Proposer:
     bank: str
     curate: UpdateSeam
     temperature: float = 0.7
+    besides: tuple[str, ...] = ()
 
     async def __call__(self, task: Task, context: Context, run: Run) -> list[Lesson]:
         """Lessons for this task, made before it is attempted."""
@@ -74,9 +77,9 @@ class Proposer:
         # All passes share their prompt except for its end, so that a prefix cache serves it.
         heading = "\n\n".join([*run.agent_instructions, "# Its playbook"])
         if run.profile == "small":
-            pages = render_full(context, without=self.bank).pages or ("(no rules yet)",)
+            pages = render_full(context, self.bank, *self.besides).pages or ("(no rules yet)",)
         else:
-            pages = await playbook_pages(context, (), [task.input], "reflector", run, self.bank)
+            pages = await playbook_pages(context, (), [task.input], "reflector", run, self.bank, *self.besides)
         parts = [f"# The next task\n{task.input}"]
         parts += [f"{title}\n" + "\n".join(behind("-", e.text) for e in group) for title, group in by_outcome(memories)]
         if outcomes:
@@ -111,7 +114,7 @@ def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
         rollout = await act(task, draft.context, run)
         ids = {id: done.id for done in draft.applied if isinstance(done.edit, Add) for id in done.edit.lessons}
         tried = [replace(x, data={**x.data, "entry": ids.get(x.id, "")}) for x in lessons]
-        return replace(rollout, rounds=tuple(Round(lesson) for lesson in tried))
+        return replace(rollout, rounds=(*rollout.rounds, *(Round(lesson) for lesson in tried)))
 
     return with_bullets
 
@@ -138,7 +141,7 @@ def with_outcomes(reflect: ReflectSeam, keep: Keep) -> ReflectSeam:
 
 
 def curated(section: str) -> UpdateSeam:
-    """Bullets become entries, with the verdict on their use; no model is asked."""
+    """Bullets become entries, with the verdict on their use, and lessons vote; no model is asked."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         adds = []
@@ -146,7 +149,7 @@ def curated(section: str) -> UpdateSeam:
             if x.data.get("stage") == BULLET:
                 helpful, harmful = (int(x.data.get("verdict") == verdict) for verdict in ("helpful", "harmful"))
                 adds.append(Add(section, x.text, "", {}, helpful, harmful, sources=x.sources, lessons=(x.id,)))
-        return Delta(tuple(adds))
+        return votes(lessons) + Delta(tuple(adds))
 
     return update
 

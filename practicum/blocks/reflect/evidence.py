@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from practicum.blocks.reading import playbook_pages
 from practicum.blocks.sections import described
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.core.types import Instructions, Lesson, Prompt, Rating, Rollout, Round, Trace
+from practicum.core.types import Instructions, Lesson, Prompt, Rating, Rollout, Round, Step, Trace
 from practicum.core.views import behind, entry_line, truncate
 from practicum.engine.run import Run
 
 BRIEF = 2_000
 """Characters kept of an attempt that a prompt for a small model shows beside much else."""
+
+SEEN = 300
+"""Characters kept of an observation where a solved task serves as an example."""
 
 SHORTEST = 400
 """Characters that an attempt is not cut below, however short the one beside it is."""
@@ -34,8 +38,28 @@ def evidence(rollout: Rollout) -> str:
 
 def _work(trace: Trace) -> list[str]:
     """What an agent did and answered, a part a line."""
-    steps = [f"{step.kind.capitalize()}: {step.text}" for step in trace.steps]
-    return [*steps, *([f"Reasoning: {trace.reasoning}"] if trace.reasoning else []), f"Answer: {trace.answer}"]
+    return [
+        *(step.line for step in trace.steps),
+        *([f"Reasoning: {trace.reasoning}"] if trace.reasoning else []),
+        f"Answer: {trace.answer}",
+    ]
+
+
+def solved_as(trace: Trace) -> dict[str, Any]:
+    """The data of an entry that shows how a task was solved: the answer and, if the agent made calls, its `steps`
+    [kind, text], without calls that failed, and with observations in short."""
+    steps, begun = list[Step](), 0
+    for step in trace.steps:
+        steps.append(step)
+        if step.kind == "observation":
+            if step.text.startswith("error: "):
+                del steps[begun:]
+            begun = len(steps)
+    data: dict[str, Any] = {"answer": trace.answer}
+    if begun:
+        short = (truncate(step.text, SEEN) if step.kind == "observation" else step.text for step in steps)
+        data["steps"] = [[step.kind, text] for step, text in zip(steps, short, strict=True)]
+    return data
 
 
 def brief(rollout: Rollout, run: Run) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.reflect.evidence import FINDINGS, brief, case_prompt, contrast, evidence, relied_on
+from practicum.blocks.reflect.evidence import FINDINGS, brief, case_prompt, contrast, evidence, relied_on, solved_as
 from practicum.blocks.sections import section_of
 from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean, rule_schema
 from practicum.core.context import Context
@@ -163,6 +163,16 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
     return reflect
 
 
+def alongside(**reflects: ReflectSeam) -> ReflectSeam:
+    """The lessons of all of these, each at the place of its name, in this order."""
+
+    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        made = await run.gather([(name, partial(reflect, rollouts, context)) for name, reflect in reflects.items()])
+        return [lesson for lessons in made for lesson in lessons]
+
+    return wrapped
+
+
 def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
     """Apply `reflect` to up to `most` tasks that failed; for the others, only count the entries that were used (RCL,
     section 3.1). Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
@@ -188,18 +198,23 @@ def _contrast(rollout: Rollout, labels: bool) -> tuple[bool, float]:
 
 
 async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """No reflection: the task with its answer or, after a failure, the right answer, and whether that is good. A
-    failure without a known right answer is kept as bad, and not shown again."""
+    """No reflection: the task with its answer and the calls that led to it or, after a failure, the right answer, and
+    whether that is good. A failure without a known right answer is kept as bad, and not shown again."""
     lessons = []
     for rollout in rollouts:
         if rollout.trace.lost:
             continue
         known = rollout.feedback
         corrected = known.success is False and known.target is not None
-        answer = known.target if corrected else rollout.trace.answer
-        data = {"answer": answer, "good": known.success is True or corrected, "corrected": corrected}
+        made = {"answer": known.target} if corrected else solved_as(rollout.trace)
+        data = {**made, "good": known.success is True or corrected, "corrected": corrected}
         lessons.append(Lesson(rollout.place, rollout.task.input, sources=rollout.sources, data=data))
     return lessons
+
+
+def is_experience(lesson: Lesson) -> bool:
+    """Whether `as_experience` made this lesson."""
+    return "corrected" in lesson.data
 
 
 def tagged(rollout: Rollout, place: str) -> Lesson:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from practicum.blocks.search.candidates import SECTION, only, scored, selected, value, visible_scores
+from practicum.blocks.search.candidates import SECTION, new_candidates, only, scored, selected, value, visible_scores
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry
@@ -68,7 +68,7 @@ def keep_best_by(bandit: Bandit, attempt: AttemptSeam, beam: int) -> AcceptSeam:
     attempts at all of these tasks already. The score of none is that of the step before the first candidate."""
 
     async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-        adds = [edit for edit in delta.edits if isinstance(edit, Add)]
+        adds = new_candidates(delta)
         old = sorted(context.in_section(SECTION), key=lambda e: e.number)
         tasks, none = [r.task for r in rollouts], Arm("")
         if not old:

@@ -20,7 +20,7 @@ from practicum.blocks.attempt.attempt import once
 from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delete, Delta, Entry, Update, ordered_union
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, changed_entries, ordered_union
 from practicum.core.types import Instructions, Lesson, Rollout, Task
 from practicum.core.views import View, count_tokens
 from practicum.core.visible import visible_to_model
@@ -168,11 +168,11 @@ async def score(attempt: AttemptSeam, tasks: Sequence[Task], text: str, run: Run
 
 
 def keep_best(attempt: AttemptSeam, beam: int) -> AcceptSeam:
-    """Score each new candidate on the tasks of the step, all at once, and keep the `beam` best of old and new. On ties
-    the older one is kept."""
+    """Score each new candidate on the tasks of the step, all at once, and keep the `beam` best of old and new, without
+    those that the delta deletes. On ties the older one is kept. Edits of other sections are kept."""
 
     async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-        adds = [edit for edit in delta.edits if isinstance(edit, Add)]
+        adds, gone = new_candidates(delta), {edit.id for edit in delta.edits if isinstance(edit, Delete)}
         old = sorted(context.in_section(SECTION), key=lambda e: e.number)
         unscored = [e for e in old if "n" not in e.data]
         tasks = [r.task for r in rollouts]
@@ -181,11 +181,22 @@ def keep_best(attempt: AttemptSeam, beam: int) -> AcceptSeam:
         run.count(Count.TRIED_CANDIDATES, len(texts) - 1)
         none, *means = await run.gather(jobs)
         found = dict(zip(list(texts)[1:], means, strict=True))
-        pool: list[Entry | Add] = [scored(e, found.get(e.id), none) for e in old]
+        pool: list[Entry | Add] = [scored(e, found.get(e.id), none) for e in old if e.id not in gone]
         pool += [scored(add, mean, none) for n, add in enumerate(adds) if (mean := found[str(n)]) is not None]
-        return selected(old, sorted(pool, key=value, reverse=True)[:beam])
+        return selected(old, sorted(pool, key=value, reverse=True)[:beam]) + Delta(others(delta, old))
 
     return accept
+
+
+def new_candidates(delta: Delta) -> list[Add]:
+    """The candidates that a delta adds."""
+    return [edit for edit in delta.edits if isinstance(edit, Add) and edit.section == SECTION]
+
+
+def others(delta: Delta, candidates: Sequence[Entry]) -> tuple[Edit, ...]:
+    """The edits of a delta that are about none of these candidates and no new one."""
+    new, ids = new_candidates(delta), {e.id for e in candidates}
+    return tuple(edit for edit in delta.edits if edit not in new and ids.isdisjoint(changed_entries(edit)))
 
 
 Candidate = TypeVar("Candidate", bound=Entry | Add)
@@ -212,17 +223,17 @@ def selected(old: Sequence[Entry], kept: Sequence[Entry | Add]) -> Delta:
 async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
     """One candidate at a time: a new one is tried on the tasks of the step, and replaces the text of the old one unless
     it scores lower there. Edits of other sections are kept."""
-    new = next((edit for edit in delta.edits if isinstance(edit, Add) and edit.section == SECTION), None)
+    new, known = next(iter(new_candidates(delta)), None), ranked(context)
     if new is None:
         return delta
-    rest = tuple(edit for edit in delta.edits if not (isinstance(edit, Add) and edit.section == SECTION))
+    rest = others(delta, known)
     run.count(Count.TRIED_CANDIDATES)
     attempt, tasks = once(answer(best_instruction)), [r.task for r in rollouts]
     mean, now = await score(attempt, tasks, new.text, run), _mean(rollouts, run)
     if mean is None or now is None or mean[0] < now[0]:
         return Delta(rest)
     new = scored(new, mean, None)
-    if not (known := ranked(context)):
+    if not known:
         return Delta((new, *rest))
     # One entry all along, so that it also rests on what it was first made from.
     update = Update(known[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons)

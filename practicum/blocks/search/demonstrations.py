@@ -13,14 +13,16 @@ from practicum.engine.run import Run
 
 
 async def demonstrations(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """Each task with its right answer, if learning may see that, else the attempt at it with what is known of it."""
+    """Each task with its right answer, if learning may see that, else the attempt at it with what is known of it. The
+    detail of a lesson is the attempt, if it succeeded."""
     lessons = []
     for made in rollouts:
         right = made.task.target if run.labels else None
         if right is not None or not made.trace.lost:
             text = evidence(made) if right is None else f"Input: {made.task.input}\nOutput: {right}"
             data = {"right": right is not None}
-            lessons.append(Lesson(made.place, text, sources=made.sources, data=data))
+            working = evidence(made) if made.feedback.success else ""
+            lessons.append(Lesson(made.place, text, working, sources=made.sources, data=data))
     return lessons
 
 

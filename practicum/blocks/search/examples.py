@@ -127,6 +127,86 @@ Think of what the part has to carry, and name a hard material for heavy loads.""
 )
 """Offspring of two parents."""
 
+STARTED = (
+    written(
+        WORKSHOP,
+        """\
+# How to think
+What sets the cases apart?
+
+# The advice
+Name what decides first.
+
+# Inputs with their right outputs
+
+Input: a hinge for a garden gate right by the sea
+Output: bronze
+
+Input: the blade of a chisel
+Output: steel""",
+        MATERIALS,
+    ),
+    written(
+        CALENDAR,
+        f"# How to think\nWhat goes wrong here?\n\n# Attempts, with what is known of each\n\n{MEETING}",
+        DATES,
+    ),
+)
+"""Instructions written after a way to think."""
+
+FOLLOWED = (
+    written(
+        SHOP,
+        "# The advice\nSay in which order the work is done.\n\n# The instruction\nMind the discounts.",
+        PRICES,
+    ),
+    written(
+        NOTICES,
+        "# The advice\nSay how a result is checked.\n\n# The instruction\nSay what happens and when, without a "
+        "greeting or a reason.",
+        SHORT,
+    ),
+)
+"""Instructions changed as a piece of advice says."""
+
+CONTINUED = (
+    written(
+        WORKSHOP,
+        """\
+# Instructions, the best last
+
+1. Name a strong material.
+
+2. Name a material that fits the place of the part.""",
+        MATERIALS,
+    ),
+    written(
+        SHOP,
+        """\
+# Instructions, in no order
+
+1. Calculate carefully.
+
+2. Subtract the discount from the price.""",
+        PRICES,
+    ),
+)
+"""Lists of instructions that go on."""
+
+ADVISED = (
+    written(
+        SHOP,
+        "# The advice\nMake it better.",
+        "Find the step at which a calculation goes wrong most easily, and say how it is done right.",
+    ),
+    written(
+        NOTICES,
+        f"# How to think\nWhat was wanted, and what came?\n\n# Attempts, with what is known of each\n\n{CLOSED}",
+        "Add the limits that a text has to keep, and say how one sees that it keeps them.",
+    ),
+)
+"""Advice on how instructions are changed."""
+
 EDITED = (
     written(
         SHOP,

@@ -1,13 +1,13 @@
-"""How ProTeGi makes new instructions of a beam: what is wrong with each is put into words, each is edited against that,
-and the results are paraphrased (Pryzant et al., 2023, sections 2.1 and 2.2)."""
+"""How ProTeGi, and ERM after it, make new instructions of a beam: what is wrong with each is put into words, each is
+edited against that, and the results are paraphrased (Pryzant et al., 2023, sections 2.1 and 2.2)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -20,6 +20,8 @@ from practicum.core.edits import Add, Delta, Entry, ordered_union
 from practicum.core.types import Instructions, Lesson, Rollout
 from practicum.engine.loop import AttemptSeam, Batch, ReflectSeam, UpdateSeam, sources_of
 from practicum.engine.run import Run
+
+F = TypeVar("F", bound=Output)
 
 NONE = "(none: the agent was told nothing beside the task)"
 """What stands for the instruction of an agent that has none."""
@@ -42,7 +44,12 @@ class Expansion:
     successors: int
 
 
-def gradients(told: Instructions, how: Expansion, attempt: AttemptSeam) -> ReflectSeam:
+Critic = Callable[[Entry | None, Sequence[Rollout], Run], Awaitable[list[Lesson]]]
+"""Criticises an instruction (None: that there is none) by some of its failures. The data of each lesson names the
+instruction as `parent`, and its detail shows the failures."""
+
+
+def gradients(critic: Critic, how: Expansion, attempt: AttemptSeam) -> ReflectSeam:
     """Attempt the tasks of the step under every instruction of the beam, and criticise each instruction by groups of
     its failures. An instruction without failures gets no criticism."""
 
@@ -52,18 +59,8 @@ def gradients(told: Instructions, how: Expansion, attempt: AttemptSeam) -> Refle
         wrong = [r for r in made if r.feedback.success is False and not r.trace.lost]
         rng, size = run.rng("errors"), min(how.errors, len(wrong))
         groups = [rng.sample(wrong, size) for _ in range(how.gradients if wrong else 0)]
-        jobs = [(f"gradient {n}", partial(criticised, parent, group)) for n, group in enumerate(groups, 1)]
-        return [lesson for lesson in await run.gather(jobs) if lesson is not None]
-
-    async def criticised(parent: Entry | None, group: Sequence[Rollout], run: Run) -> Lesson | None:
-        errors = "\n\n".join(evidence(r) for r in group)
-        parts = [*run.agent_instructions, _instruction(parent), f"# What failed under it\n{errors}"]
-        sources = ordered_union([sources_of(group), () if parent is None else parent.sources])
-        run = replace(run, about=sources)
-        said = await run.try_ask("reflector", told.prompt(run.profile, parts), Criticism, Count.LOST_REFLECTIONS)
-        if said is None or not (text := clean(said.reasons)):
-            return None
-        return Lesson(run.place, text, errors, sources=sources, data={"parent": "" if parent is None else parent.id})
+        jobs = [(f"gradient {n}", partial(critic, parent, group)) for n, group in enumerate(groups, 1)]
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         parents: list[Entry | None] = [*ranked(context)] or [None]
@@ -71,6 +68,32 @@ def gradients(told: Instructions, how: Expansion, attempt: AttemptSeam) -> Refle
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
+
+
+def by_criticism(told: Instructions) -> Critic:
+    """Say why the instruction led to these failures (section 2.1)."""
+
+    async def criticised(parent: Entry | None, group: Sequence[Rollout], run: Run) -> list[Lesson]:
+        errors = "\n\n".join(evidence(r) for r in group)
+        said, sources = await asked_about(parent, group, errors, told, Criticism, run)
+        if said is None or not (text := clean(said.reasons)):
+            return []
+        data = {"parent": "" if parent is None else parent.id}
+        return [Lesson(run.place, text, errors, sources=sources, data=data)]
+
+    return criticised
+
+
+async def asked_about(
+    parent: Entry | None, group: Sequence[Rollout], errors: str, told: Instructions, form: type[F], run: Run
+) -> tuple[F | None, tuple[str, ...]]:
+    """What a reflector says in this form about an instruction and its failures, None if that was lost; and the sources
+    that it rests on."""
+    parts = [*run.agent_instructions, _instruction(parent), f"# What failed under it\n{errors}"]
+    sources = ordered_union([sources_of(group), () if parent is None else parent.sources])
+    run = replace(run, about=sources)
+    prompt = told.prompt(run.profile, parts)
+    return await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS), sources
 
 
 def expanded(edit: Instructions, paraphrase: Instructions, how: Expansion, warmth: float) -> UpdateSeam:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from practicum.blocks.act.network import POOL
@@ -38,6 +38,17 @@ def append(section: str, data: bool = True) -> UpdateSeam:
         return votes(lessons) + Delta(tuple(new))
 
     return update
+
+
+def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: UpdateSeam) -> UpdateSeam:
+    """The edits of `update` from the lessons that belong to it, and those of `others` from the other ones."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        own = [x for x in lessons if belongs(x)]
+        left = [x for x in lessons if not belongs(x)]
+        return await others(left, context, run) + await update(own, context, run)
+
+    return wrapped
 
 
 async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -107,8 +118,8 @@ def draft(context: Context, delta: Delta) -> Draft:
     return Draft(delta, outcome, dict(zip(added, refs, strict=True)))
 
 
-def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateSeam:
-    """Keep what is shown within a token budget; the section `besides` does not count.
+def within_budget(update: UpdateSeam, tokens: int, *besides: str) -> UpdateSeam:
+    """Keep what is shown within a token budget; the sections `besides` do not count.
 
     Removed first are entries that harmed more often than they helped, then those never used, oldest first, then the
     least helpful, oldest first (METHODS, section 1: pruning). A new entry could not be used yet, so it is removed with
@@ -120,7 +131,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
         # What waits for review takes no room from what does not.
         ready, waiting = run.ready(delta)
         tried = draft(context, ready)
-        over = render_full(tried.outcome.context, without=besides).tokens - tokens
+        over = render_full(tried.outcome.context, *besides).tokens - tokens
         if over <= 0:
             return delta
 
@@ -130,7 +141,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
             return (rank, 0 if rank == 1 else lead, entry.number)
 
         removed: list[Edit] = []
-        shown = [e for e in tried.outcome.context if not e.hidden and e.section != besides]
+        shown = [e for e in tried.outcome.context if not e.hidden and e.section not in besides]
         for entry in sorted(shown, key=worth):
             if over <= 0:
                 break
@@ -143,14 +154,14 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
     return wrapped
 
 
-def pruned(update: UpdateSeam, margin: int, besides: str = "") -> UpdateSeam:
+def pruned(update: UpdateSeam, margin: int, *besides: str) -> UpdateSeam:
     """Remove entries whose harmful votes lead by `margin` or more (grow and refine, section 3.2), never one of the
-    section `besides` or one without a harmful vote. Votes that wait for review remove nothing."""
+    sections `besides` or one without a harmful vote. Votes that wait for review remove nothing."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         ready, waiting = run.ready(await update(lessons, context, run))
         tried = draft(context, ready)
-        entries = (e for e in tried.outcome.context if e.section != besides)
+        entries = (e for e in tried.outcome.context if e.section not in besides)
         bad = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
         run.count(Count.PRUNED_ENTRIES, len(bad))
         removed = [Delete(tried.name(e), reason="harmful more often than helpful") for e in bad]

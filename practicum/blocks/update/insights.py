@@ -80,7 +80,7 @@ class VotedInsights:
         now = tried.outcome.context
         full = len(now.in_section(self.section)) >= self.most
         parts = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(group, 1)]
-        pages = render_full(now, without=self.besides).pages or ("(no insights yet)",)
+        pages = render_full(now, self.besides).pages or ("(no insights yet)",)
         prompt = told.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The insights")
         prompt = replace(prompt, closing=FULL if full else "")
         said = await run.try_ask("curator", prompt, Operations, Count.LOST_UPDATES)

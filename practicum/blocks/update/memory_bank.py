@@ -75,8 +75,7 @@ def extract_memories(most: int, extract: Extract, temperature: float, index: Ind
             for n, one in enumerate(r for r in known if r.feedback.success or extract != "successes"):
                 job = partial(_extracted, one, chosen, most, temperature, index, context)
                 jobs.append((f"{i}.{chosen.task.id}.{n}", job))
-        found = await run.gather(jobs)
-        return [*await usage_votes(rollouts, context, run), *(x for lessons in found for x in lessons)]
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
 
@@ -132,11 +131,16 @@ async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -
     return lessons
 
 
+def is_memory(lesson: Lesson) -> bool:
+    """Whether `extract_memories` made this lesson."""
+    return "outcome" in lesson.data
+
+
 async def append_memories(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Each memory becomes an entry as it is, found by its key; none is ever rewritten or dropped (append-only)."""
     edits: list[Edit] = []
     for lesson in lessons:
-        if "outcome" in lesson.data:
+        if is_memory(lesson):
             data = dict(lesson.data)
             key = data.pop("key")
             edits.append(Add(MEMORIES, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))

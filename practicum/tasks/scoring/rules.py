@@ -102,11 +102,18 @@ def named_choices(choices: Sequence[str], text: str) -> tuple[str, ...]:
     """
     if text.strip() in choices:
         return (text.strip(),)
-    whole = normalise(text)
-    if equal := tuple(choice for choice in choices if normalise(choice) == whole):
+    whole, forms = normalise(text), _normalised(tuple(choices))
+    if equal := tuple(choice for choice, form in forms.items() if form == whole):
         return equal[:1]
-    found = {normalise(match) for match in _pattern_of(tuple(choices)).findall(_bare(text))}
-    return tuple(choice for choice in choices if normalise(choice) in found)
+    # Of hundreds of choices a text holds a few, and a pattern of all of them takes a hundred times as long.
+    within = tuple(choice for choice, form in forms.items() if form in whole)
+    found = {normalise(match) for match in _pattern_of(within).findall(_bare(text))}
+    return tuple(choice for choice in within if forms[choice] in found)
+
+
+@lru_cache(maxsize=64)
+def _normalised(choices: tuple[str, ...]) -> dict[str, str]:
+    return {choice: normalise(choice) for choice in choices}
 
 
 @lru_cache(maxsize=64)

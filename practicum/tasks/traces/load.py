@@ -22,7 +22,7 @@ from practicum.core.files import open_file
 from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
-from practicum.tasks.load import field_names
+from practicum.tasks.records import field_names
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
 from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, Place, Problem, Source, Traces
 

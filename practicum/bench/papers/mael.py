@@ -1,0 +1,130 @@
+"""MAEL's tables 1 to 4 and figures 2 to 4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from practicum.analysis.compare.variants import Variant
+from practicum.bench.papers.table import PaperTable
+
+NOTHING = (1.0, 1.0)
+"""The part of the tasks that is learned from where pools are only read."""
+
+NO_EXPERIENCE = Variant("no experience", "mael", {"retrieval": "none"}, part=NOTHING)
+ONE_AGENT = Variant("one agent", "mael", {"retrieval": "none", "depth": 0}, part=NOTHING)
+CHAT = Variant("group chat", "group_chat")
+TASK = Variant("task-wise", "mael", {"retrieval": "task"})
+
+
+def reading(name: str, **settings: Any) -> Variant:
+    """The network with the pools of task-wise retrieval. What is learned does not depend on the retrieval."""
+    return Variant(name, "mael", settings, after=TASK.name, part=NOTHING)
+
+
+STEP = reading("step-wise", retrieval="step")
+GPT = "GPT-3.5 at temperature 0.2, four agents; 30 tasks to learn from"
+QUALITY = ("completeness", "executability", "consistency")
+SIZE = ("complexity", "lines", "tokens", "functions", "files")
+COST = ("tokens_a_test_task", "written_a_test_task", "agent_steps")
+"""The second is that of figure 2, which also has the rounds of critique."""
+
+
+def pool(name: str, after: str, first: int) -> Variant:
+    """Task-wise, with the experience of another third of the tasks."""
+    return Variant(name, "mael", TASK.settings, after=after, part=(first / 3, (first + 1) / 3))
+
+
+TABLES = (
+    PaperTable(
+        name="mael1",
+        source="MAEL, table 1 and figure 2",
+        about="a network of agents, with and without experience",
+        theirs=f"{GPT}; one agent: GPT-4o-mini",
+        data=("mmlu", "gsm8k", "humaneval", "commongen", "srdd"),
+        baseline=NO_EXPERIENCE.name,
+        columns=("MMLU", "GSM", "HumanEval", "CommonGen", "SRDD", "average"),
+        rows=(
+            (ONE_AGENT, "83.33 23.33 90.00 37.05 70.19 60.78"),
+            (CHAT, "83.33 23.33 80.00 33.03 56.21 55.18"),
+            (Variant("evolving team", "evomac"), "80.00 70.00 46.67 45.48 8.26 50.08"),
+            (NO_EXPERIENCE, "80.00 70.00 76.67 34.50 67.17 65.67"),
+            (TASK, "80.00 60.00 90.00 46.54 71.93 69.69"),
+            (STEP, "76.67 50.00 86.67 42.81 76.43 66.52"),
+        ),
+        measures=COST,
+        scored=("rounds",),
+        note="The group chat stands for AutoGen, the evolving team for EvoMac. CommonGen, SRDD: --set rounds=3 "
+        "--set depth=2.",
+    ),
+    PaperTable(
+        name="mael2",
+        source="MAEL, tables 2 and 3",
+        about="the quality and the size of software",
+        theirs=f"{GPT}; SRDD",
+        data=("srdd",),
+        baseline=NO_EXPERIENCE.name,
+        columns=(*QUALITY, "quality", *SIZE),
+        rows=(
+            (CHAT, "85.0 85.0 80.0 56.0 11.20 55.70 503.40 5.10 1.00"),
+            (NO_EXPERIENCE, "90.0 95.0 78.9 67.2 28.70 114.03 781.95 13.15 4.15"),
+            (TASK, "100.0 90.0 79.4 71.6 22.90 99.75 721.75 11.15 3.80"),
+            (STEP, "95.0 95.0 80.2 76.4 27.55 119.30 805.65 14.05 4.20"),
+        ),
+        settings={"rounds": 3, "depth": 2},
+        scored=(*QUALITY, *SIZE),
+    ),
+    PaperTable(
+        name="mael4",
+        source="MAEL, table 4",
+        about="the similarity and the reward of the experience that is shown",
+        theirs=f"{GPT}; HumanEval and CommonGen",
+        data=("humaneval", "commongen"),
+        baseline=NO_EXPERIENCE.name,
+        columns=("HumanEval", "CommonGen"),
+        rows=(
+            (NO_EXPERIENCE, "73.3 34.5"),
+            (reading("low similarity and reward", retrieval="task", similarity="low", reward="low"), "80.0 35.4"),
+            (reading("low similarity", retrieval="task", similarity="low"), "86.7 36.2"),
+            (reading("low reward", retrieval="task", reward="low"), "86.7 36.4"),
+            (TASK, "90.0 46.5"),
+        ),
+        measures=COST,
+        scored=("rounds",),
+        note="Task-wise, since the best cells are the scores of task-wise retrieval in table 1.",
+    ),
+    PaperTable(
+        name="mael-pools",
+        source="MAEL, figure 3",
+        about="the size of the pools: experience of a third of the tasks, of two thirds, of all",
+        theirs=f"{GPT}; pools of 0, 10, 20 and 30 tasks",
+        data=("humaneval", "commongen"),
+        baseline=NO_EXPERIENCE.name,
+        columns=("HumanEval", "CommonGen"),
+        rows=(
+            (NO_EXPERIENCE, "76.7 34.5"),
+            (pool("a third", "", 0), "80.0 42.7"),
+            (pool("two thirds", "a third", 1), "76.7 43.4"),
+            (pool("all", "two thirds", 2), "90.0 46.5"),
+        ),
+        measures=("entries", *COST),
+        scored=("rounds",),
+    ),
+    PaperTable(
+        name="mael-rounds",
+        source="MAEL, figure 4",
+        about="quality if at most so many rounds of critique are allowed",
+        theirs=f"{GPT}; five cases of SRDD",
+        data=("srdd", "humaneval", "commongen"),
+        baseline=NO_EXPERIENCE.name,
+        rows=(
+            (NO_EXPERIENCE, ""), (TASK, ""), (STEP, ""),
+            *((Variant(f"no experience {n} rounds", "mael", {"retrieval": "none", "rounds": n}, part=NOTHING), "")
+              for n in (0, 1)),
+            *((reading(f"{how}-wise {n} rounds", retrieval=how, rounds=n), "")
+              for how in ("task", "step") for n in (0, 1)),
+        ),
+        measures=COST,
+        scored=("rounds",),
+        note="The scores of single tasks are in the folders of the runs; the first three rows have the most rounds.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,148 @@
+"""`practicum bench paper`: the tables of the papers, on data and models of the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer import Argument
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer, save_json
+from practicum.core.errors import UsageError
+from practicum.core.words import quantity
+
+if TYPE_CHECKING:
+    from practicum.analysis.compare.harness import Comparison
+    from practicum.cli.running import Stopper
+    from practicum.core.types import Task
+
+
+@opt.settings(*opt.MODELS, "set_", "epochs", "steps", "window", "concurrency")
+def paper(
+    name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3; none: all are listed."),
+    tasks: Path | None = opt.what(None, help="Tasks to learn from: a data set's own file, or JSON lines."),
+    test: Path | None = opt.what(None, help="Tasks to score (default: those of --tasks after the ones learned from)."),
+    train: int = opt.what(20, min=1, help="The most tasks to learn from."),
+    test_n: int = opt.what(30, min=1, help="The most tasks to score."),
+    fields: opt.Fields = None,
+    rows: str | None = opt.method(None, help="Only these rows, as a,b,c, and those that they are compared with."),
+    seeds: int = opt.method(3, min=1, help="Runs of each row, each with another seed; a claim needs three."),
+    seed_playbook: Path | None = opt.method(None, help="Every row starts from this playbook file or run."),
+    budget_calls: int | None = opt.budget(None, min=1, help="Model calls of each run, its evaluation included."),
+    budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
+    runs_at_once: int | None = opt.budget(
+        None, min=1, help="Runs open at a time; 1 for times that are to be compared."
+    ),
+    folder: opt.BenchFolder = None,
+    json_: opt.Json = False,
+    **given: Any,
+) -> int:
+    """Make a table of a paper: what it says, and what these tasks and models give.
+
+    The rows are those of the paper, with its settings. It runs as `practicum compare` does: the same command continues
+    where it was stopped, and the folder has the whole report.
+    """
+    from practicum.analysis.compare.harness import ComparisonLines, Halt, compare
+    from practicum.bench.papers import TABLES
+    from practicum.bench.papers.table import DATA
+    from practicum.cli.inputs import config_values, names
+    from practicum.cli.running import parts_for, run_work
+    from practicum.core.words import closest
+    from practicum.session.records import load_context, new_folder
+
+    out, halt = Printer(json_), Halt()
+    if name is None:
+        _list(out, config_values(given)["settings"], train, test_n, seeds)
+        return 0
+    if name not in TABLES:
+        raise UsageError(f"there is no table {name!r}{closest(name, TABLES)}: practicum bench paper lists them")
+    table = TABLES[name] if rows is None else TABLES[name].only(names(rows, "--rows"))
+    table, missing = table.installed()
+    if tasks is None:
+        out.print(
+            f"{table.source}: {table.about}\ntheirs: {table.theirs}\none of these data sets, or tasks of your own:"
+        )
+        for needed in table.data:
+            out.print(f"  {DATA[needed]}")
+        raise UsageError(
+            f"table {name} needs tasks: give --tasks FILE, and --test FILE unless it holds enough for both"
+        )
+    learning, told = _read(tasks, fields)
+    if test is None:
+        learning, testing = learning[:train], learning[train : train + test_n]
+    else:
+        learning, testing = learning[:train], _read(test, fields)[0][:test_n]
+    if not testing:
+        raise UsageError(
+            f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or give --test"
+        )
+    config = {**told, **config_values(given, learning)}
+    study, folder = table.study(config.pop("settings")), folder or new_folder(name)
+    config |= {"max_calls": budget_calls, "max_tokens": budget_tokens}
+    seed = load_context(seed_playbook) if seed_playbook is not None else None
+
+    async def work(stop: Stopper) -> Comparison:
+        return await compare(
+            learning, test=testing, methods=study, seeds=seeds, seed_context=seed, out=folder,
+            runs_at_once=runs_at_once, watch=ComparisonLines(out.print), halt=stop.stops(halt), parts=parts_for(out),
+            **config,
+        )  # fmt: skip
+
+    for line in missing:
+        out.print(line)
+    comparison = run_work(work, out)
+    ours = f"{tasks.name}{f' and {test.name}' if test else ''}: {len(learning)} to learn from, {len(testing)} scored"
+    ours = f"{comparison.report['model'] or 'models by role'}; {ours}; {quantity(seeds, 'seed')}"
+    titles, lines = table.shown(comparison.report)
+    value: dict[str, Any] = {
+        "table": name,
+        "source": table.source,
+        "theirs": table.theirs,
+        "ours": ours,
+        "note": table.note,
+    }
+    value |= {"columns": titles, "rows": lines, "folder": str(folder)}
+    complete = not comparison.interrupted and not comparison.failed
+    fit = table.delay(folder, seeds, len(learning)) if table.delays and complete else None
+    if fit is not None and fit.alpha is not None:
+        value["delay"] = fit.as_json()
+        out.print(f"\nT(b) = {fit.A:.3g} s · b^-{fit.alpha:.2f}; chosen: {fit.chosen}, because {fit.why}")
+    save_json(folder / "paper.json", value)
+    out.print(f"\n{table.source}: {table.about}\ntheirs: {table.theirs}\nours: {ours}")
+    out.table(titles, lines, text=titles)
+    out.print(table.note)
+    for outcome in comparison.failed:
+        out.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}")
+    out.print(f"costs, curves and more: {folder / 'report.html'}")
+    out.result(value)
+    return 130 if comparison.interrupted else 1 if comparison.failed else 0
+
+
+def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: int) -> None:
+    from practicum.bench.papers import TABLES
+
+    lines = []
+    for table in TABLES.values():
+        known = {key: value for key, value in settings.items() if table.takes(key)}
+        calls = seeds * table.calls(train, test, known)
+        lines.append((table.name, table.source, table.about, ", ".join(table.data), len(table.rows), f"{calls:,}"))
+    titles = ("name", "source", "about", "data", "rows", "calls")
+    out.table(titles, lines, text=titles[:4])
+    out.print(
+        f"calls: about so many with {train} tasks to learn from, {test} to score and {quantity(seeds, 'seed')} "
+        "(--train, --test-n, --seeds, --rows, --epochs); retries, several attempts and judges come on top"
+    )
+    out.result({"tables": [dict(zip(titles, line, strict=True)) for line in lines]})
+
+
+def _read(path: Path, fields: str | None) -> tuple[list[Task], dict[str, Any]]:
+    """The tasks of a file, and what suits them, if it is a public data set's own file."""
+    from practicum.cli.inputs import read_tasks
+    from practicum.tasks.datasets import convert, matching_formats
+
+    if fields is not None or not matching_formats(path):
+        return read_tasks(path, fields), {}
+    data = convert(path)
+    told = {"scorer": data.scorer, "choices": data.choices, "instructions": data.instructions}
+    return list(data.tasks), told

@@ -1,0 +1,286 @@
+"""An inverted index of the words of texts, scored by BM25 (Robertson and Zaragoza 2009).
+
+Words find what a vector blurs: names, numbers, codes, rare terms. They are compared by their English stems, and words
+of grammar are left out. The index is a list of postings (word, text, count) in the order of the words, then of the
+texts. New texts become a small list, and small lists of about one size are merged, so that a text is added quickly
+among a million. On the disk the same arrays are mapped, so that a search reads the postings of its own words only.
+
+SQLite's FTS5 and `tantivy` weigh a word by all that they hold, which would let the order of two entries depend on what
+else was ever searched, and `bm25s` cannot add a text; so none of them is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache, reduce
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from practicum.core.files import ensure_private
+from practicum.core.shingles import words
+from practicum.retrieval.vectors import Vectors
+
+K1, B = 0.9, 0.4
+"""BM25: how soon more occurrences of a word add little, and how much less it counts in a long text. These values are
+good across collections (Trotman, Puurula and Burgess 2014)."""
+
+MOST_COUNT = 2**16 - 1
+"""Occurrences of a word in a text that are counted."""
+
+LARGE = 2**20
+"""Postings from which on a list is not merged any more, which would take memory for both."""
+
+AT_ONCE = 4_096
+"""Texts that are added in one go."""
+
+_GRAMMAR = """\
+a about above after again against all also am an and any are as at be because been before being below between both but
+by can could d did do does doing don down during each few for from further had has have having he her here hers herself
+him himself his how i if in into is it its itself just ll m me more most my myself no nor not now of off on once only or
+other our ours ourselves out over own re s same she should so some such t than that the their theirs them themselves
+then there these they this those through to too under until up us ve very was we were what when where which while who
+whom why will with would you your yours yourself yourselves"""
+STOP_WORDS = frozenset(_GRAMMAR.split())
+"""English words of grammar: articles, pronouns, prepositions, conjunctions, auxiliaries, question words."""
+
+
+@cache
+def _stemmer() -> Callable[[str], str]:
+    import snowballstemmer
+
+    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    return stem
+
+
+@lru_cache(maxsize=2**17)
+def _key(word: str) -> int:
+    """The key of a word's stem, 63 bits; -1 for a stop word."""
+    if word in STOP_WORDS:
+        return -1
+    stem = _stemmer()(word) if word.isalpha() else word
+    return int.from_bytes(blake2b(stem.encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
+
+
+def word_keys(text: str) -> list[int]:
+    """The keys of the words of a text, without stop words."""
+    return [key for word in words(text) if (key := _key(word)) >= 0]
+
+
+@dataclass(frozen=True)
+class _Postings:
+    """The texts that have a word, and how often: arrays of shape (n,), ordered by `keys`, then by `rows`."""
+
+    keys: np.ndarray
+    rows: np.ndarray
+    counts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def count(cls, found: Sequence[Sequence[int]], first: int) -> _Postings:
+        """The postings of texts by the keys of their words. `first` is the row of the first text."""
+        keys = np.fromiter(chain.from_iterable(found), dtype=np.int64)
+        rows = np.repeat(np.arange(first, first + len(found), dtype=np.int32), [len(each) for each in found])
+        order = np.argsort(keys, kind="stable")
+        keys, rows = keys[order], rows[order]
+        new = np.ones(len(keys), dtype=bool)
+        new[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
+        starts = np.flatnonzero(new)
+        counts = np.minimum(np.diff(starts, append=len(keys)), MOST_COUNT).astype(np.uint16)
+        return cls(keys[starts], rows[starts], counts)
+
+    def and_of(self, later: _Postings) -> _Postings:
+        """These, and those of texts with higher rows."""
+        # Sorting would take twice the memory.
+        places = np.searchsorted(self.keys, later.keys, side="right") + np.arange(len(later))
+        own = np.ones(len(self) + len(later), dtype=bool)
+        own[places] = False
+
+        def joined(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+            both = np.empty(len(own), dtype=ours.dtype)
+            both[own], both[places] = ours, theirs
+            return both
+
+        return _Postings(
+            joined(self.keys, later.keys), joined(self.rows, later.rows), joined(self.counts, later.counts)
+        )  # fmt: skip
+
+    def renumbered(self, numbers: np.ndarray) -> _Postings:
+        """With the row r as `numbers[r]`, in the same order; without the rows whose number is -1."""
+        rows = numbers[self.rows]
+        kept = rows >= 0
+        return _Postings(self.keys[kept], rows[kept], self.counts[kept])
+
+    def find(self, key: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that have a word, ascending, and how often."""
+        start, end = np.searchsorted(self.keys, (key, key + 1))
+        return self.rows[start:end], self.counts[start:end]
+
+
+@dataclass(frozen=True)
+class WordQuery:
+    """The words of a query by key, each with its weight among the texts that are searched: the rarer, the higher. These
+    texts have `mean_length` words on average."""
+
+    weights: Mapping[int, float]
+    mean_length: float
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of texts by row. `lengths` is the number of words of each text, shape (n,)."""
+
+    lengths: np.ndarray
+    parts: tuple[_Postings, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def and_of(self, texts: Sequence[str]) -> Words:
+        """These texts, and more after them."""
+        found = [word_keys(text) for text in texts]
+        parts = (*self.parts, _Postings.count(found, len(self)))
+        while len(parts) > 1 and len(parts[-2]) < min(2 * len(parts[-1]), LARGE):
+            parts = (*parts[:-2], parts[-2].and_of(parts[-1]))
+        return Words(np.append(self.lengths, np.array([len(keys) for keys in found], dtype=np.int32)), parts)
+
+    def weigh(self, text: str, members: np.ndarray, mean_length: float) -> WordQuery:
+        """A query among entries of this mean length. `members` is how many of them have the text of each row."""
+        n, weights = int(members.sum()), {}
+        for key in dict.fromkeys(word_keys(text)):
+            rows, _ = self._find(key)
+            having = int(members[rows[: np.searchsorted(rows, len(members))]].sum())
+            weights[key] = math.log1p((n - having + 0.5) / (having + 0.5))
+        return WordQuery(weights, mean_length)
+
+    def scores(self, query: WordQuery) -> np.ndarray:
+        """How much of a query each text has, shape (n,), from 0 to below 1: the BM25 score, as a share of that of a
+        text that has every word endlessly often."""
+        found = np.zeros(len(self))
+        for key, weight in query.weights.items():
+            rows, counts = self._find(key)
+            lengths = self.lengths[rows] / (query.mean_length or 1.0)
+            found[rows] += weight * (counts / (counts + K1 * (1 - B + B * lengths)))
+        found /= sum(query.weights.values()) or 1.0
+        return found
+
+    def _find(self, key: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that have a word, ascending, and how often."""
+        found = [part.find(key) for part in self.parts]
+        rows, counts = zip(*found, strict=True) if found else ((np.zeros(0, np.int32),), (np.zeros(0, np.uint16),))
+        return np.concatenate(rows), np.concatenate(counts)
+
+
+def no_words() -> Words:
+    return Words(np.zeros(0, dtype=np.int32))
+
+
+class WordIndex:
+    """The words of the rows of a matrix of vectors. Rows are added when they are first searched."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.words = no_words()
+        self._vectors = vectors
+        self._lock = asyncio.Lock()
+
+    async def cover(self) -> Words:
+        """The words of all rows. Many are added in another thread, so that calls in flight continue."""
+        async with self._lock:
+            while texts := self._vectors.texts[len(self.words) : len(self.words) + AT_ONCE]:
+                many = len(texts) == AT_ONCE
+                self.words = await asyncio.to_thread(self.words.and_of, texts) if many else self.words.and_of(texts)
+            return self.words
+
+
+@dataclass(frozen=True)
+class SavedWords:
+    """Words on the disk. `hashes` name the texts, shape (n,)."""
+
+    hashes: np.ndarray
+    words: Words
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @classmethod
+    def none(cls) -> SavedWords:
+        return cls(np.zeros(0, dtype=np.uint64), no_words())
+
+    @classmethod
+    def open(cls, path: Path) -> SavedWords | None:
+        """What was saved, mapped and not read; None if the file is missing or damaged."""
+        arrays = []
+        try:
+            with path.open("rb") as file:
+                for dtype in _DTYPES:
+                    if np.lib.format.read_magic(file) != (1, 0):
+                        return None
+                    shape, _, found = np.lib.format.read_array_header_1_0(file)
+                    if found != dtype or len(shape) != 1:
+                        return None
+                    start = file.tell()
+                    arrays.append(np.memmap(file, dtype, "r", start, shape))
+                    file.seek(start + arrays[-1].nbytes)
+        except (OSError, ValueError):
+            return None
+        hashes, keys, lengths, rows, counts = arrays
+        if len(hashes) != len(lengths) or not len(keys) == len(rows) == len(counts):
+            return None
+        if (lengths < 0).any() or (rows < 0).any() or (rows >= len(lengths)).any():
+            return None
+        return cls(hashes, Words(lengths, (_Postings(keys, rows, counts),)))
+
+    def save(self, path: Path) -> None:
+        """Write them as a whole or not at all."""
+        (postings,) = self.words.parts
+        part = path.with_name(f"{path.name}.part")
+        ensure_private(part)
+        with part.open("wb") as file:
+            for array in (self.hashes, postings.keys, self.words.lengths, postings.rows, postings.counts):
+                np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+
+    def and_of(self, words: Words, rows: np.ndarray, hashes: np.ndarray) -> SavedWords:
+        """These texts, and those of some rows of `words`, which are distinct and have these hashes."""
+        order = np.argsort(rows)
+        order = order[np.isin(hashes[order], self.hashes, invert=True)]
+        numbers = np.full(len(words), -1, dtype=np.int32)
+        numbers[rows[order]] = np.arange(len(order), dtype=np.int32) + len(self.hashes)
+        new = (part.renumbered(numbers) for part in words.parts)
+        postings = reduce(_Postings.and_of, (*self.words.parts, *new), _Postings.count((), 0))
+        lengths = np.append(self.words.lengths, words.lengths[rows[order]])
+        return SavedWords(np.append(self.hashes, hashes[order]), Words(lengths, (postings,)))
+
+    def weigh(self, text: str) -> WordQuery:
+        """A query among all of these texts."""
+        return self.words.weigh(text, np.broadcast_to(1, len(self.hashes)), self._mean_length)
+
+    def top(self, query: WordQuery, n: int) -> np.ndarray:
+        """The hashes of the n texts with most of a query's words, or fewer if fewer have any, in no order."""
+        hashes: np.ndarray = self.hashes[highest(self.words.scores(query), n)]
+        return hashes
+
+    @cached_property
+    def _mean_length(self) -> float:
+        return float(self.words.lengths.sum()) / max(len(self), 1)
+
+
+def highest(scores: np.ndarray, n: int) -> np.ndarray:
+    """The places of the n highest scores above 0, or fewer if fewer are, in no order."""
+    found = np.flatnonzero(scores)
+    return found if len(found) <= n else found[np.argpartition(scores[found], -n)[-n:]]
+
+
+_DTYPES = tuple(map(np.dtype, (np.uint64, np.int64, np.int32, np.int32, np.uint16)))
+"""Of the hashes, the postings' keys, the lengths, and the postings' rows and counts: the widest first, so that each
+array begins at a multiple of its width."""

@@ -1,0 +1,226 @@
+"""Files as they are published: every kind is read from its content; each error is one line that says where."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from practicum.core.errors import TaskFileError
+from practicum.core.requirements import pip_install
+from practicum.tasks import records
+from practicum.tasks.datasets import convert
+from practicum.tasks.load import load_tasks
+from practicum.tasks.records import read_records
+
+ROWS = [{"input": "1 + 1", "target": "2"}, {"input": 'a, \u2028"b"', "target": "x\ty"}]
+
+
+def written(rows: Sequence[dict[str, Any]], delimiter: str = ",") -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+FILES = {
+    "JSON lines": "\n".join(map(json.dumps, ROWS)),
+    "an array": json.dumps(ROWS),
+    "an array, pretty-printed": json.dumps(ROWS, indent=2),
+    "an array, a record on each line": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
+    "objects one after another": "\n".join(json.dumps(row, indent=2) for row in ROWS),
+    "an object around an array": json.dumps({"version": "1", "tags": ["x"], "data": ROWS}),
+    "the same, pretty-printed": json.dumps({"version": "1", "info": {"by": "me"}, "data": ROWS}, indent=1),
+    "CSV": written(ROWS),
+    "CSV with semicolons": written(ROWS, ";"),
+    "TSV": written(ROWS, "\t"),
+}
+
+
+def content(text: str | bytes, packed: bool = False) -> bytes:
+    raw = text.encode() if isinstance(text, str) else text
+    return gzip.compress(raw) if packed else raw
+
+
+def made(path: Path) -> list[dict[str, Any]]:
+    return [record for _, record in read_records(path)]
+
+
+def fault(path: Path) -> str:
+    with pytest.raises(TaskFileError) as caught:
+        load_tasks(path)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value).replace(str(path), path.name)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_is_read_by_its_content_whatever_its_name(tmp_path: Path, kind: str, packed: bool) -> None:
+    path = tmp_path / "data.parquet"
+    path.write_bytes(content("\ufeff" + FILES[kind], packed))
+    assert made(path) == ROWS
+    assert [(task.input, task.target) for task in load_tasks(path)] == [(row["input"], row["target"]) for row in ROWS]
+
+
+def test_a_place_is_the_line_where_a_record_begins_or_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    for text, places in {
+        '{"a": 1}\n\n{"a": 2}': ["line 1", "line 3"],
+        '\n{"a": 1}': ["line 2"],
+        '{"a": 1}{"a": 2}': ["record 1", "record 2"],
+        '[{"a": 1},\n\n{"a": 2}]': ["record 1", "record 2"],
+        'a,b\n"1\n2",3\n\n4,5\n': ["line 2", "line 5"],
+    }.items():
+        path.write_text(text)
+        assert [place for place, _ in read_records(path)] == places
+    path.write_text(json.dumps(ROWS))
+    assert [task.id for task in load_tasks(path)] == ["record-1", "record-2"]
+
+
+def test_one_record_with_a_list_of_objects_is_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    record = {"input": "x", "steps": [{"a": 1}]}
+    path.write_text(json.dumps(record, indent=1))
+    assert made(path) == [record]
+
+
+def test_empty_cells_and_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    path.write_text(",input,target\n0,a,\n1,b,c\n")
+    assert made(path) == [{"input": "a"}, {"input": "b", "target": "c"}]
+
+
+@given(st.lists(st.fixed_dictionaries({"input": st.text('ab"\n,;\t\r é', min_size=1), "n": st.just("1")}), min_size=1))
+def test_what_csv_holds_is_read_unchanged(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]) -> None:
+    path = tmp_path_factory.getbasetemp() / "cells.csv"
+    path.write_bytes(written(rows).encode())
+    assert made(path) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "d: the file holds no tasks"),
+        ("a,b\n", "d: the file holds no tasks"),
+        ("[1]", "d record 1: expected a JSON object, not a number"),
+        ('[{"input": "a"}, [2]]', "d record 2: expected a JSON object, not a list with a number"),
+        ('[{"input": "a"}, {"input": 3}]', "d record 2: field 'input' must be a string"),
+        ('[{"input": "a", "id": 1}, {"input": "b", "id": 1}]', "d record 2: id '1' was already used in record 1"),
+        ('[{"input": "a"},\n {"input": }]', "d line 2: not JSON (expected value at column 12)"),
+        ('{\n"input": "a"\n}\n{\n"input" "b"\n}', "d line 5: not JSON (expected `:` at column 9)"),
+        ('{\n"input": "a"\n},\n{\n"input": "b"\n}', "d line 3: not JSON (expected value at column 1)"),
+        ('{\n"input": NaN\n}', "d line 2: not JSON"),
+        ('{"train": [{"input": "a"}], "test": [{"input": "b"}]}', "d: it has lists of records in 'train', 'test'"),
+        ('{"data": []}', "d line 1: field 'input' is missing; the record has 'data'"),
+        ("question,answer\n1,2\n", "d line 2: field 'input' is missing; the record has 'question', 'answer'"),
+        ("input,target\na,b\nc,d,e\n", "d line 3: 3 columns, not the 2 of 'input', 'target'"),
+        ("input,input\na,b\n", "d line 1: two columns have the name 'input'"),
+        ('input,target\na,b\n"c,d\n', "d line 3: not CSV (unexpected end of data)"),
+        ("input,target\n" + "a" * 200_000 + ",b\n", "d line 2: not CSV (field larger than field limit"),
+        ('{"input": "a"\n{"input": "b"}\n', "d line 1: not JSON (EOF while parsing an object at column 13)"),
+        ('{"input": "a"\n', "d line 1: not JSON (EOF while parsing an object at column 13)"),
+        ("one word", "d line 1: not JSON (expected value at column 1); known are JSON lines, a JSON array of objects"),
+        (b"input,target\n\xe9,b\n", "d line 2: not UTF-8 text"),
+        ("input,target\na,b\n".encode("utf-16"), "d line 1: not UTF-8 text"),
+        (gzip.compress(b'{"input": "a"}', mtime=0)[:-5], "d: the gzip is damaged (Compressed file ended before"),
+        (gzip.compress(b'{"input": "a"}' * 50, mtime=0)[:-20] + b"x" * 20, "d: the gzip is damaged ("),
+        (b"\x1f\x8b", "d: the gzip is damaged ("),
+        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "d line 1: not UTF-8 text"),
+        (b"PK\x03\x04rest", "d: is packed as zip, which is not read; unpack it and give the file itself"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str | bytes, said: str) -> None:
+    path = tmp_path / "d"
+    path.write_bytes(content(text))
+    assert fault(path).startswith(said)
+
+
+def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(records, "MOST_RECORDS", 100)
+    path = tmp_path / "d"
+    path.write_bytes(gzip.compress(b" " * 20_000))
+    assert "it unpacks to more than" in fault(path)
+    path.write_bytes(gzip.compress(b'{"input": "a"}\n' * 101))
+    assert fault(path).startswith("d: it has more than 100 records")
+
+
+def test_folders(tmp_path: Path) -> None:
+    assert "is a folder; give the path of a file of tasks" in fault(tmp_path)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "state.json").write_text("{}")
+    assert fault(tmp_path).endswith(f"give one of its parts, such as {tmp_path.name}/train")
+
+
+def test_the_package_that_tables_need_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b"PAR1")
+    assert fault(path) == f"d.jsonl: parquet and arrow need a package: {pip_install('parquet')}"
+
+
+def tables(folder: Path, columns: dict[str, Any], classes: Sequence[str] = ()) -> list[Path]:
+    """One table as parquet, as an arrow file, as a stream, and in a folder as `datasets.save_to_disk` writes it."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # type: ignore[attr-defined, unused-ignore]
+
+    table = pa.table(columns)
+    if classes:
+        features = {"label": {"names": list(classes), "_type": "ClassLabel"}, "text": {"_type": "Value"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    saved = folder / "saved"
+    saved.mkdir()
+    (saved / "state.json").write_text("{}")
+    parquet.write_table(table, folder / "parquet.jsonl")
+    with pa.ipc.new_file(folder / "file.csv", table.schema) as out:
+        out.write_table(table)
+    for number, path in enumerate((folder / "stream", saved / "data-00000-of-00002.arrow", saved / "data-1.arrow")):
+        with pa.ipc.new_stream(path, table.schema) as out:
+            out.write_table(table if number < 2 else table.slice(0, 0))
+    return [folder / "parquet.jsonl", folder / "file.csv", folder / "stream", saved]
+
+
+def test_tables_hold_what_json_can(tmp_path: Path) -> None:
+    columns = {
+        "input": ["a", "b", None], "target": [1.5, float("nan"), None], "nested": [[{"x": [1]}], [], None],
+        "big": [2**60, 1, None],
+    }  # fmt: skip
+    for path in tables(tmp_path, columns):
+        assert made(path) == [
+            {"input": "a", "target": 1.5, "nested": [{"x": [1]}], "big": 2**60},
+            {"input": "b", "nested": [], "big": 1}, {},
+        ]  # fmt: skip
+        assert "record 3: field 'input' is missing; the record has no fields" in fault(path)
+
+
+def test_numbers_of_classes_have_their_names(tmp_path: Path) -> None:
+    for path in tables(tmp_path, {"text": ["a", "b"], "label": [1, 0]}, ["no", "yes"]):
+        found = convert(path)
+        assert [task.target for task in found.tasks] == ["yes", "no"]
+        assert (found.format, found.choices) == ("classification", ("no", "yes"))
+    (tmp_path / "other").mkdir()
+    for path in tables(tmp_path / "other", {"text": ["a", "b"], "label": [1, -1]}, ["no", "yes"]):
+        with pytest.raises(TaskFileError, match="record 2: field 'label' or 'category' or 'intent' is missing"):
+            convert(path)
+
+
+def test_a_damaged_table_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = tables(tmp_path, {"input": ["a" * 100] * 3000})[:3]
+    for path in paths:
+        raw = path.read_bytes()
+        path.write_bytes(raw[: len(raw) // 2])
+        assert "damaged or of an unknown kind (" in fault(path)
+        path.write_bytes(raw)
+    monkeypatch.setattr(records, "MOST_BYTES", 150_000)
+    for path in paths[:1]:
+        assert "it unpacks to more than" in fault(path)
