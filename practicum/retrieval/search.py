@@ -46,7 +46,7 @@ MARGIN = 1e-5
 MANY_ENTRIES = 100_000
 """Matching entries from which on an index is used."""
 
-CANDIDATES, MAX_CANDIDATES = 32, 2_048
+CANDIDATES, MAX_CANDIDATES = 128, 2_048
 """Candidates that an index is asked for at least, and at most before all vectors are compared instead."""
 
 FRESH = 1_000
