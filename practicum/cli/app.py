@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from practicum.cli import (
+    advise,
     bench,
     compare,
     context,
@@ -43,7 +44,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 PANELS: dict[str, tuple[Any, ...]] = {
-    "Learn and answer": (demo.demo, tasks.tasks, methods.methods, learn.learn, learn.resume, run.run),
+    "Learn and answer": (
+        demo.demo,
+        tasks.tasks,
+        advise.advise,
+        methods.methods,
+        learn.learn,
+        learn.resume,
+        run.run,
+    ),
     "Look at a run": (
         show.show,
         view.view,

@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 from practicum.core.errors import UsageError
 from practicum.core.requirements import require, unmet_requirements
-from practicum.core.types import Usage
 from practicum.models.client import Client, Structure
 from practicum.models.keys import ADDRESSES, key_for, keys_file, require_private_provider
-from practicum.models.prices import Price, list_price, pricing
+from practicum.models.prices import Price, Pricing, list_price, pricing
 from practicum.models.transport import MAX_REPLY_MB, connect, http_client
 
 ROLES: Mapping[str, str] = {
@@ -39,7 +38,7 @@ LOCAL_SLOTS = 4
 SPARE_SLOTS = 3
 """Further slots of a local model. A slot keeps one prefix, so with spare slots roles do not evict each other's."""
 
-_NAME_FORMS = (
+NAME_FORMS = (
     "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, local, "
     "local:/path/model.gguf or scripted:FILE"
 )
@@ -137,7 +136,7 @@ class Models:
         server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
         return self._openai_compatible(
             name, server.url, path.stem, server.key, server.close,
-            structure="grammar", slots=slots, window=server.window, price=pricing(name, _free, self.settings.prices),
+            structure="grammar", slots=slots, window=server.window, price=price_of(name, self.settings.prices),
         )  # fmt: skip
 
     def _openai_compatible(
@@ -164,7 +163,7 @@ class Models:
             finally:
                 stop()
 
-        price = pricing(name, lambda usage: None, self.settings.prices)
+        price = price_of(name, self.settings.prices)
         options = {"structure": self.settings.structure, "window": self.settings.window, "price": price}
         return ProviderClient(
             name=name,
@@ -214,7 +213,7 @@ class Models:
             inferred = infer(name)
         except (UserError, ValueError) as error:
             if str(error).startswith("Unknown"):
-                raise UsageError(f"unknown model {name!r}. {_NAME_FORMS}") from error
+                raise UsageError(f"unknown model {name!r}. {NAME_FORMS}") from error
             raise UsageError(f"model {name!r} cannot be used: {_what_is_missing(str(error))}") from error
         except ImportError as error:
             if unmet_requirements():
@@ -227,7 +226,7 @@ class Models:
             model=inferred,
             endpoint=provider,
             structure=self.settings.structure,
-            price=pricing(name, list_price(model, provider), self.settings.prices),
+            price=price_of(name, self.settings.prices),
             attempts=self.settings.attempts,
             window=self.settings.window,
             supports_seed=provider.startswith("openai"),
@@ -256,5 +255,9 @@ def is_local(name: str) -> bool:
     return name == "local" or name.startswith("local:")
 
 
-def _free(usage: Usage) -> float:
-    return 0.0
+def price_of(name: str, prices: Mapping[str, Price]) -> Pricing:
+    """The price of the model with this name, which need not be open. Those in this process, and scripts, are free."""
+    if is_local(name) or name.startswith("scripted:"):
+        return pricing(name, lambda usage: 0.0, prices)
+    provider, _, model = name.partition(":")
+    return pricing(name, (lambda usage: None) if name.startswith(ADDRESSES) else list_price(model, provider), prices)

@@ -22,8 +22,8 @@ from practicum.session.config import Config
 from practicum.tasks.datasets import FORMATS
 
 COMMANDS = {
-    "demo", "tasks", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor", "name",
-    "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
+    "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
+    "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
 }  # fmt: skip
 GROUPS = {
     "memory": {"list", "search", "show", "add", "remove", "reembed"},

@@ -1,0 +1,92 @@
+"""`practicum advise`: the method for these tasks and this model, the reason, the price, and the command to copy."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer import Argument
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer
+from practicum.core.words import quantity
+
+if TYPE_CHECKING:
+    from practicum.session.advise import Advice
+
+KINDS = {
+    "choices": "choices (few different targets)",
+    "answers": "short answers",
+    "text": "free text, or verdicts in place of targets",
+    "tools": "tools",
+    "tiny": "tiny (135M)",
+    "small": "small (profile small)",
+    "capable": "capable (profile full)",
+}
+
+
+@opt.settings(
+    *opt.MODELS, "no_labels", "judged", "sections", "seed", "review", "trust_tools", "retries", "window", "concurrency",
+    *opt.LIMITS,
+)  # fmt: skip
+def advise(
+    tasks: Path = Argument(..., help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
+    test: Path | None = opt.what(None, help="Held-out tasks, scored at the end."),
+    fields: opt.Fields = None,
+    json_: opt.Json = False,
+    **given: Any,
+) -> None:
+    """Look at the tasks, the model and the budget, and name the method to learn with: why, at what price, and the
+    command to copy. No model is asked and nothing is written."""
+    import asyncio
+
+    from practicum.cli.inputs import config_values, read_tasks
+    from practicum.session.advise import advise as find
+    from practicum.session.advise import price_text
+
+    train, tests = read_tasks(tasks, fields), read_tasks(test, fields)
+    advice = asyncio.run(find(train, tests, config_values(given, train)))
+    command = shlex.join([*_command({"tasks": tasks, "test": test, "fields": fields, **given}, advice)])
+    out, row, alike = Printer(json_), advice.row, advice.alike
+    notes = [opt.as_options(note) for note in advice.notes]
+    out.result({**advice.as_json(), "notes": notes, "command": command})
+    held_out = f", {len(tests):,} held out" if tests else ""
+    out.item(f"tasks: {KINDS[advice.tasks]}; {quantity(len(train), 'task')}{held_out}")
+    out.item(f"model: {KINDS[advice.model]}")
+    out.item(f"method: {' '.join([row.method, *_settings(advice)])}", style="bold")
+    out.item(f"why: {row.reason} ({row.measured or 'our judgement, not measured'})")
+    if alike is not None:
+        out.item(
+            f"looked at: the four nearest other tasks give the right target of {alike.nearest:.0%} of "
+            f"{quantity(alike.tasks, 'task')}, the most frequent target that of {alike.frequent:.0%}"
+        )
+    out.item(f"learning: {price_text(advice.learning)}")
+    if tests:
+        out.item(f"evaluation: {price_text(advice.evaluation)}")
+    for note in notes:
+        out.item(f"note: {note}")
+    out.print(f"learn with: {command}", soft_wrap=True)
+
+
+def _settings(advice: Advice) -> Iterator[str]:
+    for name, value in advice.row.settings.items():
+        yield from ("--batch-size", str(value)) if name == "batch" else ("--set", f"{name}={value}")
+
+
+def _command(typed: Mapping[str, Any], advice: Advice) -> Iterator[str]:
+    """The command: what was typed, save models of roles that the method does not ask, and what is advised."""
+    from practicum.models.registry import ROLES
+
+    yield from ("practicum", "learn", str(typed["tasks"]))
+    for name, value in typed.items():
+        option = opt.as_options(f"`{name}`")
+        for each in value if isinstance(value, list) else [value]:
+            role = ROLES.get(str(each).partition("=")[0].strip()) if name == "role" else None
+            if each is None or name == "tasks" or (role and role not in (*advice.roles, "agent")):
+                continue
+            yield from (option,) if each is True else (option, str(each))
+    yield from ("--method", advice.row.method, *_settings(advice))
+    for name, value in advice.options.items():
+        yield from ("--judge",) if value is True else (f"--{name}", "auto" if name == "choices" else value)

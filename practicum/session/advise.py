@@ -1,0 +1,309 @@
+"""Advice before a run: the method and settings for these tasks, this model and this budget, and about what they cost.
+
+What is advised is a table (`session.advice_table`). No model is asked and nothing is written. What is advised has gone
+through the checks that `learn` makes before it pays for anything.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from random import Random
+from statistics import median
+from typing import Any
+
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add
+from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.types import Task, Usage
+from practicum.core.views import count_tokens
+from practicum.core.words import quantity
+from practicum.engine.state import RunState, Seat
+from practicum.models.budget import Budget, Need
+from practicum.models.prices import Price
+from practicum.models.registry import NAME_FORMS, ROLES, is_local, price_of
+from practicum.models.scripted import ScriptedClient
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Embedder, Vectors, WordLlama
+from practicum.session.advice_table import ADVICE, CALLS, CHEAPER, FEW, SIMILAR, ModelKind, Row, TaskKind
+from practicum.session.components import Parts, make_scorer
+from practicum.session.config import Config, Splits, config_from
+from practicum.session.opening import Reserve, call_options, run_embedder
+from practicum.session.setup import Setup, build_setup, set_up, strangers, with_defaults
+from practicum.store.journal import NoJournal
+from practicum.tasks.load import MAX_CHOICE, choices_from
+from practicum.tasks.scoring.registry import JUDGED
+
+NAME = "NAME"
+"""Stands for a model that was not named."""
+
+MOST_COMPARED = 500
+"""Tasks that are compared with each other at most."""
+
+NEAREST = 4
+"""The nearest tasks whose majority counts."""
+
+FRAME, TURN, TOOLS = 40, 8, 1500
+"""Tokens, as assumed: of a prompt beside its texts, of the frame of a turn, of tools and what they return in a call."""
+
+ENTRY, MOST_SHOWN = {"full": 20, "small": 5}, 8_000
+"""Tokens of rules or memories that a task adds, by profile (docs/results.md: 60 tasks made 243 to 371 tokens in the
+profile small; full is assumed), and the most that are shown."""
+
+THOUGHT = 1000
+"""Tokens of the prompt of a reflection and the like, beside what it is about."""
+
+WRITTEN = {"full": 400, "small": 60}
+"""Tokens that a reflection and the like writes, by profile; also an answer of unknown length, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """How often the majority of the four nearest other tasks has a task's target, and the share of the most frequent
+    target; both in [0, 1], over so many tasks."""
+
+    tasks: int
+    nearest: float
+    frequent: float
+
+    @property
+    def similar(self) -> bool:
+        """Whether similar tasks have the same answer."""
+        return self.nearest - self.frequent >= SIMILAR * (1 - self.frequent)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to learn with. `options` are those of `learn` that go beside the ones that were given; `learning` and
+    `evaluation` are estimates; `roles` are those whose models the run asks."""
+
+    tasks: TaskKind
+    model: ModelKind
+    row: Row
+    alike: Alike | None
+    options: Mapping[str, Any]
+    roles: tuple[str, ...]
+    learning: Usage
+    evaluation: Usage
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        alike = self.alike
+        return {
+            "tasks": self.tasks, "model": self.model, "method": self.row.method, "settings": dict(self.row.settings),
+            "reason": self.row.reason, "measured": self.row.measured or None,
+            "nearest": alike and {"tasks": alike.tasks, "right": alike.nearest, "most_frequent": alike.frequent},
+            "learning": _price(self.learning), "evaluation": _price(self.evaluation), "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def _price(usage: Usage) -> dict[str, Any]:
+    return {"calls": usage.calls, "tokens": usage.tokens, "usd": usage.usd}
+
+
+async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[str, Any]) -> Advice:
+    """The advice for tasks to learn from and held-out ones. `values` are fields of `Config` without method and
+    settings. Raises UsageError or TaskFileError for whatever `learn` would refuse before it asks a model."""
+    splits, notes = Splits(tuple(tasks), test=tuple(test)), list[str]()
+    config = with_defaults(config_from(values), Parts())
+    options: dict[str, Any] = {}
+    if config.model is None and "agent" not in _by_role(config):
+        options["model"] = NAME
+    if few := _few_targets(splits, config):
+        options["choices"] = few
+    if not config.labels and not config.judged:
+        options["judged"] = True
+        notes.append("without labels a verdict is the feedback, so `judged` is added")
+    # A nonce, and what is redacted, would be made with a key that is written.
+    unused = ("redact", "redact_map") if config.redact else ()
+    values = {**{name: value for name, value in values.items() if name not in unused}, **options, "nonce": ""}
+    config = with_defaults(config_from(values), Parts())
+    _check(splits, config)
+    kind, model = _kind_of_tasks(splits.train, config), _kind_of_model(config)
+    # An embedder of a provider would be asked.
+    embedder = WordLlama() if ":" in config.embedder else run_embedder(config, Parts())
+    alike = await look(splits.train, embedder) if kind in ("choices", "answers") else None
+    holds = {"any", *(["few"] if len(tasks) < FEW else []), *(["similar"] if alike and alike.similar else [])}
+    row = next(row for row in ADVICE if (row.tasks, row.model) == (kind, model) and row.when in holds)
+    setup = planned(row, values, splits)
+    whole, refused = fits(setup, len(tasks)), refusal(setup)
+    if (not whole or refused) and row.method not in ("none", "episodes"):
+        notes.append(f"{row.method} is over the budget: {price_text(*estimate(setup, len(tasks)))}")
+        row = replace(row, method=CHEAPER[0], settings=CHEAPER[1], measured="", reason=(
+            f"it is the cheapest way to learn from these tasks; with more budget, {row.method}: {row.reason}"
+        ))  # fmt: skip
+        setup = planned(row, values, splits)
+        whole, refused = fits(setup, len(tasks)), refusal(setup)
+    if refused:
+        raise UsageError(refused)
+    if not whole:
+        most = bisect_right(range(1, len(tasks)), False, key=lambda n: not fits(setup, n))
+        notes.append(
+            f"the budget covers about {quantity(max(most, 1), 'task')} of {len(tasks):,}: learning stops there and "
+            "keeps what it has, so give fewer tasks or a higher limit"
+        )
+    if row.method == "none" and not test:
+        notes.append("without `test` it makes no call at all")
+    if not setup.roles:
+        options.pop("model", None)
+    if config.review == "foreign" and row.method != "none" and (whose := strangers(setup)):
+        notes.append(f"what is learned from {whose} waits for review (practicum review RUN)")
+    return Advice(kind, model, row, alike, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))
+
+
+def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
+    """The choices that the targets of the tasks make, if they make any and were not given."""
+    given = config.choices or config.uses_tools or not config.labels or config.scorer not in ("exact", "choice")
+    if given or any(task.target is None for task in splits.train):
+        return ()
+    try:
+        choices = choices_from(splits.train)
+    except UsageError:
+        return ()
+    return choices if {task.target for task in splits.test} <= {*choices} else ()
+
+
+def _check(splits: Splits, config: Config) -> None:
+    """Refuse an unknown scorer, tasks without targets that nothing can score, and a budget without a price."""
+    missing = sum(task.target is None for task in splits.train)
+    if make_scorer(config, Parts()).needs_target and config.labels and missing:
+        raise TaskFileError(
+            f'{missing:,} of {quantity(len(splits.train), "task")} have no target: add "target", name its field with '
+            "`fields=target=NAME`, let a judge score with `scorer=judge`, or learn from verdicts with `labels=False` "
+            "`judged`"
+        )
+    for name in filter(None, (config.model, *config.roles.values())):
+        if name != NAME and ":" not in name and not is_local(name):
+            raise UsageError(f"unknown model {name!r}. {NAME_FORMS}")
+        if name != NAME and config.max_usd is not None and price_of(name, config.prices)(Usage(1)) is None:
+            raise UsageError(
+                f"the price of {name} is not known, so the budget of {config.max_usd:g} USD cannot be enforced: give "
+                "`prices=in=0.4,out=1.6` (US dollars per million tokens), or `max_tokens`"
+            )
+
+
+def _kind_of_tasks(tasks: Sequence[Task], config: Config) -> TaskKind:
+    if config.uses_tools:
+        return "tools"
+    targets = [task.target for task in tasks if task.target is not None]
+    if not config.labels or config.scorer in JUDGED or len(targets) < len(tasks):
+        return "text"
+    if config.choices:
+        return "choices"
+    return "text" if median(map(len, targets)) > MAX_CHOICE else "answers"
+
+
+def _kind_of_model(config: Config) -> ModelKind:
+    """The kind of the model that attempts the tasks; its profile is that of the run."""
+    if _by_role(config).get("agent", config.model) == "local":
+        return "tiny"
+    return "small" if config.profile == "small" else "capable"
+
+
+def _by_role(config: Config) -> dict[str, str]:
+    """The models that were named for roles, by the proper names of these."""
+    return {ROLES.get(role, role): model for role, model in config.roles.items()}
+
+
+async def look(tasks: Sequence[Task], embedder: Embedder) -> Alike:
+    """Compare each task, of a seeded sample at most, with its nearest other ones. All need targets."""
+    some = list(tasks) if len(tasks) <= MOST_COMPARED else Random(0).sample(list(tasks), MOST_COMPARED)
+    targets = {task.id: str(task.target) for task in some}
+    context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in some)
+    retriever, right = Retriever(Vectors(embedder)), 0
+    for task in some:
+        near = [m.entry.sources[0] for m in (await retriever.nearest(context, task.input, NEAREST + 1)).found]
+        others = [targets[id] for id in near if id != task.id][:NEAREST]
+        # Of equally frequent targets the nearest counts.
+        right += bool(others) and Counter(others).most_common(1)[0][0] == targets[task.id]
+    frequent = Counter(targets.values()).most_common(1)[0][1]
+    return Alike(len(some), right / len(some), frequent / len(some))
+
+
+def planned(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
+    """The run that a row advises, checked as `learn` does; models of roles that it does not ask are left out."""
+    made = {**values, "method": row.method, "settings": dict(row.settings)}
+    config = with_defaults(config_from(made), Parts())
+    asked = (*build_setup(config.model_copy(update={"roles": {}}), splits, Parts()).roles, "agent")
+    return set_up({**made, "roles": {r: m for r, m in _by_role(config).items() if r in asked}}, splits)
+
+
+def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
+    """About what learning from n tasks takes, and one evaluation of the test tasks after it, without a prefix cache.
+    Never less for more tasks."""
+    config, settings, train = setup.config, setup.settings, setup.splits.train
+    profile = config.profile or "full"
+    attempts, thoughts = CALLS[config.method, profile]
+    task = sum(count_tokens(t.input) for t in train) / len(train)
+    known = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
+    answer = sum(known) / len(known)
+    turns = min(getattr(settings, "k" if config.method == "episodes" else "examples", 0) if attempts else 0, n)
+    rules = min(ENTRY[profile] * n, MOST_SHOWN) if thoughts else 0
+    prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task
+    prompt += turns * (task + answer + TURN) + (TOOLS if config.uses_tools else 0)
+    per_attempt = (config.max_turns + 1) // 2 if config.uses_tools else int(config.asks)
+    judged = config.scorer in JUDGED
+    verdicts = attempts if judged or config.judged else 0
+
+    def usage(calls: float, read: float, written: float, role: str) -> Usage:
+        count = ceil(calls)
+        made = Usage(count, ceil(count * read), 0, ceil(count * written))
+        name = config.roles.get(role) or config.model or config.roles.get("agent") or NAME
+        return replace(made, usd=price_of(name, config.prices)(made) if count else 0.0)
+
+    def attempted(tasks: int, attempts: float, verdicts: float, rules: float) -> Usage:
+        own = usage(tasks * attempts * per_attempt, prompt + rules, answer, "agent")
+        return own + usage(tasks * verdicts, FRAME + 3 * answer + task, WRITTEN["small"], "judge")
+
+    evaluated = getattr(settings, "attempts", 1)
+    # While it learns, half of the rules are there on average.
+    learning = attempted(n, attempts, verdicts, rules / 2)
+    learning += usage(n * thoughts, THOUGHT + task + answer + rules / 2, WRITTEN[profile], "reflector")
+    return learning, attempted(len(setup.splits.test), evaluated, evaluated * judged, rules)
+
+
+def fits(setup: Setup, n: int) -> bool:
+    """Whether learning from n tasks and the evaluation should stay within the limits of the run."""
+    learning, evaluation = estimate(setup, n)
+    return Budget(setup.config.limits).exceeded_by(Need.of(learning + evaluation)) is None
+
+
+@dataclass
+class _Priced(ScriptedClient):
+    """Stands for a model that is not opened."""
+
+    prices: Mapping[str, Price] = field(default_factory=dict)
+
+    def cost(self, usage: Usage) -> float | None:
+        return price_of(self.name, self.prices)(usage)
+
+
+def refusal(setup: Setup) -> str:
+    """Why `learn` would refuse the limits of the run, which must hold a step and the evaluation at their most; "" if it
+    would not."""
+    config = setup.config
+
+    def seat(role: str) -> Seat:
+        name = config.roles.get(role) or config.model or NAME
+        return Seat(_Priced(lambda call: "", name, prices=config.prices), call_options(config))
+
+    state = RunState(
+        NoJournal(), {role: seat(role) for role in setup.roles}, setup.agent, setup.scorer,
+        Vectors(WordLlama()),
+    )  # fmt: skip
+    try:
+        Reserve(setup, state, Context()).check()
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def price_text(*parts: Usage) -> str:
+    """An estimate in words."""
+    usage = sum(parts, Usage())
+    usd = "price unknown" if usage.usd is None else f"${usage.usd:,.2f}" if usage.usd else "no charge"
+    return f"about {quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}, {usd}"
