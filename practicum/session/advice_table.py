@@ -84,7 +84,8 @@ ADVICE = (
     Row("text", "small", "any", "episodes", SMALL,
         "what went well is shown with similar tasks; a small model's advice on free text is too vague"),
     Row("text", "capable", "any", "reasoning_bank", {},
-        "strategies are drawn from successes and failures alike, and a judge stands in for right answers"),
+        "strategies are drawn from successes and failures alike; where there are no right answers, a judge tells them "
+        "apart"),
     Row("tools", "tiny", "any", "none", {},
         "nothing pays: a 135M model does not call tools reliably; name a larger model"),
     Row("tools", "small", "any", "episodes", SMALL,

@@ -57,7 +57,7 @@ THOUGHT = 1000
 """Tokens of the prompt of a reflection and the like, beside what it is about."""
 
 WRITTEN = {"full": 400, "small": 60}
-"""Tokens that a reflection and the like writes, by profile; also an answer of unknown length, at most."""
+"""Tokens that a reflection writes, an answer of unknown length, or reasoning before one, by profile, as assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
         setup = planned(row, values, splits)
         whole, refused = fits(setup, len(tasks)), refusal(setup)
     if refused:
-        raise UsageError(refused)
+        raise UsageError(f"{refused}; fewer test tasks or a lower `max_output_tokens` need less")
     if not whole:
         most = bisect_right(range(1, len(tasks)), False, key=lambda n: not fits(setup, n))
         notes.append(
@@ -168,7 +168,12 @@ def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
 
 
 def _check(splits: Splits, config: Config) -> None:
-    """Refuse an unknown scorer, tasks without targets that nothing can score, and a budget without a price."""
+    """Refuse an unknown scorer, role or model, tasks without targets that nothing can score, and a budget without a
+    price."""
+    if unknown := [role for role in config.roles if role not in ROLES]:
+        raise UsageError(f"unknown role {unknown[0]!r}: known are {', '.join(ROLES)}")
+    if len(_by_role(config)) < len(config.roles):
+        raise UsageError("one role has two models: agent and generator are the same, and curator and mutator")
     missing = sum(task.target is None for task in splits.train)
     if make_scorer(config, Parts()).needs_target and config.labels and missing:
         raise TaskFileError(
@@ -245,6 +250,8 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     rules = min(ENTRY[profile] * n, MOST_SHOWN) if thoughts else 0
     prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task
     prompt += turns * (task + answer + TURN) + (TOOLS if config.uses_tools else 0)
+    # A number is usually worked out before it is written.
+    thought = WRITTEN[profile] if config.reasoning or config.scorer == "numeric" else 0
     per_attempt = (config.max_turns + 1) // 2 if config.uses_tools else int(config.asks)
     judged = config.scorer in JUDGED
     verdicts = attempts if judged or config.judged else 0
@@ -256,7 +263,7 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
         return replace(made, usd=price_of(name, config.prices)(made) if count else 0.0)
 
     def attempted(tasks: int, attempts: float, verdicts: float, rules: float) -> Usage:
-        own = usage(tasks * attempts * per_attempt, prompt + rules, answer, "agent")
+        own = usage(tasks * attempts * per_attempt, prompt + rules, answer + thought, "agent")
         return own + usage(tasks * verdicts, FRAME + 3 * answer + task, WRITTEN["small"], "judge")
 
     evaluated = getattr(settings, "attempts", 1)
