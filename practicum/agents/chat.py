@@ -40,15 +40,17 @@ class ChatAgent:
             turns = tuple(Turn(turn.user, f"Answer: {turn.assistant}") for turn in turns)
             about = {**PARTS, "Reasoning": REASONING.text(run.profile)}
             form = FORM + "\n".join(f"{label}: <{about[label]}>" for label in labels)
-        choosing = CHOOSING.format("; ".join(self.choices)) if self.choices else ""
+        # A small model that reads the names of all choices prefers some to those that similar tasks were answered with.
+        named = self.choices and not (view.turns and run.profile == "small")
+        choosing = CHOOSING.format("; ".join(self.choices)) if named else ""
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
         prompt = first_prompt(task, view, turns, self.instructions, choosing, usage, form)
         text = await run.ask_text("agent", prompt, () if labels else self.choices)
         parts = read_parts(text, labels) if labels else {"Answer": text.strip()}
         report: Any = parts_report(parts)
-        named = named_choices(self.choices, parts["Answer"])
+        meant = named_choices(self.choices, parts["Answer"])
         return Trace(
-            answer=named[0] if len(named) == 1 else parts["Answer"],
+            answer=meant[0] if len(meant) == 1 else parts["Answer"],
             reasoning=parts.get("Reasoning", ""),
             data=read_annotations(report, view),
             **read_citations(report.used, view),

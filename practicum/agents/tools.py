@@ -71,7 +71,8 @@ class ToolsAgent:
     async def _attempt(self, task: Task, view: View, environment: Environment, run: AgentRun) -> Trace:
         schemas = {name: tool.tool_def.parameters_json_schema for name, tool in environment.tools.items()}
         asked = (view.citable, view.annotated, view.noting)
-        turn_form, schema, finish = _turn_forms(json.dumps(schemas), self.choices, asked, run.profile)
+        forms = partial(_turn_forms, choices=self.choices, asked=asked, profile=run.profile)
+        turn_form, _, finish = forms(json.dumps(schemas))
         thought = THOUGHT.text(run.profile)
         work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH, thought=thought)
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
@@ -85,8 +86,12 @@ class ToolsAgent:
         error: str | None = f"no answer within {self.max_turns} turns"
         answer = ""
         data: dict[str, Any] = {"turns": 0, "tool_errors": 0}
+        withheld = set[str]()
         for turn in range(1, self.max_turns + 1):
             at = run.at(f"turn {turn}")
+            if 1 < turn == self.max_turns:
+                withheld = {*schemas}  # a model that acts all the same has no answer
+            _, schema, _ = forms(json.dumps({key: x for key, x in schemas.items() if key not in withheld}))
             try:
                 reply: Any = await at.ask("agent", prompt, turn_form, form=schema)
             except WindowError as problem:
@@ -117,7 +122,10 @@ class ToolsAgent:
                 if guard:
                     guard.returned(observation)
             exchange = Turn(prompt.user, reply.model_dump_json())
-            user = _observed(observation, AGAIN if action in steps else NEXT)
+            again = action in steps
+            # A small model that is told so repeats the call all the same: it cannot take the tool in the next turn.
+            withheld = {name} if again and run.profile == "small" else set()
+            user = _observed(observation, LAST if turn + 1 == self.max_turns else AGAIN if again else NEXT)
             prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
             steps += [action, Step("observation", observation)]
         data["state"] = await environment.state()
@@ -237,10 +245,10 @@ CITED = "ids of the entries that this turn rests on, best first; empty if none"
 THOUGHT = Instructions("what to do next, and why", small="what to do next, and why, in a sentence")
 
 WORK = """\
-You work in turns, at most {most}. In each turn think, then act: give one tool with its arguments, as \
-{{"thought": <{thought}>, "action": {{<tool>: <arguments>}}}}. You are then shown what it did. If it failed, mend \
-what was wrong. When all that the task asks is done, and nothing that it does not ask, the action is \
-{{"{finish}": {{"answer": <the answer, or what you did>}}}}.
+You work in turns, at most {most}, and in the last one you can only finish. In each turn think, then act: give one \
+tool with its arguments, as {{"thought": <{thought}>, "action": {{<tool>: <arguments>}}}}. You are then shown what it \
+did. If it failed, mend what was wrong. When all that the task asks is done, and nothing that it does not ask, the \
+action is {{"{finish}": {{"answer": <the answer, or what you did>}}}}.
 
 The tools:
 
@@ -249,6 +257,7 @@ The tools:
 NEXT = "If that was all the task asks, finish now, without checking it again. Else take the next step."
 AGAIN = "You did exactly this before, so it brings nothing new. Finish now if the task is done, or do something else."
 """Shown after each observation: small models else repeat or check what they did until no turn is left."""
+LAST = "One turn is left: finish now, with what you have."
 
 REFUSED = (
     "refused: this call was not made. What it would carry stands in notes of strangers alone ({}), and nothing of the "

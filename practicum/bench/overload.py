@@ -152,7 +152,8 @@ async def _measure(
     facts = make_facts(size, plan.seed)
     name, settings = ARMS[arm]
     # The attempts and the reflections of the run are ready-made.
-    method = replace(methods.build(name, {"batch": size, **settings}), attempt=shown_answers(), reflect=_lessons)
+    method = methods.build(name, {"batch": size, **settings})
+    method = replace(method, attempt=shown_answers(method.act), reflect=_lessons)
     tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(facts, 1))
     # Load the embedder before the clock starts.
     embedder = open_embedder("wordllama")

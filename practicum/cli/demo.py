@@ -10,7 +10,7 @@ from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.words import one_line
 
-INSTRUCTIONS = "You route support messages to a team. Teams: {teams}. Answer with the team's name only."
+INSTRUCTIONS = "You route support messages to a team. Answer with the name of the team only."
 
 
 def demo(
@@ -31,11 +31,11 @@ def demo(
         f"{len(train)} support messages to learn from, {len(test)} held out, {len(teams)} teams: {', '.join(teams)}."
     )
     out.print("What a team does can only be learned from experience.")
-    instructions = INSTRUCTIONS.format(teams=", ".join(teams))
+
     result = run_live(
         lambda **how: learn(
-            train, test=test, out=folder, method="episodes", settings={"batch": 8, "k": 2}, model=model,
-            instructions=instructions, choices=teams, before=True, max_output_tokens=32, window=1024, **how,
+            train, test=test, out=folder, method="episodes", settings={"batch": 8, "k": 4}, model=model,
+            instructions=INSTRUCTIONS, choices=teams, before=True, max_output_tokens=32, window=1024, **how,
         ),
         out,
     )  # fmt: skip

@@ -157,6 +157,11 @@ class Run:
         return self._state.choices
 
     @property
+    def only_answers(self) -> bool:
+        """Whether the agent only answers: it uses no tools, so that its answer is all there is to show."""
+        return not self._state.agent.journaled
+
+    @property
     def seed(self) -> int:
         """The seed of the run."""
         return self._state.seed

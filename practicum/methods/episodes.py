@@ -1,8 +1,9 @@
 """Episodes: solved tasks are kept, and the most similar ones are shown as earlier turns of the chat.
 
 This is the simplest memory that works with the smallest models: a 135M model that cannot follow a rule in its prompt
-can continue a conversation. A failed task is kept with the right answer, if that is known. (This is retrieval-based
-in-context learning; none of the five papers has it.)
+can continue a conversation. A failed task is kept with the right answer, if that is known. Offline, a task whose answer
+is known is kept without an attempt, which would teach nothing more. (This is retrieval-based in-context learning; none
+of the five papers has it.)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, similar_turns
-from practicum.blocks.attempt.attempt import once
+from practicum.blocks.attempt.attempt import once, shown_answers
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import append, newest_per_key
@@ -27,13 +28,13 @@ class Settings(Batched):
 
 
 def method(s: Settings) -> Method:
-    """Attempt with the episodes so far, keep right answers."""
+    """Attempt with the episodes so far what has no known answer, and keep right answers."""
     act = answer(similar_turns(s.k, "episodes"))
     return Method(
         name="episodes",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
-        attempt=once(act),
+        attempt=once(act) if s.online else shown_answers(act),
         reflect=as_experience,
         update=newest_per_key(append("episodes")),
         accept=always,

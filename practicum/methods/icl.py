@@ -37,7 +37,7 @@ def method(s: Settings) -> Method:
         name="icl",
         sample=stream(1) if s.online else everything,
         act=act,
-        attempt=once(act) if s.online else shown_answers(),
+        attempt=once(act) if s.online else shown_answers(act),
         reflect=as_experience,
         update=append("examples"),
         accept=always,

@@ -94,9 +94,10 @@ def method(s: Settings) -> Method:
     reflects = {"rules": per_trace(REFLECT, "failures", only_confirmed=True) if reflecting else usage_votes}
     if s.memory:
         reflects["memories"] = extract_memories(s.items, s.extract, s.extraction, s.index)
-    if s.examples:
-        reflects["examples"] = as_experience
     reflect = alongside(**reflects)
+    reflect = with_comparisons(reflect if reflecting else with_outcomes(reflect, s.bullets))
+    # A task that was solved in a retry or in a comparison is a solved task, too.
+    reflect = alongside(work=reflect, examples=as_experience) if s.examples else reflect
     # Rules are pruned and kept within their budget; memories and solved tasks only grow.
     kept = divided(is_memory, deduplicated(append_memories, s.threshold) if s.consolidate else append_memories, rules)
     kept = pruned(kept, s.harmful, MEMORIES, EPISODES, PARTS) if s.harmful else kept
@@ -107,7 +108,7 @@ def method(s: Settings) -> Method:
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
         attempt=refined(act, REFLECT, 1, "retry") if reflecting else once(prepared(act, propose)),
-        reflect=with_comparisons(reflect if reflecting else with_outcomes(reflect, s.bullets)),
+        reflect=reflect,
         update=recorded(update),
         accept=always,
         roles=("reflector", "judge"),

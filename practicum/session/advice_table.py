@@ -101,7 +101,7 @@ CHEAPER = ("episodes", BATCH)
 
 CALLS: Mapping[tuple[str, Profile], tuple[float, float]] = {
     ("none", "full"): (0, 0), ("none", "small"): (0, 0),
-    ("episodes", "full"): (1, 0), ("episodes", "small"): (1, 0),
+    ("episodes", "full"): (0, 0), ("episodes", "small"): (0, 0),
     ("ace", "full"): (2.7, 3.2), ("ace", "small"): (1.8, 0.8),
     ("unified", "full"): (4, 6), ("unified", "small"): (2.5, 0.7),
     ("reasoning_bank", "full"): (3, 2), ("reasoning_bank", "small"): (3, 2),

@@ -243,10 +243,14 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     config, settings, train = setup.config, setup.settings, setup.splits.train
     profile = config.profile or "full"
     attempts, thoughts = CALLS[config.method, profile]
+    if config.method == "episodes" and (config.agent != "chat" or not config.labels):
+        attempts = 1.0
+    elif config.method == "episodes":  # known answers need no attempt
+        attempts = sum(t.target is None for t in train) / len(train)
     task = sum(count_tokens(t.input) for t in train) / len(train)
     known = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
     answer = sum(known) / len(known)
-    turns = min(getattr(settings, "k" if config.method == "episodes" else "examples", 0) if attempts else 0, n)
+    turns = min(getattr(settings, "k" if config.method == "episodes" else "examples", 0), n)
     rules = min(ENTRY[profile] * n, MOST_SHOWN) if thoughts else 0
     prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task
     prompt += turns * (task + answer + TURN) + (TOOLS if config.uses_tools else 0)

@@ -23,7 +23,7 @@ import practicum
 from practicum.agents.environment import MAX_OBSERVATION
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import BrokenAgentError, UsageError
-from practicum.core.types import Rollout, Score, Step, Task, Trace
+from practicum.core.types import Profile, Rollout, Score, Step, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 
 RULES = seed_context([("rules", "Count from one."), ("rules", "Be brief.")])
@@ -264,6 +264,29 @@ def test_no_answer_within_the_turns_is_a_failed_attempt_with_its_steps() -> None
     assert observed(rollout.trace) == ["2", "3", "4"]
     assert rollout.feedback.text == "The attempt failed: no answer within 3 turns"
     assert (rollout.score, found.errors, len(model.calls)) == (Score(0.0, False, "no answer within 3 turns"), 1, 3)
+
+
+def offered(call: Call) -> list[str]:
+    """The tools that the schema of a turn allows."""
+    return [name for branch in (call.schema or {})["properties"]["action"]["anyOf"] for name in branch["properties"]]
+
+
+def test_the_last_turn_offers_the_end_alone() -> None:
+    model = acting(lambda call, turn: {"action": {"add": {"a": turn}} if "add" in offered(call) else finish("6")})
+    (rollout,) = attempts([add], model, max_turns=3)
+    assert [offered(call) for call in model.calls] == [["add", "finish"], ["add", "finish"], ["finish"]]
+    assert "finish now" in model.calls[-1].prompt.user
+    assert (rollout.trace.answer, rollout.trace.error) == ("6", None)
+
+
+@pytest.mark.parametrize("profile", ["small", "full"])
+def test_a_small_model_that_repeats_a_call_is_not_offered_its_tool_in_the_next_turn(profile: Profile) -> None:
+    other = {"slowly": {"text": "so"}}
+    model = acting(lambda call, turn: {"action": {"add": {"a": 1}} if "add" in offered(call) else other})
+    attempts([add, slowly], model, profile=profile, max_turns=6)
+    turns = [[name for name in offered(call) if name != "finish"] for call in model.calls]
+    both = ["add", "slowly"]
+    assert turns == ([both, both, ["slowly"], both, ["slowly"], []] if profile == "small" else [*[both] * 5, []])
 
 
 def test_an_attempt_whose_prompt_outgrows_the_window_fails_alone() -> None:

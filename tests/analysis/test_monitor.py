@@ -335,7 +335,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "ace": {"settings": {"batch": 4, "rounds": 2}},
     "critique": {"settings": {"batch": 3, "refine": "critique"}},
     "rcl": {"method": "rcl", "settings": {}},
-    "episodes": {"method": "episodes", "settings": {}},
+    "episodes": {"method": "episodes", "settings": {"online": True}},
     "without a barrier": {"method": "combee", "settings": {"batch": 5, "asynchronous": True}},
     "a scorer that is a judge": {"scorer": "judge"},
     "evaluated": {"val": make_tasks(3, 50), "test": make_tasks(2, 60), "validate_every": 3},

@@ -131,7 +131,7 @@ def test_every_retry_votes_and_only_the_last_critique_votes() -> None:
 def test_known_right_answers_are_shown_without_a_call() -> None:
     model = client()
     tasks = [*make_tasks(1), Task("t1", "What?")]
-    known, unknown = attempted(model, shown_answers(), tasks)
-    assert model.calls == []
-    assert (known.trace.answer, known.feedback.success) == ("word0", True)
-    assert unknown.feedback.success is None
+    known, attempt = attempted(model, shown_answers(ACT), tasks)
+    assert len(model.calls) == 1
+    assert (known.trace.answer, known.score, known.feedback.success) == ("word0", None, True)
+    assert (attempt.task.id, attempt.feedback.success) == ("t1", None)

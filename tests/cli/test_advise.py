@@ -149,10 +149,12 @@ def test_a_budget_that_is_too_small_for_the_method_gets_a_cheaper_one(here: Path
     free = advised(here, unlike(40), *SCRIPTED)
     assert (free["method"], free["learning"]["calls"], free["notes"]) == ("unified", 400, [])
     tight = advised(here, unlike(40), *SCRIPTED, "--max-calls", "100")
-    assert (tight["method"], tight["learning"]["calls"]) == ("episodes", 40)
+    # Answers that are known are kept without a call.
+    assert (tight["method"], tight["learning"]["calls"]) == ("episodes", 0)
     assert tight["notes"][0].startswith("unified is over the budget: about 400 calls, ")
-    least = advised(here, unlike(40), *SCRIPTED, "--max-calls", "15")
-    assert least["notes"][1].startswith("the budget covers about 15 tasks of 40: ")
+    least = advised(here, unlike(40), *SCRIPTED, "--no-labels", "--judge", "--max-calls", "30")
+    assert (least["method"], least["learning"]["calls"]) == ("episodes", 80)  # an attempt and a verdict each
+    assert "the budget covers about 15 tasks of 40: " in least["notes"][-1]
 
 
 def test_dollars_are_those_of_the_models_that_are_asked(here: Path) -> None:

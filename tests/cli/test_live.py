@@ -135,7 +135,7 @@ def test_steps_are_lines_outside_a_terminal(tmp_path: Path) -> None:
     tasks = make_tasks(6)
     with Plain(screen) as live:
         parts = Parts(clients={"agent": client()})
-        how = {"method": "episodes", "settings": {"batch": 1}, "before": True}
+        how = {"method": "episodes", "settings": {"online": True}, "before": True}
         run_sync(learn(tasks[:4], test=tasks[4:], out=tmp_path / "run", parts=parts, watch=live, **how))
     text = printed(screen)
     assert "episodes on 4 tasks, 2 held out; model scripted, agent chat, profile full\n" in text
@@ -148,7 +148,7 @@ def test_lines_come_before_the_first_step_ends(tmp_path: Path, monkeypatch: pyte
     screen, tasks = console(200, terminal=False), make_tasks(4)
     with Plain(screen) as live:
         parts = Parts(clients={"agent": client()})
-        settings = {"batch": 4}
+        settings = {"batch": 4, "online": True}
         run_sync(learn(tasks, out=tmp_path / "run", parts=parts, watch=live, method="episodes", settings=settings))
     assert re.search(r"^learning 0/1: 2/4 tasks · .* calls$", printed(screen), re.MULTILINE)
 

@@ -150,7 +150,7 @@ def losing(*words: str, role: str = "agent") -> Callable[[Call], str | Exception
     return lambda call: DOWN if call.role == role and any(w in call.prompt.user for w in words) else world(call)
 
 
-@pytest.mark.parametrize("how", [ACE, FLOW, {**ACE, "method": "episodes", "settings": {"batch": 4}}])
+@pytest.mark.parametrize("how", [ACE, FLOW, {**ACE, "method": "episodes", "settings": {"batch": 4, "online": True}}])
 def test_what_was_lost_while_the_user_stops_the_run_is_tried_again(tmp_path: Path, how: dict[str, Any]) -> None:
     """Two attempts fail, their siblings are answered, and the stop comes before anything rests on them."""
 

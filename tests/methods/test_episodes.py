@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ HELD = [Task("h0", "Someone stole my bank card", "Cards"), Task("h1", "My parcel
 
 
 def learn(folder: Path, model: ScriptedClient, tasks: list[Task] = TRAIN, **how: Any) -> Result:
-    parts = practicum.Parts(clients={"agent": model})
-    return practicum.run_sync(practicum.learn(tasks, out=folder, method="episodes", parts=parts, **how))
+    how = {"parts": practicum.Parts(clients={"agent": model}), **how}
+    return practicum.run_sync(practicum.learn(tasks, out=folder, method="episodes", **how))
 
 
 def wrong(call: Call) -> str:
@@ -54,13 +55,21 @@ def by_similarity(tasks: list[Task], text: str) -> list[tuple[str, str | None]]:
 def test_the_k_most_similar_are_shown_the_most_similar_last(tmp_path: Path, k: int) -> None:
     model = client(wrong)
     learn(tmp_path / "run", model, test=HELD, settings={"k": k, "batch": 6})
-    shown = {call.prompt.user: turns(call) for call in model.calls[len(TRAIN) :]}
+    shown = {call.prompt.user: turns(call) for call in model.calls}
     assert shown == {task.input: by_similarity(TRAIN, task.input)[-k:] for task in HELD}
+
+
+def test_tasks_whose_answers_are_known_are_kept_without_a_call(tmp_path: Path) -> None:
+    model = client(wrong)
+    parts = practicum.Parts(clients={"agent": model}, scorer=lambda task, answer: False)
+    result = learn(tmp_path / "run", model, [*TRAIN, Task("open", "What else?")], parts=parts)
+    assert [call.prompt.user for call in model.calls] == ["What else?"]
+    assert {e.text: e.data["answer"] for e in result.context if e.data["good"]} == {t.input: t.target for t in TRAIN}
 
 
 def test_a_failure_is_kept_as_the_right_answer(tmp_path: Path) -> None:
     model = client(lambda call: "Cards")
-    result = learn(tmp_path / "run", model)
+    result = learn(tmp_path / "run", model, settings={"online": True})
     kept = {e.text: dict(e.data) for e in result.context}
     assert len(model.calls) == len(TRAIN)
     assert kept == {
@@ -117,14 +126,16 @@ def test_online_each_task_is_shown_only_what_came_before(tmp_path: Path) -> None
 
 def test_a_batch_sees_the_episodes_of_earlier_batches_only(tmp_path: Path) -> None:
     model = client(wrong)
-    learn(tmp_path / "run", model, make_tasks(6), settings={"batch": 3, "k": 50})
+    tasks = [replace(task, target=None) for task in make_tasks(6)]
+    parts = practicum.Parts(clients={"agent": model}, scorer=lambda task, answer: True)
+    learn(tmp_path / "run", model, tasks, parts=parts, settings={"batch": 3, "k": 50})
     assert [len(call.prompt.turns) for call in model.calls] == [0] * 3 + [3] * 3
 
 
 def test_an_entry_of_a_seed_that_has_no_answer_is_no_episode(tmp_path: Path) -> None:
     seed = initial_context([Add("episodes", "By hand"), Add("episodes", "Solved", data={"answer": "Cards"})])
     model = client(wrong)
-    learn(tmp_path / "run", model, TRAIN[:1], seed_context=seed)
+    learn(tmp_path / "run", model, TRAIN[:1], seed_context=seed, settings={"online": True})
     assert turns(model.calls[0]) == [("Solved", "Cards")]
 
 

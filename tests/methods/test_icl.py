@@ -71,7 +71,7 @@ def test_tasks_without_a_known_answer_are_not_shown(tmp_path: Path) -> None:
     parts = practicum.Parts(clients={"agent": model}, scorer=anything)
     learn(tmp_path / "offline", model, tasks, test=HELD[:1], parts=parts)
     learn(tmp_path / "online", model, [*tasks, Task("c", "Third?")], settings={"online": True}, parts=parts)
-    assert [turns(call) for call in model.calls] == [[("Second?", "good")], [], [], [("Second?", "good")]]
+    assert [turns(call) for call in model.calls] == [[], [("Second?", "good")], [], [], [("Second?", "good")]]
 
 
 def test_without_labels_there_is_nothing_to_show(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_retry_after_is_respected(tmp_path: Path, pauses: list[float]) -> None:
             return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "7"})
         return completion("word1")
 
-    learn_at(busy, tmp_path / "run", n=1, method="episodes", settings={})
+    learn_at(busy, tmp_path / "run", n=1, method="episodes", settings={"online": True})
     assert pauses == [7]
 
 

@@ -33,8 +33,8 @@ def timed(folder: Path, method: str, settings: Mapping[str, Any], seconds: str, 
 @pytest.mark.parametrize(
     ("method", "settings", "stages"),
     [
-        ("episodes", {"batch": 4}, 3),  # three batches, one attempt after the other
-        ("episodes", {"batch": 12}, 1),
+        ("episodes", {"batch": 4, "online": True}, 3),  # three batches, one attempt after the other
+        ("episodes", {"batch": 12, "online": True}, 1),
         ("ace", {"batch": 12, "rounds": 0}, 3),  # attempts, reflections, the curator
         ("naive", {"batch": 6, "rounds": 0}, 6),
         ("rcl", {"batch": 12, "group": 3, "twin": True, "heads": True, "replay": 0, "state": True}, 4),  # and the state

@@ -276,7 +276,7 @@ def test_a_misspelled_id_forgets_nothing(tmp_path: Path, what: dict[str, Any], p
     assert (tmp_path / DATABASE_FILE).is_file()
 
 
-UNPAID = ("none", "icl", "chain", "group_chat", "evomac")
+UNPAID = ("none", "icl", "episodes", "chain", "group_chat", "evomac")
 """Methods that make no call while they learn."""
 
 

@@ -34,12 +34,14 @@ def once(act: ActSeam) -> AttemptSeam:
     return attempt
 
 
-def shown_answers() -> AttemptSeam:
-    """No attempt: return each task with its right answer, as a solved example. This costs nothing."""
+def shown_answers(act: ActSeam) -> AttemptSeam:
+    """No attempt at a task whose right answer is known: return it with that answer, as a solved example. This costs
+    nothing. Other tasks are attempted, and so is every task of an agent that has more to show than its answer, such as
+    calls of tools."""
 
     async def show(task: Task, context: Context, run: Run) -> Rollout:
-        if task.target is None:
-            return Rollout(task, Trace(""), None, Feedback(None, "No right answer is known."), run.place)
+        if task.target is None or not run.labels or not run.only_answers:
+            return await act(task, context, run)
         feedback = Feedback(True, "This is the right answer.", task.target)
         return Rollout(task, Trace(task.target), None, feedback, run.place)
 

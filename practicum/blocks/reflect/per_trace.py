@@ -198,16 +198,19 @@ def _contrast(rollout: Rollout, labels: bool) -> tuple[bool, float]:
 
 
 async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """No reflection: the task with its answer and the calls that led to it or, after a failure, the right answer, and
-    whether that is good. A failure without a known right answer is kept as bad, and not shown again."""
+    """No reflection: the task with its answer and the calls that led to it, of the attempt or else of a further try
+    that succeeded; after a failure, the right answer. And whether that is good: a failure without a known right answer
+    is kept as bad, and not shown again."""
     lessons = []
     for rollout in rollouts:
         if rollout.trace.lost:
             continue
-        known = rollout.feedback
-        corrected = known.success is False and known.target is not None
-        made = {"answer": known.target} if corrected else solved_as(rollout.trace)
-        data = {**made, "good": known.success is True or corrected, "corrected": corrected}
+        tries = [(rollout.trace, rollout.feedback), *((x.trace, x.feedback) for x in rollout.rounds)]
+        solved = next((trace for trace, known in tries if trace and known and known.success is True), None)
+        target = rollout.feedback.target
+        corrected = rollout.feedback.success is False and solved is None and target is not None
+        made = {"answer": target} if corrected else solved_as(solved or rollout.trace)
+        data = {**made, "good": solved is not None or corrected, "corrected": corrected}
         lessons.append(Lesson(rollout.place, rollout.task.input, sources=rollout.sources, data=data))
     return lessons
 
