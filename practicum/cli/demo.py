@@ -34,7 +34,7 @@ def demo(
 
     result = run_live(
         lambda **how: learn(
-            train, test=test, out=folder, method="episodes", settings={"batch": 8, "k": 4}, model=model,
+            train, test=test, out=folder, method="episodes", settings={"batch": 8, "k": 3}, model=model,
             instructions=INSTRUCTIONS, choices=teams, before=True, max_output_tokens=32, window=1024, **how,
         ),
         out,
