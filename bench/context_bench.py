@@ -56,11 +56,6 @@ def section(chance: random.Random) -> str:
     return f"section {chance.randrange(SECTIONS)}"
 
 
-def large_context(chance: random.Random, text: Words) -> Context:
-    adds = (Add(section(chance), text(), sources=(f"task:{n}", f"rollout:step {n}")) for n in range(ENTRIES))
-    return Context().apply(Delta(tuple(adds))).context
-
-
 def mixed_edits(chance: random.Random, text: Words) -> Delta:
     """Edits as curators write them: of ten, three additions, two updates, three votes, a merge and a deletion."""
     ids = (f"e{n}" for n in chance.sample(range(ENTRIES), 2 * EDITS))
@@ -90,7 +85,8 @@ def milliseconds(work: Callable[[], Any]) -> tuple[float, Any]:
 def context_times() -> dict[str, list[float]]:
     chance = random.Random(0)
     text = writer(chance)
-    base = large_context(chance, text)
+    adds = (Add(section(chance), text(), sources=(f"task:{n}", f"rollout:step {n}")) for n in range(ENTRIES))
+    base = Context().apply(Delta(tuple(adds))).context
     times: dict[str, list[float]] = {"apply": [], "show_cold": [], "show_after_edits": []}
     for _ in range(REPEATS):
         context, delta = cold(base), mixed_edits(chance, text)

@@ -105,7 +105,6 @@ async def measure(run: Path, section: str, chance: random.Random) -> dict[str, f
 
 
 def percentile(values: list[float]) -> float:
-    """The 99th percentile."""
     return sorted(values)[int(0.99 * len(values))]
 
 

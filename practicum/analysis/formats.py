@@ -6,13 +6,6 @@ from collections.abc import Sequence
 
 UNKNOWN = "–"
 
-SCORE_NAMES = {
-    "before": "test score before", "before_best_of_k": "test score before, best of k",
-    "test": "test score", "test_best_of_k": "test score, best of k",
-    "val_best": "best validation score", "online": "online score", "online_best_of_k": "online score, best of k",
-}  # fmt: skip
-"""The scores of a run, by their names in results."""
-
 
 def percent(value: float | None) -> str:
     """Write a share of 1 in percent."""

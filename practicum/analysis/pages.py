@@ -19,6 +19,7 @@ from practicum.analysis.view.names import slug
 from practicum.core.views import count_tokens
 from practicum.core.visible import plain_breaks, visible
 from practicum.core.words import quantity
+from practicum.session.result import SCORE_NAMES
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -87,6 +88,6 @@ def _environment() -> Environment:
     environment.filters.update(slug=slug, linked=linked, token_count=count_tokens, quantity=quantity)
     environment.globals.update(
         style=Markup(_asset("style.css")), script=Markup(_asset("script.js")), policy=policy(),
-        crumbs=[("practicum", "")], most=MOST, titles=formats.SCORE_NAMES,
+        crumbs=[("practicum", "")], most=MOST, titles=SCORE_NAMES,
     )  # fmt: skip
     return environment

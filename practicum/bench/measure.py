@@ -45,7 +45,6 @@ class Target:
         return rounded(values)
 
     def summary(self) -> str:
-        """One line."""
         bound = f"at {'least' if self.at_least else 'most'} {self.bound:.4g}"
         line = f"{self.what}: {self.value:.3g} ({bound}): {'ok' if self.met else 'MISSED'}"
         return f"{line}; {self.note}" if self.note else line

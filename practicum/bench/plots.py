@@ -35,12 +35,10 @@ LOOKS: Mapping[str, tuple[str, str, str, str]] = {
 }
 """Label, colour, marker and dash of each method."""
 
-LABEL_GAP = 5.0
-"""Percent between two labels, so that they do not overlap."""
-
 
 def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
-    """The share of facts still readable by the number of lessons, a line for each method; without stopped rows."""
+    """The share of facts still readable by the number of lessons, a line for each method; without stopped rows. The
+    legend has the share at the most lessons."""
     figure = new_figure(8.6, 5.2)
     axes = figure.add_subplot(xscale="log")
     by_method: dict[str, list[tuple[int, float]]] = {}
@@ -48,14 +46,14 @@ def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
         if not row.stopped:
             by_method.setdefault(row.method, []).append((row.n, 100 * row.readable))
     for order, (method, points) in enumerate(by_method.items()):
-        _, colour, marker, dash = LOOKS[method]
+        name, colour, marker, dash = LOOKS[method]
         # Later lines have smaller markers, so that lines on top of one another can all be seen.
         look: dict[str, Any] = {"linewidth": 2, "markersize": 10 - 0.6 * order}
         if method == "sequential":
             # The baseline lies on top, with hollow markers that show the other lines.
             look = {"linewidth": 1.5, "markersize": 14, "markerfacecolor": "none", "zorder": 5}
-        axes.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, linestyle=dash, **look)
-    _label_lines(axes, {method: max(points)[1] for method, points in by_method.items()})
+        label = f"{name}  {max(points)[1]:.0f}%"
+        axes.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, linestyle=dash, label=label, **look)
     plain(axes, "both", labelsize=11)
     sizes = sorted({row.n for row in rows})
     axes.set_xticks(sizes, labels=[str(size) for size in sizes])
@@ -67,26 +65,8 @@ def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
     # Of a model that is a file or an address, the last part is enough.
     subtitle = f"each lesson carries one fact of its own; curator: {model.rpartition('/')[2]}"
     axes.text(0, 1.03, subtitle, transform=axes.transAxes, fontsize=10, color=GREY)
+    _legend_below(figure)
     write_png(figure, path)
-
-
-def _label_lines(axes: Axes, shares: Mapping[str, float]) -> None:
-    """Write a label and a share at the end of each method's line, spread so that they do not overlap."""
-    ends = sorted((share, method) for method, share in shares.items())
-    # Push the labels up from the lowest one, then down from the top, so that all stay in the picture.
-    heights: list[float] = []
-    for share, _ in ends:
-        heights.append(max(share, heights[-1] + LABEL_GAP) if heights else share)
-    highest = 100.0
-    for i in reversed(range(len(heights))):
-        heights[i] = min(heights[i], highest)
-        highest = heights[i] - LABEL_GAP
-    for (share, method), height in zip(ends, heights, strict=True):
-        label, colour, *_ = LOOKS[method]
-        axes.annotate(
-            f"{label}  {share:.0f}%", (1.02, height), xycoords=("axes fraction", "data"), color=colour, fontsize=10.5,
-            va="center", annotation_clip=False,
-        )  # fmt: skip
 
 
 # ---- robustness

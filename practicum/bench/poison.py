@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import mean
@@ -97,10 +98,10 @@ def with_defences(chosen: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def sets(each: bool = True) -> dict[str, tuple[str, ...]]:
+def sets() -> dict[str, tuple[str, ...]]:
     """The sets of defences that are compared, by name."""
-    alone = {f"{name} alone": (name,) for name in ALL} if each else {}
-    without = {f"all but {name}": tuple(one for one in ALL if one != name) for name in ALL} if each else {}
+    alone = {f"{name} alone": (name,) for name in ALL}
+    without = {f"all but {name}": tuple(one for one in ALL if one != name) for name in ALL}
     return {"none": (), **alone, **without, "all": ALL}
 
 
@@ -289,14 +290,12 @@ def in_tasks(given: Attempted) -> Context:
     return given.learned(mixed, settings={**LEARNING["settings"], "rounds": 0, "learn_from": "all"})
 
 
-def in_playbooks(given: Attempted) -> Context:
-    """A playbook from elsewhere, imported as one (`practicum import --trust foreign`)."""
-    return _imported(given, playbook.load(_written(given, [one.text for one in given.attacks])), "foreign")
-
-
-def in_playbooks_as_own(given: Attempted) -> Context:
-    """The same, imported as if it was the operator's own: the filter alone is left."""
-    return _imported(given, playbook.load(_written(given, [one.text for one in given.attacks])), "own")
+def in_playbooks(given: Attempted, trust: Trust) -> Context:
+    """A playbook from elsewhere, imported as one (`practicum import --trust foreign`), or as if it was the operator's
+    own: then the filter alone is left."""
+    file = given.folder / "theirs.json"
+    file.write_text(json.dumps([{"section": "rules", "text": one.text} for one in given.attacks]), "utf-8")
+    return _imported(given, playbook.load(file), trust)
 
 
 def in_runs(given: Attempted) -> Context:
@@ -330,20 +329,11 @@ def _record(task: Task, answer: str, page: str = "") -> dict[str, Any]:
     return {"messages": [asked, *(between if page else []), {"role": "assistant", "content": answer}]}
 
 
-def _written(given: Attempted, texts: Sequence[str]) -> Path:
-    file = given.folder / "theirs.json"
-    file.write_text(json.dumps([{"section": "rules", "text": text} for text in texts]), "utf-8")
-    return file
-
-
 def _imported(given: Attempted, theirs: Context, trust: Trust) -> Context:
     folder = given.folder / "run"
-    create_seed(folder, own_context().apply(_additions_of(theirs.marked(trust))).context)
+    added = (Add(e.section, e.text, e.key, e.data, sources=e.sources) for e in theirs.marked(trust))
+    create_seed(folder, own_context().apply(Delta(tuple(added))).context)
     return load_context(folder)
-
-
-def _additions_of(context: Context) -> Delta:
-    return Delta(tuple(Add(e.section, e.text, e.key, e.data, sources=e.sources) for e in context))
 
 
 WAYS: Mapping[str, Way] = {
@@ -353,8 +343,8 @@ WAYS: Mapping[str, Way] = {
     "tool results": in_tool_results,
     "end users' reports": in_reports,
     "others' tasks": in_tasks,
-    "foreign playbooks": in_playbooks,
-    "foreign playbooks as own": in_playbooks_as_own,
+    "foreign playbooks": partial(in_playbooks, trust="foreign"),
+    "foreign playbooks as own": partial(in_playbooks, trust="own"),
     "runs made elsewhere": in_runs,
 }
 

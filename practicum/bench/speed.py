@@ -122,7 +122,6 @@ class SpeedResult:
     in_flight: Sequence[ConcurrencyRow] = ()
 
     def row(self, name: str) -> SpeedRow | None:
-        """The row of this name, if it was measured."""
         return next((row for row in self.rows if row.name == name), None)
 
     @property
@@ -131,7 +130,6 @@ class SpeedResult:
         return sum(self.tail[SYNCHRONOUS]) / sum(self.tail[ASYNCHRONOUS]) if self.tail else None
 
     def targets(self) -> list[Target]:
-        """The targets of what was measured."""
         targets = [
             Target(what=f"{row.name}: wall / critical path", value=row.ratio, bound=NEAR[row.name])
             for row in self.rows

@@ -30,6 +30,9 @@ app.command("paper", cls=opt.Learning)(bench_paper.paper)
 PARTS = (
     "sequential, naive, combee, combee-model, combee-auto, asynchronous, rcl, scaled, network, heavy-tail, in-flight"
 )
+WINDOW = 16_384
+"""Tokens that a model in this process reads, because the prompts are long."""
+
 ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-1"
 
 
@@ -37,7 +40,6 @@ ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-
 def speed(
     tasks: int = Option(90, min=1, help="Tasks to learn from."),
     only: str | None = Option(None, help=f"What to measure, as a,b,c (default: all): {PARTS}."),
-    tail_tasks: int = Option(240, min=1, help="Tasks if latencies have a heavy tail."),
     at_once: int = Option(1000, min=1, help="Attempts in flight at zero latency."),
     output_tokens: int | None = Option(None, min=1, help="Tokens that every answer counts as (default: its own)."),
     json_: opt.Json = False,
@@ -51,7 +53,7 @@ def speed(
 
     chosen: Any = {} if only is None else {"parts": names(only, "--only")}
     latencies = ServerOptions(output_tokens=output_tokens)
-    plan = SpeedPlan(tasks=tasks, latencies=latencies, tail_tasks=tail_tasks, at_once=at_once, **chosen)
+    plan = SpeedPlan(tasks=tasks, latencies=latencies, at_once=at_once, **chosen)
     out, load = Printer(json_), load_average()
     found = measure(plan, out.print)
     _print_speed(out, found)
@@ -96,16 +98,17 @@ def overload(
     from practicum.bench.overload import overload as measure
     from practicum.bench.plots import overload_plot
     from practicum.bench.shared_budget import SharedBudget
-    from practicum.cli.inputs import bench_window, names, numbers
+    from practicum.cli.inputs import names, numbers
     from practicum.cli.running import run_work
     from practicum.models.budget import BudgetLimits
+    from practicum.models.registry import is_local
     from practicum.session.records import new_folder
     from practicum.session.result import INTERRUPTED
 
     config = {name: value for name, value in given.items() if value is not None}
     seed, limits = config.pop("seed"), (config.pop(name, None) for name in ("max_calls", "max_tokens", "max_usd"))
     budget = SharedBudget(BudgetLimits(*limits))
-    config["window"] = bench_window(given["window"], model)
+    config["window"] = given["window"] or (WINDOW if is_local(model) else None)
     chosen: Any = {} if methods is None else {"arms": names(methods, "--methods")}
     sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers from 1, as 10,20,40")
     plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, **chosen)
@@ -257,8 +260,6 @@ def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
 @app.command("poison")
 def poison(
     count: int = Option(18, "--attacks", min=3, help="Attacks of each seed: AgentDojo, MINJA, AgentPoison in turn."),
-    ways: str | None = Option(None, help="Ways in, as a,b,c (default: all)."),
-    each: bool = Option(True, help="Also each defence alone, and all but each."),
     seeds: int = Option(3, min=1, help="Repetitions, each with other attacks and tasks."),
     model: str | None = Option(None, help="Ask this model what it takes over from traces, framed and not."),
     folder: opt.BenchFolder = None,
@@ -269,21 +270,17 @@ def poison(
     The attacks of AgentDojo are read from its package: pip install --no-deps agentdojo==0.1.35.
     """
     from practicum.bench.poison import NONE, WAYS, PoisonRow, measure, sets, taken_over, targets
-    from practicum.cli.inputs import names
     from practicum.session.records import new_folder
 
     out, folder, rows = Printer(json_), folder or new_folder("poison"), list[PoisonRow]()
-    known, asked = (*WAYS, NONE), []
-    chosen = names(ways, "--ways") if ways is not None else [*known]
-    if unknown := [way for way in chosen if way not in known]:
-        raise UsageError(f"--ways has {unknown[0]!r}: known are {', '.join(known)}")
+    asked = []
 
     def report(row: PoisonRow) -> None:
         found = f"{row.shown} of {row.attacks} shown, {row.obeyed} obeyed, {row.waiting} wait, " if row.attacks else ""
         out.print(f"{row.defences}; {row.way}: {found}score {mean(row.scores):.1%}")
 
     if model is None:
-        rows = measure(sets(each), chosen, count, seeds, report)
+        rows = measure(sets(), (*WAYS, NONE), count, seeds, report)
     else:
         for one in taken_over(model, count, 0, folder):
             how = "with framing" if one.framed else "without framing"

@@ -13,8 +13,6 @@ from practicum.core.errors import UsageError
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
-    from practicum.analysis.compare.harness import Comparison
-    from practicum.cli.running import Stopper
     from practicum.core.types import Task
 
 
@@ -51,7 +49,7 @@ def paper(
     from practicum.core.words import closest
     from practicum.session.records import load_context, new_folder
 
-    out, halt = Printer(json_), Halt()
+    out = Printer(json_)
     if name is None:
         _list(out, config_values(given)["settings"], train, test_n, seeds)
         return 0
@@ -82,16 +80,15 @@ def paper(
     config |= {"max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
 
-    async def work(stop: Stopper) -> Comparison:
-        return await compare(
-            learning, test=testing, methods=study, seeds=seeds, seed_context=seed, out=folder,
-            runs_at_once=runs_at_once, watch=ComparisonLines(out.print), halt=stop.stops(halt), parts=parts_for(out),
-            **config,
-        )  # fmt: skip
-
     for line in missing:
         out.print(line)
-    comparison = run_work(work, out)
+    comparison = run_work(
+        lambda stop: compare(
+            learning, test=testing, methods=study, seeds=seeds, seed_context=seed, out=folder, parts=parts_for(out),
+            runs_at_once=runs_at_once, watch=ComparisonLines(out.print), halt=stop.stops(Halt()), **config,
+        ),
+        out,
+    )  # fmt: skip
     ours = f"{tasks.name}{f' and {test.name}' if test else ''}: {len(learning)} to learn from, {len(testing)} scored"
     ours = f"{comparison.report['model'] or 'models by role'}; {ours}; {quantity(seeds, 'seed')}"
     titles, lines = table.shown(comparison.report)

@@ -15,7 +15,6 @@ from practicum.core.errors import UsageError
 if TYPE_CHECKING:
     from practicum.analysis.compare.harness import Comparison
     from practicum.analysis.compare.variants import Study
-    from practicum.cli.running import Stopper
 
 
 @opt.settings(
@@ -59,25 +58,23 @@ def compare(
     config = config_values(given, [*train, *vals])
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
-    out, halt = Printer(json_), Halt()
+    out = Printer(json_)
     trackers(log, out)  # what one lacks is refused before anything is paid for
     progress = ComparisonLines(out.print, partial(trackers, log, out))
 
-    async def work(stop: Stopper) -> Comparison:
-        return await start(
-            train, test=tests, val=vals, methods=study, seeds=seeds, online=online, seed_context=seed,
-            out=folder, runs_at_once=runs_at_once, watch=progress, halt=stop.stops(halt), parts=parts_for(out),
-            **config,
-        )  # fmt: skip
-
-    comparison = run_work(work, out)
+    comparison = run_work(
+        lambda stop: start(
+            train, test=tests, val=vals, methods=study, seeds=seeds, online=online, seed_context=seed, out=folder,
+            runs_at_once=runs_at_once, watch=progress, halt=stop.stops(Halt()), parts=parts_for(out), **config,
+        ),
+        out,
+    )  # fmt: skip
     out.result({"folder": str(comparison.folder), **comparison.report})
     _print(out, comparison)
     return 130 if comparison.interrupted else 1 if comparison.failed else 0
 
 
 def _study(methods: str, sweep: str, baseline: str | None) -> Study:
-    """The variants to compare."""
     from practicum.analysis.compare.variants import of_methods, of_sweep
     from practicum.cli.inputs import names
 

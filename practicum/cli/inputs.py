@@ -27,9 +27,6 @@ METHOD_OPTIONS = ("epochs", "steps", "batch", "online", "asynchronous", "stalene
 PROBLEMS_SHOWN = 20
 """Problems of traces that are printed one by one."""
 
-BENCH_WINDOW = 16_384
-"""Tokens that a model in this process reads in a bench, whose prompts are long."""
-
 
 def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[str, Any]:
     """Keywords of `Config` from the options that were given; `tasks`, those to learn from, are where `--choices auto`
@@ -175,10 +172,3 @@ def numbers(
     if not found or not all(map(valid, found)):
         raise UsageError(f"{option} {text!r} must be {rule}")
     return found
-
-
-def bench_window(given: int | None, *models: str) -> int | None:
-    """The window of a bench: as given, else one for models in this process."""
-    from practicum.models.registry import is_local
-
-    return given or (BENCH_WINDOW if any(map(is_local, models)) else None)

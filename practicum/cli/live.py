@@ -138,7 +138,6 @@ class Plain(Live):
 
 
 def live_view(console: Console) -> Terminal | Plain:
-    """The live view that suits the console."""
     return Terminal(console) if console.is_terminal and not console.is_dumb_terminal else Plain(console)
 
 

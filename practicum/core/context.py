@@ -120,7 +120,6 @@ class Context:
             yield from page.entries.values()
 
     def get(self, id: str) -> Entry | None:
-        """The entry with this id, or None."""
         number = _number(id)
         if number is None or number // PAGE >= len(self.pages):
             return None

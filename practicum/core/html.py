@@ -29,11 +29,8 @@ def card(title: str, facts: Mapping[str, object], *tables: str) -> str:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
     """A table, and a line below it."""
     head = "".join(f"<th{CELL}>{escape(name)}</th>" for name in columns)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    cells = [[f"<td{CELL}>{escape('' if value is None else str(value))}</td>" for value in row] for row in rows]
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + (
         f"<div>{escape(below)}</div>" if below else ""
     )
-
-
-def _cell(value: object) -> str:
-    return f"<td{CELL}>{escape('' if value is None else str(value))}</td>"

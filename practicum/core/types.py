@@ -279,7 +279,6 @@ class Instructions:
     examples: tuple[Turn, ...] = ()
 
     def text(self, profile: Profile) -> str:
-        """The instructions of a profile."""
         return self.small if self.small and profile == "small" else self.full
 
     def prompt(self, profile: Profile, parts: Sequence[str], pages: tuple[str, ...] = (), heading: str = "") -> Prompt:

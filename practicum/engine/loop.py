@@ -178,7 +178,6 @@ class Check:
     step: int = 1
 
     def batches(self, batches: Any) -> Iterator[Batch]:
-        """The batches of `sample`."""
         if not isinstance(batches, Iterable):
             raise self._error("sample", batches, "an iterator of Batch")
         for step, batch in enumerate(batches, 1):
@@ -305,7 +304,6 @@ def sources_of(items: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
 
 
 def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
-    """The lessons of each reflection, in order."""
     found: dict[str, list[Lesson]] = {}
     for lesson in lessons:
         found.setdefault(lesson.of or lesson.id, []).append(lesson)

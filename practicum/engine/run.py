@@ -163,7 +163,6 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The seed of the run."""
         return self._state.seed
 
     @property
@@ -207,7 +206,6 @@ class Run:
         return any(f"{place}/".startswith(f"{self.place}/") for place in self._state.unparsed)
 
     def count(self, counter: Count, by: int = 1) -> None:
-        """Raise a counter."""
         self._state.counts[counter] += by
 
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Run:

@@ -21,8 +21,6 @@ from practicum.methods.instruction_search import BeamSettings, search
 
 
 class Settings(BeamSettings):
-    """Settings of APE."""
-
     steps: int = Field(default=1, ge=1)
     """The number of steps: in the first one instructions are guessed, in each further one the best are varied."""
     candidates: int = Field(default=50, ge=1)

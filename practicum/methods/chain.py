@@ -19,8 +19,6 @@ from practicum.methods.none import unlearned
 
 
 class Settings(Unlearned):
-    """Settings of a chain."""
-
     warmth: float = Field(default=0.2, ge=0)
     """The temperature of the agents."""
 

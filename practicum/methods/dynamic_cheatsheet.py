@@ -38,8 +38,6 @@ from practicum.methods.settings import Batched
 
 
 class Settings(Batched):
-    """Settings of Dynamic Cheatsheet."""
-
     form: Literal["cumulative", "synthesis"] = "cumulative"
     """cumulative: rewrite the sheet after each step; synthesis: rewrite it before each task, from similar attempts."""
     k: int = Field(default=3, ge=1)

@@ -35,8 +35,6 @@ from practicum.methods.protegi import EDIT
 
 
 class Settings(SearchSettings):
-    """Settings of ERM."""
-
     SMALL: ClassVar[Mapping[str, Any]] = {"steps": 4, "batch": 16, "feedback": 2, "recalled": 1, "k": 3}
 
     steps: int = Field(default=6, ge=1)

@@ -22,8 +22,6 @@ from practicum.methods.none import unlearned
 
 
 class Settings(Unlearned):
-    """Settings of EvoMAC."""
-
     SMALL: ClassVar[Mapping[str, Any]] = {"agents": 2, "iterations": 1}
 
     agents: int = Field(default=4, ge=1)

@@ -22,8 +22,6 @@ from practicum.methods.instruction_search import BeamSettings, search
 
 
 class Settings(BeamSettings):
-    """Settings of EvoPrompt."""
-
     steps: int = Field(default=11, ge=1)
     """The first generation, and the generations after it (paper: 10)."""
     candidates: int = Field(default=10, ge=1)

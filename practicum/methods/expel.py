@@ -32,8 +32,6 @@ EPISODES = "episodes"
 
 
 class Settings(Batched):
-    """Settings of ExpeL."""
-
     batch: int = Field(default=8, ge=1)
     """Tasks attempted at once before the context changes."""
     rounds: int = Field(default=3, ge=1)

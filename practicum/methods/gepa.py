@@ -32,8 +32,6 @@ from practicum.methods.settings import CandidateSettings
 
 
 class Settings(CandidateSettings):
-    """Settings of GEPA."""
-
     NO_GATE: ClassVar[str] = "judges its candidates itself"
     REQUIRES: ClassVar[tuple[str, ...]] = ("gepa",)
 

@@ -22,8 +22,6 @@ from practicum.methods.none import unlearned
 
 
 class Settings(Unlearned):
-    """Settings of a group chat."""
-
     SMALL: ClassVar[Mapping[str, Any]] = {"turns": 4}
 
     turns: int = Field(default=10, ge=1)

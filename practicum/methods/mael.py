@@ -27,8 +27,6 @@ from practicum.methods.settings import Batched
 
 
 class Settings(Batched):
-    """Settings of MAEL."""
-
     TRACES: ClassVar = None
 
     agents: int = Field(default=4, ge=1, le=64)

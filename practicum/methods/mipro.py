@@ -27,8 +27,6 @@ from practicum.methods.settings import CandidateSettings
 
 
 class Settings(CandidateSettings):
-    """Settings of MIPROv2."""
-
     NO_GATE: ClassVar[str] = "judges its candidates itself"
     REQUIRES: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
 

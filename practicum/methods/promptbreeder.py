@@ -20,8 +20,6 @@ from practicum.methods.instruction_search import BeamSettings, search
 
 
 class Settings(BeamSettings):
-    """Settings of PromptBreeder."""
-
     SMALL: ClassVar[Mapping[str, Any]] = {**BeamSettings.SMALL, "candidates": 2}
 
     steps: int = Field(default=21, ge=1)

@@ -25,8 +25,6 @@ from practicum.methods.instruction_search import SearchSettings
 
 
 class Settings(SearchSettings):
-    """Settings of ProTeGi."""
-
     SMALL: ClassVar[Mapping[str, Any]] = {
         "steps": 4, "batch": 16, "gradients": 2, "paraphrases": 1, "successors": 4,
         "rounds": 4, "arms": 4, "samples": 8,

@@ -23,8 +23,6 @@ from practicum.methods.settings import is_off
 
 
 class Settings(MemorySettings):
-    """Settings of ReasoningBank."""
-
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Without consolidation nothing is compared, so the threshold has no effect."""

@@ -34,8 +34,6 @@ SECTION = "reflections"
 
 
 class Settings(Batched):
-    """Settings of Reflexion."""
-
     epochs: int = Field(default=3, ge=1)
     """The most trials of each task (offline); a task that was solved is not tried again."""
     batch: int = Field(default=8, ge=1)

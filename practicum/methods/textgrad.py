@@ -43,8 +43,6 @@ from practicum.methods.instruction_search import SearchSettings
 
 
 class Settings(SearchSettings):
-    """Settings of TextGrad."""
-
     momentum: int = Field(default=4, ge=0)
     """The number of criticisms of earlier steps that are read again: the newest ones."""
 

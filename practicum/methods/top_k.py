@@ -15,8 +15,6 @@ from practicum.methods.settings import WidePlaybookSettings
 
 
 class Settings(WidePlaybookSettings):
-    """Settings of top-K retrieval."""
-
     k: int | None = Field(default=None, ge=1)
     """The number of clusters (default: Combee's number of groups, the square root of the number of lessons)."""
 

@@ -7,6 +7,7 @@ estimates of what was sent and received, and an overlong text is cut.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -37,7 +38,9 @@ def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
         return reply
     usage = believed(reply.usage, prompt_tokens, written, most)
     changed = (Count.OVERLONG_ANSWERS, *((Count.ESTIMATED_USAGE,) if usage != reply.usage else ()))
-    return Reply(_beginning(reply.text, most), usage, True, changed)
+    # The longest beginning of so many tokens.
+    end = bisect_right(range(1, len(reply.text) + 1), most, key=lambda end: count_tokens(reply.text[:end]))
+    return Reply(reply.text[:end], usage, True, changed)
 
 
 def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage], float | None]) -> Reply:
@@ -88,12 +91,3 @@ def _is_far(count: int, least: int, most: int) -> bool:
 
 def _is_price(usd: object) -> bool:
     return usd is None or (isinstance(usd, float | int) and math.isfinite(usd) and usd >= 0)
-
-
-def _beginning(text: str, tokens: int) -> str:
-    """The longest beginning of a text with so many tokens, by estimate."""
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if count_tokens(text[:middle]) <= tokens else (low, middle - 1)
-    return text[:low]

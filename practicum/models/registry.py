@@ -93,7 +93,6 @@ class Models:
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """The clients that are open."""
         return tuple(self._clients.values())
 
     async def close(self) -> None:
@@ -117,7 +116,6 @@ class Models:
         return self._hosted(name)
 
     def _key(self, address: str) -> str | None:
-        """The key for the server at an address."""
         variable, host = self.settings.api_key_env, urlsplit(address).netloc
         if variable is not None and self._keyed not in (None, host):
             raise UsageError(

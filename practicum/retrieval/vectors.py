@@ -246,7 +246,6 @@ class Vectors:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the store."""
         return None if self._store is None else self._store.folder
 
     @property

@@ -89,7 +89,6 @@ class Answered:
 
     @property
     def text(self) -> str:
-        """The answer."""
         return self.rollout.trace.answer
 
     @property

@@ -263,7 +263,6 @@ class Splits:
 
     @property
     def by_name(self) -> dict[str, tuple[Task, ...]]:
-        """The tasks by the name of their split."""
         return {"train": self.train, "val": self.val, "test": self.test}
 
 

@@ -34,7 +34,6 @@ _PLAYBOOK = "# Playbook\n"
 
 
 def as_text(run: Path, context: Context) -> str:
-    """The text to edit."""
     title = f"# Playbook of {run.resolve().name}, version {context.version}\n\n{HELP}"
     return title + _exported(context).removeprefix(_PLAYBOOK)
 

@@ -225,8 +225,6 @@ def _without(edit: Edit, sources: frozenset[str]) -> Any:
 
 @dataclass
 class _Rows:
-    """The rows of a run."""
-
     store: Store
     run_id: str
 
@@ -342,12 +340,10 @@ def _has(words: frozenset[str], texts: Iterable[str]) -> frozenset[str]:
 
 
 def _row_texts(table: Table, row: Any) -> Iterator[str]:
-    """All texts in a row."""
     return _texts([value for column in table.c if isinstance(value := getattr(row, column.name), str)])
 
 
 def _changed(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> list[Version]:
-    """The versions with their edits changed."""
     return [replace(v, applied=tuple(replace(done, edit=change(done.edit)) for done in v.applied)) for v in versions]
 
 

@@ -42,7 +42,6 @@ class Leg:
 
 
 def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
-    """The leg in which a run is."""
     versions, begun = read_versions(store, RUN), _begun(store)
     if not begun:
         return Leg(1, rebuild([v for v in versions if v.version == 0]), 0, tasks)

@@ -225,7 +225,6 @@ EXPERIENCE = (
 
 
 def _items(file: Path) -> Iterator[tuple[str, Any]]:
-    """Each item of the file, and where it is."""
     try:
         text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:

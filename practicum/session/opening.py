@@ -120,7 +120,6 @@ def _check_redact_map(config: Config, folder: Path) -> None:
 
 
 def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Models) -> dict[str, Client]:
-    """The models of these roles."""
     return {role: given_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
 
 

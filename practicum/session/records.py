@@ -139,7 +139,6 @@ def config_columns(config: Config) -> dict[str, str]:
 
 
 def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
-    """A task as a row of the store."""
     data = TASK.dump_json(task).decode()
     return {"run_id": RUN, "split": split, "position": position, "task_id": task.id, "data": data}
 
@@ -367,7 +366,6 @@ def rollout_row(rollout: Rollout, step: int) -> dict[str, Any]:
 
 
 def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
-    """A step as rows of the store."""
     numbers = {
         "epoch": report.batch.epoch,
         "tasks": [t.id for t in report.batch.tasks],

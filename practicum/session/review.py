@@ -55,7 +55,6 @@ class Review:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """The edits, in order."""
         return self.held.edits
 
     @property
@@ -93,7 +92,6 @@ class Wanted:
 
 
 def _sections(edit: Edit, context: Context) -> set[str]:
-    """The sections that an edit is about."""
     own = getattr(edit, "section", None)
     named = (context.get(id) for id in (*changed_entries(edit), getattr(edit, "id", "")))
     return {*([own] if own else []), *(entry.section for entry in named if entry is not None)}
@@ -289,20 +287,16 @@ def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]
     """Reject edits for this reason: from now on an edit that says the same is refused. No context changes."""
     if not reason.strip():
         raise UsageError("a rejection needs a `reason`: it is kept, and shown where the lesson is shown")
-    return _decide(store, [replace(review, state=REJECTED, reason=reason.strip()) for review in reviews])
+    return keep(store, [replace(review, state=REJECTED, reason=reason.strip()) for review in reviews])
 
 
 def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
     """Let rejected edits wait for review again."""
-    return _decide(store, [replace(review, state=PENDING, reason="") for review in reviews])
+    return keep(store, [replace(review, state=PENDING, reason="") for review in reviews])
 
 
-def keep_tried(store: Store, reviews: Sequence[Review]) -> None:
-    """Keep what was measured with and without edits."""
-    _decide(store, reviews)
-
-
-def _decide(store: Store, reviews: Sequence[Review]) -> list[Review]:
+def keep(store: Store, reviews: Sequence[Review]) -> list[Review]:
+    """Keep what was decided about edits, or measured with and without them."""
     store.execute(*map(_row_update, reviews))
     return [*reviews]
 

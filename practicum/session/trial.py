@@ -29,7 +29,7 @@ from practicum.session.foreign import Origin
 from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import RUN, read_run, rollout_row
 from practicum.session.result import RunInfo, Watch, one_watch, usage_json
-from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep_tried, read_reviews
+from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
 from practicum.session.setup import Setup, set_up, take_objects
 from practicum.store import schema
 from practicum.store.database import Store
@@ -191,7 +191,7 @@ class _Trying:
         del found["differences"]
         told = [replace(review, tried=found) for review in reviews]
         await self.store.flush()
-        keep_tried(self.store, told)
+        keep(self.store, told)
         ids = {review.id for review in told}
         self.done.reviews = [*(review for review in self.done.reviews if review.id not in ids), *told]
         return trial

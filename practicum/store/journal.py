@@ -59,7 +59,6 @@ def dump_failure(error: Exception) -> str:
 
 
 def load_failure(answer: str) -> AgentError | ProviderError:
-    """The failure in the `answer` of a row."""
     lost, text = json.loads(answer)
     return ProviderError(text) if lost else AgentError(text)
 
@@ -262,7 +261,6 @@ class Journal:
         return Prompt(text(parts["system"]), text(parts["user"]), tuple(map(text, parts["pages"])), turns)
 
     def row_values(self, row: JournalRow) -> dict[str, Any]:
-        """A row as the store has it."""
         return {
             "run_id": self.run_id,
             **{name: getattr(row, name) for name in ("place", "role", "digest", "answer", "seconds")},

@@ -32,7 +32,6 @@ class Version:
 
 
 def version_row(run_id: str, version: Version) -> dict[str, Any]:
-    """A version as a row of the store."""
     columns = ("version", "parent", "step", "next_number")
     plain = {name: getattr(version, name) for name in columns}
     return {"run_id": run_id, **plain, "applied": EDITS.dump_json(version.applied).decode()}
@@ -55,7 +54,6 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
 
 
 def read_edits(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
-    """The edits of one version."""
     table = schema.versions
     (row,) = store.rows(select(table.c.applied).where(table.c.run_id == run_id, table.c.version == version))
     return EDITS.validate_json(row.applied)

@@ -114,7 +114,6 @@ class SimulatedServer:
         return {**counts, "repeats": counts["received"] - len(self._digests), "by_label": by_label}
 
     def app(self) -> web.Application:
-        """The application to serve."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._get_models)
@@ -302,11 +301,9 @@ class ServerProcess:
     process: subprocess.Popen[str]
 
     def stats(self) -> dict[str, Any]:
-        """As `SimulatedServer.stats`."""
         return dict(self._call("/stats", None))
 
     def reset(self) -> None:
-        """As `SimulatedServer.reset`."""
         self._call("/reset", b"")
 
     def _call(self, path: str, data: bytes | None) -> Any:

@@ -117,7 +117,6 @@ class Halt:
             budget.stop(self.reason)
 
     def add(self, run: RunInfo) -> None:
-        """Add a run that began."""
         self.budgets[run.folder] = run.budget
         if self.reason:
             run.budget.stop(self.reason)
@@ -192,8 +191,6 @@ async def compare(
 
 @dataclass
 class _Runs:
-    """The runs of a plan."""
-
     plan: ComparisonPlan
     folder: Path
     parts: Parts

@@ -159,7 +159,6 @@ def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | Non
 
 
 def _outcomes(rollouts: Sequence[Rollout], by: str) -> list[bool]:
-    """The outcomes that are known."""
     return [succeeded for rollout in rollouts if (succeeded := outcome(rollout, by)) is not None]
 
 

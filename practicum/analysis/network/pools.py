@@ -36,12 +36,10 @@ class Pool:
 
     @property
     def mean(self) -> float:
-        """The mean reward."""
         return fmean(self.rewards)
 
     @property
     def median(self) -> float:
-        """The median reward."""
         return median(self.rewards)
 
     @property

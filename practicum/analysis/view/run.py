@@ -141,7 +141,6 @@ class RunPages:
 
     @cached_property
     def steps(self) -> dict[int, StepStory]:
-        """The steps by their numbers."""
         return {step.step: step for step in self.story.steps()}
 
     def lines(self, split: str) -> list[AttemptLine]:

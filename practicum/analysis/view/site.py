@@ -93,7 +93,6 @@ class Site:
         return next(iter(named.values())) if len(named) == 1 else Place("runs", None, "folder", named)
 
     def page(self, path: str, query: Query | None = None) -> str | None:
-        """The page at a path, or None if there is none."""
         place, parents, parts = self.top, list[Place](), (path or INDEX).split("/")
         while place.kind != "run" and len(parts) > 1:
             if parts[0] not in place.inside:
@@ -124,7 +123,6 @@ class Site:
         return written
 
     def _pages(self, place: Place, parents: list[Place], prefix: str) -> Iterator[tuple[str, str]]:
-        """All pages, with their paths."""
         if place.kind == "run":
             assert place.folder is not None
             with Story.open(place.folder) as story:

@@ -189,7 +189,6 @@ def keep_best(attempt: AttemptSeam, beam: int) -> AcceptSeam:
 
 
 def new_candidates(delta: Delta) -> list[Add]:
-    """The candidates that a delta adds."""
     return [edit for edit in delta.edits if isinstance(edit, Add) and edit.section == SECTION]
 
 

@@ -262,7 +262,6 @@ class _Search:
         return [self.scored[candidate, task.id] for task in tasks]
 
     def _shown(self, candidate: Candidate) -> Context:
-        """A context of this candidate alone."""
         if candidate == START:
             return self.start
         known = ranked(self.start)

@@ -101,7 +101,6 @@ async def keep_attempts_and_sheet(lessons: Sequence[Lesson], context: Context, r
 
 
 def sheet(context: Context) -> Entry | None:
-    """The sheet, if there is one."""
     return next(iter(context.in_section(SHEET)), None)
 
 

@@ -86,7 +86,6 @@ class Decisions(Output):
 
     @property
     def changes(self) -> list[Change]:
-        """The decisions as edits."""
         return [decision.as_change() for decision in self.decisions]
 
 

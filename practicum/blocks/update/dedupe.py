@@ -64,7 +64,6 @@ def deduplicated(
 
 
 def as_number(threshold: Threshold, run: Run) -> float:
-    """The threshold as a number."""
     return run.same_from if threshold == "auto" else threshold
 
 

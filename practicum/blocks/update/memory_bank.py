@@ -52,7 +52,6 @@ class Memories(Output):
 
 @cache
 def form(most: int) -> type[Memories]:
-    """The form for so many memories."""
     items: Any = Annotated[list[Memory], MaxItems(most)]
     told = Field(description="the most useful first; none if there is nothing new")
     return create_model("Memories", __base__=Memories, items=(items, told))

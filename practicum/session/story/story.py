@@ -145,7 +145,6 @@ class Story:
         return TASK.validate_json(rows[0].data) if rows else None
 
     def steps(self) -> list[StepStory]:
-        """All steps, in order."""
         table = schema.steps
         rows = self.store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
         return [STEP.validate_python({**json.loads(row.data), "step": row.step}) for row in rows]
@@ -360,7 +359,6 @@ class Story:
 
     @property
     def _parents(self) -> dict[int, int | None]:
-        """The parent of each version."""
         table = schema.versions
         rows = self.store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == RUN))
         return {row.version: row.parent for row in rows}
@@ -557,7 +555,6 @@ class Story:
         return bool(self.config.settings.get("asynchronous"))
 
     def _version_before(self, step: int) -> int | None:
-        """The version that a step began with."""
         table = schema.versions
         ((version,),) = self.store.rows(
             select(func.max(table.c.version)).where(table.c.run_id == RUN, table.c.step < step)

@@ -221,7 +221,6 @@ def _named(name: str, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value as plain data."""
     if type(value) is not Remote:
         return value
     if not (_about(value).made and _about(value).base):
@@ -301,7 +300,6 @@ class Talk:
         self.write({"raised": raised, **Packer(self.special_node).pack([result])})
 
     def write(self, message: Message) -> None:
-        """Send a message."""
         try:
             write(self.requests, message)
         except BrokenPipeError:
@@ -458,7 +456,6 @@ def names_used(tests: str, entry_point: str | None) -> tuple[set[str], set[str]]
 
 
 def run(job: dict[str, Any], checks: Checks) -> None:
-    """Run the tests of a job, and report."""
     global TALK
     tests, entry_point = job["tests"], job["entry_point"]
     # Dataclasses look up their module by its name.

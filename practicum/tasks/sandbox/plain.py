@@ -31,7 +31,6 @@ class Malformed(Exception):
 
 
 def write(pipe: BinaryIO, message: Message) -> None:
-    """Send a message."""
     pipe.write(json.dumps(message).encode() + b"\n")
     pipe.flush()
 
@@ -184,7 +183,6 @@ class Unpacker:
         self.special, self.shell, self.known = special, shell, known or []
 
     def unpack(self, message: Message) -> list[Any]:
-        """The values of a message."""
         try:
             self.nodes: list[Node] = message["nodes"]
             self.values: dict[int, Any] = {}

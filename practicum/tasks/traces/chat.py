@@ -30,7 +30,6 @@ def is_message_list(value: Any) -> bool:
 
 
 def read(record: Any, place: Place) -> Iterator[Task]:
-    """The task of one record."""
     fields: Mapping[str, Any] = {"messages": record} if isinstance(record, list) else record
     return place.task(
         items_of_messages(fields["messages"], place.warn),

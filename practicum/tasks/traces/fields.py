@@ -38,7 +38,6 @@ def object_at(record: Any, path: str) -> Mapping[str, Any]:
 
 
 def objects_in(record: Any, path: str, warn: Warn) -> Iterator[Mapping[str, Any]]:
-    """The objects of the list at a path."""
     value, name = value_at(record, path), path.rpartition("/")[2]
     for item in value if isinstance(value, list) else ():
         if isinstance(item, Mapping):

@@ -31,7 +31,6 @@ _CALL_ID_FIELDS = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "id")
 
 
 def items_of_messages(messages: Iterable[Any], warn: Warn) -> Iterator[Item]:
-    """The items of messages, in order."""
     for message in messages:
         if isinstance(message, Mapping):
             yield from items_of_message(message, warn)

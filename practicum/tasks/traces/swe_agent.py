@@ -55,7 +55,6 @@ def read(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
 
 
 def read_mini(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
-    """The task of one record of mini-swe-agent."""
     status, given = text_at(record, "info/exit_status"), text_at(record, "info/submission")
     # When a run hits a limit, version 1 stores the error's text as its submission.
     submission = given if status in ("", "Submitted") else ""

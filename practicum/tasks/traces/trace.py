@@ -131,7 +131,6 @@ class Place:
 
 
 def known_values(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that have a value."""
     return {key: value for key, value in meta.items() if value not in (None, "")}
 
 
