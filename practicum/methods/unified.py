@@ -19,7 +19,7 @@ from pydantic import Field
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.parts import PARTS, compared, paying, recorded, with_comparisons
 from practicum.blocks.act.show import joined, rest, similar_turns, with_memories
-from practicum.blocks.attempt.attempt import once, refined
+from practicum.blocks.attempt.attempt import demonstrated, once, refined
 from practicum.blocks.attempt.propose import Keep, Proposer, curated, prepared, with_last_outcomes, with_outcomes
 from practicum.blocks.reflect.per_trace import alongside, as_experience, by_model, is_experience, per_trace
 from practicum.blocks.sample.orders import batches
@@ -91,6 +91,7 @@ def method(s: Settings) -> Method:
     rules = append(SECTION, data=False) if reflecting else curated(SECTION)
     rules = deduplicated(rules, s.threshold)
     propose = Proposer(s.passes, s.memories, bank, rules, s.proposal, (EPISODES,))
+    attempt = refined(act, REFLECT, 1, "retry") if reflecting else once(prepared(act, propose))
     reflects = {"rules": per_trace(REFLECT, "failures", only_confirmed=True) if reflecting else usage_votes}
     if s.memory:
         reflects["memories"] = extract_memories(s.items, s.extract, s.extraction, s.index)
@@ -107,15 +108,16 @@ def method(s: Settings) -> Method:
         name="unified",
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
-        attempt=refined(act, REFLECT, 1, "retry") if reflecting else once(prepared(act, propose)),
+        attempt=demonstrated(attempt, act) if s.examples else attempt,
         reflect=reflect,
         update=recorded(update),
         accept=always,
         roles=("reflector", "judge"),
         act_roles=s.act_roles,
         act_calls=s.act_calls,
-        costs="a second attempt at each task; as reasoning_bank, with a proposal and three passes over it for each "
-        "task, or (rules=reflected) a reflection and a retry for each failure",
+        costs="a second attempt at each task, and with tools one more at each that stays unsolved; as reasoning_bank, "
+        "with a proposal and three passes over it for each task, or (rules=reflected) a reflection and a retry for "
+        "each failure",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from banks import Differing, chancy, guessing, refusing, traced
 from helpers import client, context_bytes, make_tasks, world
 from labels import changed
-from runs import Late
+from runs import Late, learner
 from scripts import (
     Learned,
     learned,
@@ -34,7 +35,7 @@ from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.playbook import export
-from practicum.core.types import Lesson, Rollout, Score, Task
+from practicum.core.types import Lesson, Rollout, Score, Task, Trace
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
@@ -407,3 +408,52 @@ def test_impossible_settings_are_refused_in_one_line(settings: dict[str, Any], l
     with pytest.raises(UsageError) as refused:
         methods.build(METHOD, settings)
     assert str(refused.value).removeprefix(f"method {METHOD}: ").startswith(line)
+
+
+def put(place: str) -> str:
+    """Put the thing in its place."""
+    return f"put on {place}"
+
+
+def putting(call: Call) -> str:
+    """Puts everything on the floor, until it is told or shown where it belongs."""
+    if call.role == "reflector":
+        return json.dumps({**dict.fromkeys(("kind", "correction", "diagnosis"), "so"), "insight": "Look.", "tags": []})
+    made = [turn.assistant for turn in call.prompt.turns]
+    if made and "put" in made[-1] and call.prompt.user.startswith("Observation"):
+        return json.dumps({"used": [], "thought": "done", "action": {"finish": {"answer": "done"}}})
+    asked = "\n".join([call.prompt.user, *made])
+    place = "the shelf" if "the shelf" in asked else "the floor"
+    return json.dumps({"used": [], "thought": "so", "action": {"put": {"place": place}}})
+
+
+def in_place(task: Task, answer: str, trace: Trace) -> Score:
+    right = any(step.kind == "action" and "the shelf" in step.text for step in trace.steps)
+    return Score(float(right), right, "" if right else "it should be on the shelf")
+
+
+def test_with_tools_what_is_solved_once_told_what_was_wrong_is_shown_to_later_tasks(tmp_path: Path) -> None:
+    model, tasks = client(putting), make_tasks(3)
+    parts = practicum.Parts(clients={"agent": model}, tools=[put], scorer=in_place)
+    how = {"method": METHOD, "settings": {"batch": 1, "weigh": False}, "profile": "small", "trust_tools": True}
+    result = practicum.run_sync(
+        practicum.learn(tasks[:1], test=tasks[1:], before=True, out=tmp_path / "run", parts=parts, **how)
+    )
+    assert (result.scores["before"], result.scores["test"]) == (0.0, 1.0)
+    assert (
+        sum("nothing of it is left. What was found: The answer is wrong" in call.prompt.user for call in model.calls)
+        == 1
+    )
+    (solved,) = (entry for entry in result.context if entry.section == "episodes")
+    assert (solved.text, solved.data["good"]) == (tasks[0].input, True)
+    assert ["action", 'put {"place": "the shelf"}'] in solved.data["steps"]
+    # It confirms no rule.
+    assert [entry.section for entry in result.context] == ["episodes"]
+
+
+def test_an_agent_that_only_answers_is_not_told_what_was_wrong(tmp_path: Path) -> None:
+    model = client(lambda call: learner(call) if call.role == "reflector" else "wrong")
+    parts = practicum.Parts(clients={"agent": model})
+    how = {"method": METHOD, "settings": {"weigh": False}, "profile": "small"}
+    practicum.run_sync(practicum.learn(make_tasks(2), out=tmp_path / "run", parts=parts, **how))
+    assert not [call for call in model.calls if "nothing of it is left" in call.prompt.user]

@@ -11,7 +11,7 @@ from typing import Literal
 from practicum.blocks.act.show import Answer, learning_feedback
 from practicum.blocks.reflect.per_trace import LearnFrom, Reflector
 from practicum.core.context import Context
-from practicum.core.types import Feedback, Rollout, Round, Task, Trace
+from practicum.core.types import Feedback, Lesson, Rollout, Round, Task, Trace
 from practicum.engine.loop import AttemptSeam, Batch, Method
 from practicum.engine.run import ActSeam, Run
 
@@ -127,6 +127,31 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
     return once(retry if refine == "retry" else critique)
 
 
+def demonstrated(attempt: AttemptSeam, act: Answer) -> AttemptSeam:
+    """Apply `attempt`, and try each task that no try solved once more, told what was wrong. What succeeds then is an
+    example of how the task is solved, as the right answer is where an agent only answers (the rationalization of STaR,
+    Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
+
+    async def one(rollout: Rollout, context: Context, run: Run) -> Rollout:
+        tries = [rollout.feedback, *(round.feedback for round in rollout.rounds)]
+        solved = any(known is not None and known.success is True for known in tries)
+        if solved or rollout.feedback.success is None or rollout.trace.lost:
+            return rollout
+        again = await act(
+            rollout.task, context, replace(run, about=rollout.sources), TOLD.format(rollout.feedback.text)
+        )
+        lesson = Lesson(f"{run.place}", "", sources=rollout.sources)
+        return replace(rollout, rounds=(*rollout.rounds, Round(lesson, again.trace, again.feedback)))
+
+    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        made = await attempt(batch, context, run)
+        if run.only_answers:
+            return made
+        return await run.gather([(f"told {i}.{r.task.id}", partial(one, r, context)) for i, r in enumerate(made)])
+
+    return wrapped
+
+
 def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSeam:
     """Run each task `size` times, all at once (RCL, section 3.1). The first run is as in evaluation, and reports count
     it alone."""
@@ -166,6 +191,9 @@ def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
 
     return wrapped
 
+
+TOLD = "An earlier try was not right, and nothing of it is left. What was found: {}"
+"""The note for a try that shows how a task is solved."""
 
 NOTE = "An earlier answer to this was not right. A reflection on it: {}"
 """The note for the next try: the insight, never the right answer itself."""
