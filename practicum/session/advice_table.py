@@ -89,7 +89,7 @@ ADVICE = (
     Row("tools", "tiny", "any", "none", {},
         "nothing pays: a 135M model does not call tools reliably; name a larger model"),
     Row("tools", "small", "any", "episodes", SMALL,
-        "solved tasks are shown with their calls; expect little where the model solves nothing (WorkBench: 0 of 8 so "
+        "solved tasks are shown with their calls; expect little where the model solves nothing (WorkBench: 1 of 12 so "
         "far)", WORKBENCH),
     Row("tools", "capable", "any", "reasoning_bank", {},
         "failures teach too, and memories say how to go about a task rather than what its answer is"),
