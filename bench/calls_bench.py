@@ -193,7 +193,7 @@ def profiled(work: Callable[[], dict[str, float]], path: str) -> dict[str, float
     return result
 
 
-def compare(at_once: int, calls: int, repeat: int, limit: float) -> list[dict[str, Any]]:
+def compare(at_once: int, calls: int, repeat: int) -> list[dict[str, Any]]:
     """Every variant with `at_once` calls in flight: the best CPU and the highest memory of its turns."""
     turns: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
     with start_process(latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
@@ -202,7 +202,7 @@ def compare(at_once: int, calls: int, repeat: int, limit: float) -> list[dict[st
                 server.reset()
                 what = f"{variant} with {at_once} calls at once"
                 given = ["--url", server.url, "--at-once", str(at_once), "--calls", str(calls)]
-                kept.append(in_process(what, [__file__, "--one", variant, *given], limit))
+                kept.append(in_process(what, [__file__, "--one", variant, *given], LIMIT))
                 print(f"{what}: {kept[-1]['cpu_ms']:.2f} ms a call", file=sys.stderr)
     bare = min(turn["cpu_ms"] for turn in turns["openai"])
     return [
@@ -225,7 +225,6 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=4000, help="calls a measurement (4000)")
     parser.add_argument("--at-once", type=int, nargs="+", default=[64, 1000], help="calls in flight (64 1000)")
     parser.add_argument("--repeat", type=int, default=3, help="turns of each variant; the best counts (3)")
-    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds a measurement may take ({LIMIT:g})")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     parser.add_argument("--one", choices=VARIANTS, help="measure one variant in this process (against --url)")
     parser.add_argument("--url", help="with --one: the server's address")
@@ -240,7 +239,7 @@ def main() -> None:
     before, rows = load_average(), []
     try:
         for at_once in options.at_once:
-            rows += compare(at_once, options.calls, options.repeat, options.limit)
+            rows += compare(at_once, options.calls, options.repeat)
     except PracticumError as error:
         sys.exit(str(error))
     print(

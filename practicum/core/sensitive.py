@@ -12,7 +12,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Literal, get_args
 
@@ -188,10 +188,6 @@ def _is_phone(text: str) -> bool:
     return (9 if text.startswith(("0", "(0")) else 8) <= sum(c.isdigit() for c in text) <= 15
 
 
-def _phones(text: str) -> Iterator[Found]:
-    yield from _spans("phones", "a phone number", _PHONE, text, _is_phone)
-
-
 _CARD = re.compile(r"(?<![\w.-])(?:[2-6]\d{3}(?:[ -]?\d){8,15}|[2-6]\d{3}(?:(?:[ -]|\s*\n\s*)\d{4}){3})(?![\w-]|\.\d)")
 
 
@@ -200,10 +196,6 @@ def _is_card(text: str) -> bool:
 
     digits = re.sub(r"\D", "", text)
     return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and bool(luhn.is_valid(digits))
-
-
-def _cards(text: str) -> Iterator[Found]:
-    yield from _spans("cards", "a payment card", _CARD, text, _is_card)
 
 
 _IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ \n-]?[A-Za-z0-9]){11,30}(?!\w)")
@@ -275,9 +267,9 @@ def _ips(text: str) -> Iterator[Found]:
 _FINDERS: dict[Kind, Callable[[str], Iterator[Found]]] = {
     "secrets": _secrets,
     "emails": _emails,
-    "cards": _cards,
+    "cards": partial(_spans, "cards", "a payment card", _CARD, valid=_is_card),
     "ibans": _ibans,
     "ids": _ids,
-    "phones": _phones,
+    "phones": partial(_spans, "phones", "a phone number", _PHONE, valid=_is_phone),
     "ips": _ips,
 }

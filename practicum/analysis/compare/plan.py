@@ -20,7 +20,6 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.intervals import MIN_SEEDS
 from practicum.core.types import Task
-from practicum.core.views import render_full
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
@@ -78,12 +77,6 @@ class ComparisonPlan:
     def scored(self) -> tuple[Task, ...]:
         """The tasks whose scores are compared."""
         return self.splits.train if self.online else self.splits.test
-
-    @property
-    def seed_size(self) -> dict[str, int] | None:
-        """The entries and tokens that all runs start from; None where they start from nothing."""
-        entries = len(self.seed_context)
-        return {"entries": entries, "tokens": render_full(self.seed_context).tokens} if entries else None
 
     def as_json(self) -> dict[str, Any]:
         """What must stay the same for a comparison to be continued; variants and seeds may be added."""

@@ -19,6 +19,7 @@ from practicum.analysis.formats import p_value
 from practicum.core.differences import MIN_TASKS, claims
 from practicum.core.intervals import MIN_SEEDS, method_ci95
 from practicum.core.types import Usage
+from practicum.core.views import render_full
 from practicum.session.evaluate import keyed_means
 from practicum.session.result import usage_json
 
@@ -35,7 +36,7 @@ REPORTED_CONFIG = ("model", "agent", "scorer", "concurrency", "labels", "max_cal
 
 def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     """The whole report as plain values; scores lie in [0, 1], effects in [-1, 1], times are in seconds."""
-    variants = plan.study.variants
+    variants, start = plan.study.variants, plan.seed_context
     runs = {v.name: [o for o in outcomes if o.variant == v.name] for v in variants}
     scores = {name: _scores(own) for name, own in runs.items()}
     rows = [_row(v, runs[v.name], scores[v.name]) for v in variants]
@@ -46,7 +47,7 @@ def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, A
         "tasks": {"train": len(plan.splits.train), "val": len(plan.splits.val), "scored": len(plan.scored)},
         "online": plan.online,
         "seeds": plan.seeds,
-        "seed_context": plan.seed_size,
+        "seed_context": {"entries": len(start), "tokens": render_full(start).tokens} if len(start) else None,
         "runs": {"planned": len(plan.runs), "done": sum(o.failed is None for o in outcomes)},
         "warnings": list(plan.warnings),
         "variants": rows,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from practicum.blocks.search.candidates import Request, cases, ranked, value, written
+from practicum.blocks.search.candidates import Request, cases, drawn_by, ranked, value, written
 from practicum.blocks.search.demonstrations import demonstrated
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, ordered_union
@@ -137,13 +137,10 @@ def bred(how: Breeding, size: int, tournaments: int, warmth: float) -> UpdateSea
     return update
 
 
-def roulette(known: Sequence[Entry], rng: random.Random) -> tuple[Entry, Entry]:
+def roulette(known: Sequence[Entry], rng: random.Random) -> list[Entry]:
     """Two different candidates, each drawn with a chance in proportion to its score."""
     # A small share for each, so that candidates which all score 0 can be drawn.
-    (first,) = rng.choices(known, [value(e) + 1e-6 for e in known])
-    others = [e for e in known if e is not first]
-    (second,) = rng.choices(others, [value(e) + 1e-6 for e in others])
-    return first, second
+    return drawn_by(lambda e: value(e) + 1e-6, known, 2, rng)
 
 
 def _line(entry: Entry) -> list[str]:

@@ -70,6 +70,16 @@ def ranked(context: Context) -> list[Entry]:
     return sorted(context.in_section(SECTION), key=lambda e: (-value(e), e.number))
 
 
+def drawn_by(weight: Callable[[Entry], float], entries: Sequence[Entry], most: int, rng: random.Random) -> list[Entry]:
+    """Up to `most` different entries, each drawn with a chance in proportion to its weight."""
+    left, drawn = list(entries), list[Entry]()
+    while left and len(drawn) < most:
+        (one,) = rng.choices(left, [weight(e) for e in left])
+        left.remove(one)
+        drawn.append(one)
+    return drawn
+
+
 def best(context: Context) -> Entry | None:
     """The candidate that an agent is shown: the best one, if it is better than none."""
     return next((e for e in ranked(context)[:1] if value(e) > float(e.data.get("none", -1.0))), None)

@@ -4,7 +4,6 @@ failures that the agent is shown. What helped is drawn more often, and what harm
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from pydantic import Field
 
 from practicum.blocks.act.show import Show, Solved, similarities
 from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.search.candidates import FEEDBACK, RECALLED, best_instruction, new_candidates
+from practicum.blocks.search.candidates import FEEDBACK, RECALLED, best_instruction, drawn_by, new_candidates
 from practicum.blocks.search.expansion import Critic, asked_about
 from practicum.blocks.update.append import newest_per_key, pruned
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
@@ -105,14 +104,16 @@ def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
 
 def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
     """`update` from the criticisms of the step and, for each instruction that has some, up to `recalled` remembered
-    ones, drawn by their priority. New criticisms and exemplars are added; what harmed too often is forgotten."""
+    ones, drawn by the exponential of their priority. New criticisms and exemplars are added; what harmed too often is
+    forgotten."""
 
     async def updated(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         fresh = [x for x in lessons if x.text]
         memory = [e for e in context.in_section(FEEDBACK) if e.harmful - e.helpful < MARGIN]
         old: list[Lesson] = []
         for first in {x.data["parent"]: x for x in fresh}.values():
-            for e in by_priority(memory, recalled, run.rng(f"recalled for {first.data['parent']}")):
+            rng = run.rng(f"recalled for {first.data['parent']}")
+            for e in drawn_by(lambda e: math.exp(SHARPNESS * priority(e)), memory, recalled, rng):
                 data = {"parent": first.data["parent"], RECALLED: e.id}
                 sources = (*e.sources, *(s for s in first.sources if s not in e.sources))
                 old.append(Lesson(str(e.data["lesson"]), e.text, first.detail, sources=sources, data=data))
@@ -156,16 +157,6 @@ def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
         return replace(kept, edits=(*edits, *(Vote(id, int(good), int(not good), 1) for id, good in judged)))
 
     return accepted
-
-
-def by_priority(entries: Sequence[Entry], most: int, rng: random.Random) -> list[Entry]:
-    """Up to `most` different entries, each drawn with a chance that grows with the exponential of its priority."""
-    left, drawn = list(entries), list[Entry]()
-    while left and len(drawn) < most:
-        (one,) = rng.choices(left, [math.exp(SHARPNESS * priority(e)) for e in left])
-        left.remove(one)
-        drawn.append(one)
-    return drawn
 
 
 def with_exemplars(k: int) -> Show:
