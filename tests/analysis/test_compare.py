@@ -178,6 +178,7 @@ def test_variants_and_seeds_can_be_added_and_only_those_are_paid_for(tmp_path: P
         ({"max_calls": 500}, "max_calls"),
     ],
 )
+@pytest.mark.slow
 def test_another_comparison_in_the_same_folder_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
     compare(tmp_path / "c", client(), seeds=1)
     model = client()

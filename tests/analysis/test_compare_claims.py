@@ -62,6 +62,7 @@ def false_claims(trials: int, tasks: int, seeds: int, spread: float, **how: floa
 
 @pytest.mark.parametrize(("tasks", "seeds"), [(48, 3), (300, 3), (100, 5)])
 @pytest.mark.parametrize("spread", [0.0, 0.06, 0.1])
+@pytest.mark.slow
 def test_equal_methods_are_called_different_in_at_most_one_of_twenty_comparisons(
     tasks: int, seeds: int, spread: float
 ) -> None:

@@ -157,6 +157,7 @@ def check_figure(figure: Figure) -> None:
         pytest.param(["rcl"], marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_the_pictures_of_a_report_are_whole_and_their_labels_readable(names: list[str]) -> None:
     report = reported(names, invented)
     page = html(report)
@@ -189,6 +190,7 @@ def test_the_numbers_of_dots_that_lie_close_do_not_cover_each_other() -> None:
 
 @pytest.mark.parametrize(("low", "ratio"), [(0.004, 9.0), (7.0, 1.0), (8178.0, 3656.0), (13.0, 60.0)])
 @pytest.mark.parametrize("axis", ["alone_s", "usd", "tokens"])
+@pytest.mark.slow
 def test_cost_axes_have_a_few_readable_labels(low: float, ratio: float, axis: str) -> None:
     rows = [{"name": f"m{x}", axis: x, "score": 0.5, "ci95": (0.4, 0.6)} for x in (low, low * ratio)]
     figure = figures.cost_figure(rows, axis, [rows[0]["name"]])

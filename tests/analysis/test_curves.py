@@ -163,6 +163,7 @@ PICTURES: dict[str, Curves] = {
 
 @pytest.mark.parametrize("window", [5, pytest.param(10, marks=pytest.mark.slow), None], ids=str)
 @pytest.mark.parametrize("found", PICTURES.values(), ids=PICTURES)
+@pytest.mark.slow
 def test_the_plot_is_an_image(tmp_path: Path, found: Curves, window: int | None) -> None:
     from matplotlib.image import imread
 

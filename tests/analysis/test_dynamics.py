@@ -71,6 +71,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.slow
 def test_scores_of_training_are_not_paid_for_again(tmp_path: Path, config: dict[str, Any]) -> None:
     learn(tmp_path / "run", val=VAL, **config)
     before, model = everything_else(tmp_path / "run"), client()

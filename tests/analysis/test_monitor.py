@@ -343,6 +343,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("config", RUNS.values(), ids=RUNS)
+@pytest.mark.slow
 def test_every_call_of_any_run_is_counted_once(tmp_path: Path, config: dict[str, Any]) -> None:
     how = {"method": "ace", **config}
     settings = {**({"dedupe": "never"} if how["method"] in ("ace", "combee", "rcl") else {}), **how.pop("settings", {})}

@@ -32,6 +32,7 @@ FITS = {
 
 
 @pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+@pytest.mark.slow
 def test_a_picture_of_any_fit(tmp_path: Path, fit: DelayFit) -> None:
     file = tmp_path / "new" / "delay.png"
     delay_plot(fit, file)

@@ -65,6 +65,7 @@ def rows_of(on: tuple[str, ...], ways: list[str]) -> dict[str, PoisonRow]:
     return {row.way: row for row in rows}
 
 
+@pytest.mark.slow
 def test_with_all_defences_nothing_gets_in() -> None:
     ways = ["traces: steps", "end users' reports", "others' tasks", "runs made elsewhere", NONE]
     rows = rows_of(ALL, ways)

@@ -70,6 +70,7 @@ def test_a_bet_on_a_fair_difference_gains_nothing_on_average(past: list[float], 
     ],
     ids=["coin", "mostly ties", "uniform", "skewed"],
 )
+@pytest.mark.slow
 def test_the_test_errs_in_at_most_the_share_alpha_of_equal_deltas(
     world: Callable[[Random], float], alpha: float
 ) -> None:

@@ -113,6 +113,7 @@ def test_the_kinds_of_tasks_and_models(
         ["--max-calls", "30", "--test", "tasks.jsonl", "--role", "curator=scripted:model"],
     ],
 )
+@pytest.mark.slow
 def test_the_printed_command_is_accepted_by_learn(here: Path, options: list[str]) -> None:
     write_tasks(here / "tasks.jsonl", similar(6))
     told = run_command(["advise", "tasks.jsonl", *SCRIPTED, *options], here)

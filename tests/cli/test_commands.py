@@ -161,6 +161,7 @@ def test_a_run_whose_budget_is_spent_can_be_resumed_with_a_higher_one(run: Any) 
         ("--method combee --steps 2", "learning 1/2: "),
     ],
 )
+@pytest.mark.slow
 def test_the_number_of_steps_is_printed_if_it_is_known(run: Any, typed: str, first: str) -> None:
     done = run("learn", "tasks.jsonl", "--model", "scripted:model", *typed.split())
     told = [line for line in done.out.splitlines() if re.match(r"learning ([1-9]\d*/\d+|step \d+): ", line)]
@@ -357,6 +358,7 @@ def test_a_score_is_shown_with_the_version_that_it_is_of(run: Any, here: Path) -
 
 
 @pytest.mark.parametrize("format", ["markdown", "json", "agents-md"])
+@pytest.mark.slow
 def test_export_and_import(run: Any, learned: Path, here: Path, format: str) -> None:
     out = run("export", "run", "--format", format).out
     assert "say word3" in out
@@ -408,6 +410,7 @@ def test_methods_are_listed_with_their_settings(run: Any) -> None:
     assert "--set threshold=auto" in run("methods", "ace").out
 
 
+@pytest.mark.slow
 def test_methods_of_packages_are_listed_and_a_broken_package_hides_none(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -600,6 +603,7 @@ def test_output_of_user_functions_is_separate_from_the_json(run: Any, here: Path
     assert run("eval", *typed).out.count("at work") == 4
 
 
+@pytest.mark.slow
 def test_the_program_prints_only_json_on_standard_output(here: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "practicum.cli.app", "eval", "test.jsonl", "--model", "scripted:model", "--json"],

@@ -247,6 +247,7 @@ def power_of_mcnemar(n: int, better: float, worse: float) -> float:
     return total
 
 
+@pytest.mark.slow
 def test_the_power_of_mcnemar_is_as_computed() -> None:
     n, better, worse = 30, 0.35, 0.1
     expected = power_of_mcnemar(n, better, worse)

@@ -46,6 +46,7 @@ SECRET = "xyzzy-meta"
         "bullets",
     ],
 )
+@pytest.mark.slow
 def test_other_targets_and_scores_leave_every_prompt_as_it_was(
     tmp_path: Path, method: str, settings: dict[str, Any], judged: bool, how: str
 ) -> None:

@@ -72,6 +72,7 @@ def journaled(folder: Path) -> int:
 
 
 @pytest.mark.durable
+@pytest.mark.slow
 def test_kills_change_nothing_and_repeat_only_what_was_in_flight(
     tmp_path: Path, fast_server: ServerProcess, launcher: Launcher
 ) -> None:
@@ -402,6 +403,7 @@ def test_a_python_agent_must_be_given_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["ace", "combee", "reasoning_bank"])
+@pytest.mark.slow
 def test_a_run_that_was_rolled_back_goes_on_with_what_was_undone(
     tmp_path: Path, launcher: Launcher, method: str
 ) -> None:

@@ -151,6 +151,7 @@ def test_join_by_the_model_goes_level_by_level(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"fan_in": 7, "copies": 3}, {"asynchronous": True}], ids=["", "fan_in", "async"]
 )
+@pytest.mark.slow
 def test_random_curators_read_at_most_fan_in_lessons_and_lose_none(
     tmp_path: Path, n: int, seed: int, settings: dict[str, Any]
 ) -> None:
@@ -271,6 +272,7 @@ def test_the_size_of_batches_is_found_on_the_way(tmp_path: Path) -> None:
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_forty_tasks_cost_an_attempt_each_reflections_and_a_curation_a_group(
     tmp_path: Path, settings: dict[str, Any], reflections: int, curations: int
 ) -> None:
@@ -404,6 +406,7 @@ def test_adjusted_settings_are_counted(tmp_path: Path, settings: dict[str, Any],
     ],
     ids=lambda value: ",".join(value),
 )  # fmt: skip
+@pytest.mark.slow
 def test_without_labels_no_prompt_depends_on_targets(
     tmp_path: Path, settings: dict[str, Any], judged: bool, how: str
 ) -> None:

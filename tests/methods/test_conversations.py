@@ -209,6 +209,7 @@ def test_a_member_that_fails_costs_the_attempt_and_not_the_run(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_cut_off_evaluation_resumes_and_pays_for_nothing_twice(tmp_path: Path, name: str) -> None:
     whole, calls = answered(tmp_path / "whole", name, all_forms, tasks=3, concurrency=1)
     for n in range(1, len(calls), 4):

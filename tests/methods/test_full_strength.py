@@ -104,6 +104,7 @@ def texts(context: practicum.Context) -> str:
     ],
     ids=str,
 )  # fmt: skip
+@pytest.mark.slow
 def test_entries_as_the_papers_show_them_are_kept_word_for_word(
     tmp_path: Path, method: str, settings: dict[str, Any]
 ) -> None:
@@ -140,6 +141,7 @@ def loose(answer: str) -> str:
     ("structure", "written"), [("native", strict), ("native", loose), ("prompted", loose), ("tool", strict)],
     ids=["strict", "schema ignored", "prompted", "tool calls"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_every_kind_of_server_carries_them(
     tmp_path: Path, structure: str, written: Callable[[str], str], profile: str
 ) -> None:

@@ -89,6 +89,7 @@ def run(
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_a_task_costs_attempts_verdicts_a_contrast_and_extractions(
     tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], alike: int, differing: int
 ) -> None:
@@ -325,6 +326,7 @@ def test_a_run_killed_at_any_call_resumes_to_the_same_result_and_repeats_no_call
 
 
 @pytest.mark.parametrize("settings", WAYS, ids=str)
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_in_whatever_order_answers_come(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

@@ -44,6 +44,7 @@ def author(call: Call) -> dict[str, Any]:
 
 @pytest.mark.parametrize("profile", ["full", "small"])
 @pytest.mark.parametrize("name", TRIED)
+@pytest.mark.slow
 def test_small_models_get_examples_and_bounds_and_capable_ones_neither(tmp_path: Path, name: str, profile: str) -> None:
     model = scripted(agent, author, author)
     run = learned(tmp_path, model, 4, TRIED[name], name, profile=profile)

@@ -232,6 +232,7 @@ def loose(body: Body) -> str | None:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("server", ["strict", "loose", "tool"])
 @pytest.mark.parametrize("method", cases(("ace", "rcl", "reasoning_bank"), "rcl"))
+@pytest.mark.slow
 def test_every_kind_of_server_is_understood(method: str, server: str, profile: Profile, tmp_path: Path) -> None:
     bodies: list[Body] = []
 

@@ -117,6 +117,7 @@ def versions(first: list[Add], later: list[list[Edit]]) -> list[Context]:
 @pytest.mark.parametrize("many", [1, 1_000])
 @given(many_adds, deltas, st.lists(st.tuples(st.integers(0, 6), st.sampled_from(FILTERS), texts), max_size=8))
 @settings(max_examples=examples(60))
+@pytest.mark.slow
 def test_every_context_is_searched_as_it_is(
     many: int, first: list[Add], later: list[list[Edit]], asked: list[tuple[int, Filter, str]]
 ) -> None:

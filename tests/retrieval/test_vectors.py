@@ -205,6 +205,7 @@ def test_granite_is_refused_in_one_line_if_its_wheels_are_missing(monkeypatch: p
 
 
 @needs_granite
+@pytest.mark.slow
 def test_granite_gives_a_text_the_same_vector_alone_and_among_others_and_finds_its_meaning() -> None:
     texts = ["my card was stolen", "", "naïve 🦙 \x00", "somebody took my credit card", "long " * 900, "it rains"]
     granite = open_embedder("granite")
@@ -215,6 +216,7 @@ def test_granite_gives_a_text_the_same_vector_alone_and_among_others_and_finds_i
 
 
 @needs_granite
+@pytest.mark.slow
 def test_calls_in_flight_continue_while_granite_embeds() -> None:
     async def work() -> int:
         embedding, turns = asyncio.create_task(open_embedder("granite").embed(["a long text " * 60] * 4)), 0

@@ -263,6 +263,7 @@ def test_no_answer_is_an_error_and_a_failed_agent_is_told(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("target", ["word5", None])
+@pytest.mark.slow
 def test_every_method_learns_from_a_query(tmp_path: Path, method: str, target: str | None) -> None:
     run = a_run(tmp_path, method, 2)
     before = load_context(run)
@@ -481,6 +482,7 @@ def test_run_says_why_a_sequence_ended_with_its_first_attempt(bank: Any) -> None
     assert "chosen by" not in bank("run", "--context", "bank", "--scaling", "none", "Message 1: say word1").out
 
 
+@pytest.mark.slow
 def test_run_with_learn_then_show_memory_and_rollback(bank: Any) -> None:
     said = bank("run", "--context", "bank", "--learn", "Message 7: say word7").out
     assert "learned [e3]: added in 'memories': Successful approach: Message 7" in said

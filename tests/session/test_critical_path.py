@@ -43,6 +43,7 @@ def timed(folder: Path, method: str, settings: Mapping[str, Any], seconds: str, 
         ("rcl", {"batch": 1, "rollouts": "none", "group": 1, "heads": False, "replay": 0, "state": False}, None),
     ],
 )
+@pytest.mark.slow
 def test_calls_made_at_once_count_once(tmp_path: Path, method: str, settings: Any, stages: int | None) -> None:
     found = timed(tmp_path / "run", method, settings, "1.0")
     assert found.usage.calls > found.critical > 0

@@ -107,6 +107,7 @@ ACTING: dict[str, Callable[[str], tuple[str, ...]]] = {
         ({"embedder": "openai:text-embedding-3-small"}, "it would send texts to the embedder openai:text-embedding-3-"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_run_made_elsewhere_executes_nothing(
     command: str, config: dict[str, Any], says: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -291,6 +291,7 @@ def varying(call: Call) -> str:
 
 
 @pytest.mark.parametrize("name", [n for n in methods.NAMES if n not in UNPAID and not methods.missing_extra(n)])
+@pytest.mark.slow
 def test_every_journaled_call_of_any_method_names_its_sources(tmp_path: Path, name: str) -> None:
     settings = {"gepa": {"attempts": 30}, "mipro": {"trials": 2, "candidates": 2}}.get(name, {"batch": 2})
     parts = practicum.Parts(clients={"agent": client(varying)})

@@ -43,6 +43,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.slow
 def test_any_concurrency_gives_the_same_bytes_and_scores(tmp_path: Path, config: dict[str, Any]) -> None:
     held: dict[str, Any] = {"test": make_tasks(5, 50), "val": make_tasks(3, 80), "before": True}
     one = learn(tmp_path / "one", concurrency=1, **held, **config)

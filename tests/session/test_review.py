@@ -194,6 +194,7 @@ def test_a_resume_keeps_rejections(tmp_path: Path) -> None:
 
 @given(st.data())
 @settings(max_examples=examples(20), deadline=None)
+@pytest.mark.slow
 def test_approved_in_any_order_it_is_the_context_that_there_is_without_review(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -87,6 +87,7 @@ def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
         "def total(numbers: list) -> int:\n    return sum(numbers) if total.__annotations__['return'] is int else -1",
     ],
 )
+@pytest.mark.slow
 def test_a_right_answer_in_all_forms(answer: str) -> None:
     assert scored(answer) == Score(1.0, True)
 
