@@ -50,6 +50,9 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
     """All versions of a run, oldest first."""
     table = schema.versions
     rows = store.rows(select(table).where(table.c.run_id == run_id).order_by(table.c.version))
+    for row in rows:
+        if not isinstance(row.next_number, int):
+            raise StoreError(f"the versions of this run are damaged: version {row.version} has no count of entries")
     return [Version(r.version, r.parent, r.step, r.next_number, EDITS.validate_json(r.applied)) for r in rows]
 
 

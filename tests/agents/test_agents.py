@@ -68,7 +68,12 @@ def test_episodes_are_earlier_turns_between_instructions_and_task(tmp_path: Path
     model = client(lambda call: call.prompt.user.split()[-1])
     parts = practicum.Parts(clients={"agent": model})
     work = practicum.learn(
-        make_tasks(6), out=tmp_path / "run", parts=parts, method="episodes", settings={"k": 2}, instructions="Route it."
+        make_tasks(6),
+        out=tmp_path / "run",
+        parts=parts,
+        method="episodes",
+        settings={"k": 2, "online": True},
+        instructions="Route it.",
     )
     practicum.run_sync(work)
     last = model.calls[-1].prompt

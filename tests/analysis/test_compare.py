@@ -164,7 +164,7 @@ def test_variants_and_seeds_can_be_added_and_only_those_are_paid_for(tmp_path: P
     model = client()
     more = compare(tmp_path / "c", model, "none,icl,episodes", seeds=2)
     assert more.report["runs"] == {"planned": 6, "done": 6}
-    assert len(model.calls) == 12 + 12 + 2 * (6 + 12)
+    assert len(model.calls) == 12 + 12 + 2 * 12
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def columns() -> list[tuple[str, str]]:
 )
 @example(changes=[(("versions", "version"), 0, b"\xff\x00")])
 @example(changes=[(("versions", "parent"), 0, b"\xff\x00")])
+@example(changes=[(("versions", "next_number"), 3, b"\xff\x00")])
 @example(changes=[(("journal", "role"), 0, b"\xff\x00")])
 @example(changes=[(("journal", "seconds"), 0, float("inf"))])
 @example(changes=[(("runs", "result"), 0, '{"errors": [1], "scores": 5}')])

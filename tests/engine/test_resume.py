@@ -514,7 +514,17 @@ def test_ctrl_c_gives_up_a_repeated_call_that_hangs(tmp_path: Path, launcher: La
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(3))
     with gated_server() as server:
         server.refuse = lambda n: 500 if n == 1 else "hang"
-        command = ("learn", "tasks.jsonl", "--method", "episodes", "--model", f"{server.url}#sim", "--out", "run")
+        command = (
+            "learn",
+            "tasks.jsonl",
+            "--method",
+            "episodes",
+            "--online",
+            "--model",
+            f"{server.url}#sim",
+            "--out",
+            "run",
+        )
         running = launcher.start(command, tmp_path)
         wait_until(lambda: server.received == 2 or running.ended(), what="the second try")
         running.kill(signal.SIGINT)

@@ -5,6 +5,7 @@ Votes are counted for every lesson, even if its text is left out.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isqrt
@@ -48,7 +49,9 @@ def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
     """The rows nearest to the centers of k clusters, in order; fewer if rows are equal. `vectors` has shape (n, d)."""
     k = min(k, len(np.unique(vectors, axis=0)))
     rng = np.random.default_rng(seed)
-    centers, label = kmeans2(vectors.astype(np.float64), k, minit="++", seed=rng, missing="warn")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty cluster has no row to choose
+        centers, label = kmeans2(vectors.astype(np.float64), k, minit="++", seed=rng, missing="warn")
     distance = ((vectors - centers[label]) ** 2).sum(axis=1)
     return sorted(int(rows[distance[rows].argmin()]) for c in np.unique(label) for rows in [np.flatnonzero(label == c)])
 
