@@ -71,8 +71,7 @@ class ToolsAgent:
     async def _attempt(self, task: Task, view: View, environment: Environment, run: AgentRun) -> Trace:
         schemas = {name: tool.tool_def.parameters_json_schema for name, tool in environment.tools.items()}
         asked = (view.citable, view.annotated, view.noting)
-        forms = partial(_turn_forms, choices=self.choices, asked=asked, profile=run.profile)
-        turn_form, _, finish = forms(json.dumps(schemas))
+        turn_form, schema, finish = _turn_forms(json.dumps(schemas), self.choices, asked, run.profile)
         thought = THOUGHT.text(run.profile)
         work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH, thought=thought)
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
@@ -91,9 +90,8 @@ class ToolsAgent:
             at = run.at(f"turn {turn}")
             if 1 < turn == self.max_turns:
                 withheld = {*schemas}  # a model that acts all the same has no answer
-            _, schema, _ = forms(json.dumps({key: x for key, x in schemas.items() if key not in withheld}))
             try:
-                reply: Any = await at.ask("agent", prompt, turn_form, form=schema)
+                reply: Any = await at.ask("agent", prompt, turn_form, form=_without(schema, withheld))
             except WindowError as problem:
                 if turn == 1:
                     raise
@@ -199,6 +197,13 @@ def _turn_forms(
     suited = _for_small_models if profile == "small" else dict
     action = {"anyOf": [_branch(name, suited(given)) for name, given in schemas.items()]}
     return form, {**schema, "properties": {**schema["properties"], "action": action}}, finish
+
+
+def _without(schema: dict[str, Any], tools: set[str]) -> dict[str, Any]:
+    """The schema of a turn in which these tools cannot be chosen."""
+    fields = schema["properties"]
+    branches = [branch for branch in fields["action"]["anyOf"] if not tools & branch["properties"].keys()]
+    return {**schema, "properties": {**fields, "action": {"anyOf": branches}}}
 
 
 def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:

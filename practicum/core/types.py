@@ -187,6 +187,12 @@ class Rollout:
         return self if self.choice.get("number", 1) == 1 else self.siblings[0]
 
     @property
+    def solved(self) -> Trace | None:
+        """The trace that solved the task: of the attempt, else of the first further try that succeeded; else None."""
+        tries = [(self.trace, self.feedback), *((round.trace, round.feedback) for round in self.rounds)]
+        return next((trace for trace, known in tries if trace and known and known.success is True), None)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The sources of everything learned from this rollout."""
         task, *others = self.task.sources

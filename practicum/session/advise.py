@@ -243,10 +243,9 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     config, settings, train = setup.config, setup.settings, setup.splits.train
     profile = config.profile or "full"
     attempts, thoughts = CALLS[config.method, profile]
-    if config.method == "episodes" and (config.agent != "chat" or not config.labels):
-        attempts = 1.0
-    elif config.method == "episodes":  # known answers need no attempt
-        attempts = sum(t.target is None for t in train) / len(train)
+    if config.method == "episodes":  # a known answer needs no attempt, where there is nothing else to show
+        shown = config.agent == "chat" and config.labels
+        attempts = sum(t.target is None for t in train) / len(train) if shown else 1.0
     task = sum(count_tokens(t.input) for t in train) / len(train)
     known = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
     answer = sum(known) / len(known)

@@ -133,14 +133,12 @@ def demonstrated(attempt: AttemptSeam, act: Answer) -> AttemptSeam:
     Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
 
     async def one(rollout: Rollout, context: Context, run: Run) -> Rollout:
-        tries = [rollout.feedback, *(round.feedback for round in rollout.rounds)]
-        solved = any(known is not None and known.success is True for known in tries)
-        if solved or rollout.feedback.success is None or rollout.trace.lost:
+        if rollout.solved or rollout.feedback.success is None or rollout.trace.lost:
             return rollout
         again = await act(
             rollout.task, context, replace(run, about=rollout.sources), TOLD.format(rollout.feedback.text)
         )
-        lesson = Lesson(f"{run.place}", "", sources=rollout.sources)
+        lesson = Lesson(run.place, "", sources=rollout.sources)
         return replace(rollout, rounds=(*rollout.rounds, Round(lesson, again.trace, again.feedback)))
 
     async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:

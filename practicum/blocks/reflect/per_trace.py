@@ -205,9 +205,7 @@ async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run)
     for rollout in rollouts:
         if rollout.trace.lost:
             continue
-        tries = [(rollout.trace, rollout.feedback), *((x.trace, x.feedback) for x in rollout.rounds)]
-        solved = next((trace for trace, known in tries if trace and known and known.success is True), None)
-        target = rollout.feedback.target
+        solved, target = rollout.solved, rollout.feedback.target
         corrected = rollout.feedback.success is False and solved is None and target is not None
         made = {"answer": target} if corrected else solved_as(solved or rollout.trace)
         data = {**made, "good": solved is not None or corrected, "corrected": corrected}
