@@ -78,7 +78,8 @@ def attempts(s: PlaybookSettings, act: Answer) -> AttemptSeam:
     # A raw attempt holds the right answer, which no retry may see.
     if s.whole_step or not s.reflector:
         return once(act)
-    return refined(act, reflector(s), s.rounds, s.refine) if s.rounds else reflected(act, reflector(s), s.learn_from)
+    one = refined(act, reflector(s), s.rounds, s.refine) if s.rounds else reflected(act, reflector(s), s.learn_from)
+    return once(one)
 
 
 def reflector(s: PlaybookSettings) -> Reflector:

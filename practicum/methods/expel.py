@@ -13,7 +13,7 @@ from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, joined, rest, similar_turns
-from practicum.blocks.attempt.attempt import refined
+from practicum.blocks.attempt.attempt import once, refined
 from practicum.blocks.reflect.evidence import evidence, solved_as
 from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
 from practicum.blocks.reflect.self_reflection import SELF, by_self, without_target
@@ -52,7 +52,7 @@ def method(s: Settings) -> Method:
         name="expel",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
-        attempt=refined(act, by_self(SELF), s.rounds, "retry"),
+        attempt=once(refined(act, by_self(SELF), s.rounds, "retry")),
         reflect=solved_and_compared,
         update=both(insights, newest_per_key(append(EPISODES))),
         accept=always,

@@ -91,7 +91,9 @@ def method(s: Settings) -> Method:
     rules = append(SECTION, data=False) if reflecting else curated(SECTION)
     rules = deduplicated(rules, s.threshold)
     propose = Proposer(s.passes, s.memories, bank, rules, s.proposal, (EPISODES,))
-    attempt = refined(act, REFLECT, 1, "retry") if reflecting else once(prepared(act, propose))
+    attempt = refined(act, REFLECT, 1, "retry") if reflecting else prepared(act, propose)
+    blind = acting(s, show, blind=True)
+    attempt = demonstrated(attempt, blind) if s.examples else attempt
     reflects = {"rules": per_trace(REFLECT, "failures", only_confirmed=True) if reflecting else usage_votes}
     if s.memory:
         reflects["memories"] = extract_memories(s.items, s.extract, s.extraction, s.index)
@@ -107,8 +109,8 @@ def method(s: Settings) -> Method:
     return Method(
         name="unified",
         sample=batches(s.online, s.epochs, s.batch),
-        act=acting(s, show, blind=True),
-        attempt=demonstrated(attempt, act) if s.examples else attempt,
+        act=blind,
+        attempt=once(attempt),
         reflect=reflect,
         update=recorded(update),
         accept=always,

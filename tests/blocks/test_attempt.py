@@ -60,7 +60,7 @@ def test_the_same_task_twice_in_a_batch_is_two_attempts() -> None:
 
 def test_each_retry_reads_the_newest_insight_and_is_reflected_on() -> None:
     model, reflector = client(last_line), Reflector()
-    (rollout,) = attempted(model, refined(ACT, reflector, 3, "retry"), make_tasks(1))
+    (rollout,) = attempted(model, once(refined(ACT, reflector, 3, "retry")), make_tasks(1))
     task = make_tasks(1)[0].input
     assert [call.prompt.user for call in model.calls] == [
         task, *(f"{task}\n\n{NOTE.format(f'hint {n}')}" for n in (1, 2, 3)),
@@ -75,7 +75,7 @@ def test_each_retry_reads_the_newest_insight_and_is_reflected_on() -> None:
 def test_a_success_is_not_refined(refine: Refine) -> None:
     reflector = Reflector()
     model = client(lambda call: call.prompt.user.split()[-1])
-    (rollout,) = attempted(model, refined(ACT, reflector, 3, refine), make_tasks(1))
+    (rollout,) = attempted(model, once(refined(ACT, reflector, 3, refine)), make_tasks(1))
     assert (rollout.rounds, reflector.seen, len(model.calls)) == ((), [], 1)
 
 
@@ -83,7 +83,7 @@ def test_a_success_is_not_refined(refine: Refine) -> None:
 def test_a_lost_attempt_is_not_reflected_on(refine: Refine) -> None:
     reflector = Reflector()
     gone = client(lambda call: ProviderError("gone"))
-    (rollout,) = attempted(gone, refined(ACT, reflector, 3, refine), make_tasks(1))
+    (rollout,) = attempted(gone, once(refined(ACT, reflector, 3, refine)), make_tasks(1))
     assert rollout.trace.lost
     assert (rollout.rounds, reflector.seen) == ((), [])
 
@@ -93,7 +93,7 @@ def test_an_attempt_with_an_unknown_outcome_is_not_retried() -> None:
     reflector = Reflector()
     model = client(last_line)
     tasks = [Task("t0", "What?")]
-    (rollout,) = attempted(model, refined(ACT, reflector, 3, "retry"), tasks)
+    (rollout,) = attempted(model, once(refined(ACT, reflector, 3, "retry")), tasks)
     assert rollout.feedback.success is None
     assert (rollout.rounds, reflector.seen) == ((), [])
 
@@ -103,17 +103,17 @@ def test_after_a_lost_retry_the_earlier_try_is_reflected_on_again() -> None:
         return ProviderError("gone") if "hint 1" in call.prompt.user else last_line(call)
 
     reflector = Reflector(lambda n: "hint 1" if n == 1 else "word0")
-    rollout = attempted(client(flaky), refined(ACT, reflector, 3, "retry"), make_tasks(1))[0]
+    rollout = attempted(client(flaky), once(refined(ACT, reflector, 3, "retry")), make_tasks(1))[0]
     assert [text for text, _ in reflector.seen][:2] == [make_tasks(1)[0].input] * 2
     assert [round.lesson.confirmed for round in rollout.rounds] == [False] * 3
 
 
 def test_an_empty_insight_or_a_lost_reflection_ends_the_retries() -> None:
     silent = Reflector(lambda n: "hint" if n == 1 else "")
-    (rollout,) = attempted(client(last_line), refined(ACT, silent, 5, "retry"), make_tasks(1))
+    (rollout,) = attempted(client(last_line), once(refined(ACT, silent, 5, "retry")), make_tasks(1))
     assert [round.lesson.text for round in rollout.rounds] == ["hint", ""]
     absent = Reflector(lambda n: "hint" if n == 1 else None)
-    (rollout,) = attempted(client(last_line), refined(ACT, absent, 5, "retry"), make_tasks(1))
+    (rollout,) = attempted(client(last_line), once(refined(ACT, absent, 5, "retry")), make_tasks(1))
     assert [round.lesson.text for round in rollout.rounds] == ["hint"]
 
 
@@ -121,7 +121,7 @@ def test_every_retry_votes_and_only_the_last_critique_votes() -> None:
     votes = {}
     both: tuple[Refine, ...] = ("retry", "critique")
     for refine in both:
-        attempt = refined(ACT, Reflector(), 3, refine)
+        attempt = once(refined(ACT, Reflector(), 3, refine))
         (rollout,) = attempted(client(last_line), attempt, make_tasks(1))
         votes[refine] = [dict(round.lesson.votes) for round in rollout.rounds]
     harmed = {"e0": "harmful"}

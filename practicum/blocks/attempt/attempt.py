@@ -1,5 +1,7 @@
-"""How a batch is attempted: each task once, in reflection rounds, in a group, with an annotated twin, or not at all.
-Wraps `act`."""
+"""How tasks are attempted: once, in reflection rounds, in a group, with an annotated twin, or not at all.
+
+`reflected`, `refined` and `demonstrated` wrap the attempt at one task. `once` applies it to each task of a batch, and
+`grouped` and `annotated_twin` wrap that."""
 
 from __future__ import annotations
 
@@ -71,8 +73,8 @@ def reading(method: Method) -> Method:
     return replace(method, attempt=stored())
 
 
-def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> AttemptSeam:
-    """Attempt each task once, and reflect on it as soon as it is done, without waiting for the rest of the batch.
+def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
+    """Attempt the task, and reflect on it as soon as it is done, without waiting for the rest of the batch.
     `per_trace` makes the same lessons of such rollouts as of others."""
 
     async def attempt(task: Task, context: Context, run: Run) -> Rollout:
@@ -83,10 +85,10 @@ def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> Atte
         # `per_trace` asks once more for a reflection that was lost.
         return rollout if lesson is None else replace(rollout, rounds=(Round(lesson),))
 
-    return once(attempt)
+    return attempt
 
 
-def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> AttemptSeam:
+def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> ActSeam:
     """ACE's refinement: reflect on an attempt up to `rounds` times, and keep the lessons of all rounds.
 
     `retry`: after a failure the agent tries again with the reflection, until the first success; that reflection is then
@@ -124,30 +126,23 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
             made.append(Round(lesson))
         return replace(first, rounds=(*first.rounds, *made))
 
-    return once(retry if refine == "retry" else critique)
+    return retry if refine == "retry" else critique
 
 
-def demonstrated(attempt: AttemptSeam, act: Answer) -> AttemptSeam:
-    """Apply `attempt`, and try each task that no try solved once more, told what was wrong. What succeeds then is an
+def demonstrated(attempt: ActSeam, act: Answer) -> ActSeam:
+    """Apply `attempt`, and try a task that no try solved once more, told what was wrong. What succeeds then is an
     example of how the task is solved, as the right answer is where an agent only answers (the rationalization of STaR,
     Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
 
-    async def one(rollout: Rollout, context: Context, run: Run) -> Rollout:
-        if rollout.solved or rollout.feedback.success is None or rollout.trace.lost:
-            return rollout
-        again = await act(
-            rollout.task, context, replace(run, about=rollout.sources), TOLD.format(rollout.feedback.text)
-        )
-        lesson = Lesson(run.place, "", sources=rollout.sources)
-        return replace(rollout, rounds=(*rollout.rounds, Round(lesson, again.trace, again.feedback)))
-
-    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
-        made = await attempt(batch, context, run)
-        if run.only_answers:
+    async def told(task: Task, context: Context, run: Run) -> Rollout:
+        made = await attempt(task, context, run)
+        if run.only_answers or made.solved or made.feedback.success is None or made.trace.lost:
             return made
-        return await run.gather([(f"told {i}.{r.task.id}", partial(one, r, context)) for i, r in enumerate(made)])
+        again = await act(task, context, run.at("told"), TOLD.format(made.feedback.text))
+        lesson = Lesson(run.place, "", sources=made.sources)
+        return replace(made, rounds=(*made.rounds, Round(lesson, again.trace, again.feedback)))
 
-    return wrapped
+    return told
 
 
 def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSeam:
