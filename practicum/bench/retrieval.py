@@ -1,16 +1,18 @@
 """`practicum bench retrieval`: how many of the turns that answer a question about a conversation are found, by vectors,
 by words, by both, and by both where the turns before and after count too.
 
-The files have the layout of LoCoMo (Maharana et al. 2024), as JSON lines. A turn is `{"id", "input", "meta": {"conv"}}`
-and a question `{"id", "input", "meta": {"conv", "evidence": [ids of turns], "category"}}`. Recall@k is the share of a
-question's evidence among the k turns of its conversation that are most similar to it, as a mean over questions.
-Questions without evidence and those of category 5, which ask for what was never said, are left out. No model is asked.
+Either the file of LoCoMo (Maharana et al. 2024) as its authors publish it (`locomo10.json`), or JSON lines: a turn is
+`{"id", "input", "meta": {"conv"}}` and a question `{"id", "input", "meta": {"conv", "evidence": [ids of turns],
+"category"}}`. Recall@k is the share of a question's evidence among the k turns of its conversation that are most
+similar to it, as a mean over questions. Questions without evidence and those of category 5, which ask for what was
+never said, are left out. No model is asked.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -25,14 +27,15 @@ from practicum.core.intervals import mean_ci95
 from practicum.core.types import Task
 from practicum.retrieval.search import WORDS, Filter, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors
-from practicum.tasks.load import load_tasks
+from practicum.tasks.load import load_tasks, unique_tasks
+from practicum.tasks.records import read_records
 
 KS = (1, 5, 10, 20)
 
 WAYS = {"vectors": (0.0, False), "words": (1.0, False), "hybrid": (WORDS, False), "neighbours": (WORDS, True)}
 """The weight of the words in a similarity, and whether the entries name their conversation."""
 
-UNANSWERABLE = 5
+UNANSWERABLE = "5"
 """The category of questions that ask for what was never said."""
 
 
@@ -53,9 +56,13 @@ class RetrievalRow:
         return {"way": self.way, "category": self.category, "questions": self.questions, **at, "seconds": self.seconds}
 
 
-def read(turns: Path, questions: Path) -> tuple[list[Task], list[Task]]:
-    """The turns, and the questions that have evidence. Raises TaskFileError that names the first wrong one."""
-    said, asked = load_tasks(turns), load_tasks(questions)
+def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[Task]]:
+    """The turns, and the questions that have evidence; both of one file of LoCoMo's if `questions` is None. Raises
+    TaskFileError that names the first wrong one."""
+    if questions is None:
+        said, asked, questions = *_locomo(turns), turns
+    else:
+        said, asked = load_tasks(turns), load_tasks(questions)
     conversation_of = {turn.id: turn.meta.get("conv") for turn in said}
     kept = []
     for path, tasks in ((turns, said), (questions, asked)):
@@ -63,18 +70,63 @@ def read(turns: Path, questions: Path) -> tuple[list[Task], list[Task]]:
             if not isinstance(task.meta.get("conv"), str):
                 raise TaskFileError(f"{path}: {task.id!r} needs the name of its conversation as meta.conv")
     for question in asked:
-        evidence, category = question.meta.get("evidence", []), question.meta.get("category")
+        evidence = question.meta.get("evidence", [])
         if not isinstance(evidence, list):
             raise TaskFileError(f"{questions}: {question.id!r} needs the ids of turns as a list in meta.evidence")
         for id in evidence:
             if conversation_of.get(str(id)) != question.meta["conv"]:
                 wrong = f"{id!r}, which is no turn of its conversation in {turns}"
                 raise TaskFileError(f"{questions}: the evidence of {question.id!r} names {wrong}")
-        if evidence and category != UNANSWERABLE:
+        if evidence and _category(question) != UNANSWERABLE:
             kept.append(question)
     if not kept:
         raise TaskFileError(f"{questions}: no question has evidence to find, a list of ids of turns in meta.evidence")
     return said, kept
+
+
+def _category(question: Task) -> str:
+    category = question.meta.get("category")
+    return "" if category is None else str(category)
+
+
+def _locomo(path: Path) -> tuple[list[Task], list[Task]]:
+    """The turns and the questions of the authors' file: of each sample the sessions of its conversation, lists of turns
+    that each have the session's time before them here, and its questions. Evidence that names no turn, as some of the
+    published questions do, is left out."""
+    turns, questions = list[tuple[str, Task]](), list[tuple[str, Task]]()
+    for place, sample in read_records(path):
+        try:
+            name, talk = str(sample.get("sample_id", place)), sample["conversation"]
+            sessions = sorted((key for key in talk if re.fullmatch(r"session_\d+", key)), key=lambda key: int(key[8:]))
+            said = [
+                Task(f"{name}/{turn['dia_id']}", _said(turn, talk.get(f"{key}_date_time", "")), None, {"conv": name})
+                for key in sessions
+                for turn in talk[key]
+            ]
+            known = {turn.id for turn in said}
+            for number, one in enumerate(sample["qa"]):
+                evidence = [id for id in _evidence(name, one.get("evidence", [])) if id in known]
+                meta = {"conv": name, "evidence": evidence, "category": one.get("category")}
+                questions.append((place, Task(f"{name}/q{number}", one["question"], None, meta)))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise TaskFileError(
+                f"{path} {place}: not as LoCoMo is published ({type(error).__name__}: {error}); it needs "
+                "`conversation` with session_1, session_2, … and `qa`, or give two files: turns and questions"
+            ) from None
+        turns += [(place, turn) for turn in said]
+    return unique_tasks(turns, path), unique_tasks(questions, path)
+
+
+def _said(turn: Mapping[str, Any], time: str) -> str:
+    picture = f" [shares a picture: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
+    return f"{time}. {turn['speaker']}: {turn['text']}{picture}"
+
+
+def _evidence(name: str, written: Sequence[str]) -> Iterator[str]:
+    """The ids of turns: some of the published texts name several, and some have zeros or colons too many."""
+    for text in written:
+        for session, turn in re.findall(r"D:?(\d+):0*(\d+)", text):
+            yield f"{name}/D{session}:{turn}"
 
 
 async def retrieval(turns: Sequence[Task], questions: Sequence[Task], embedder: Embedder) -> list[RetrievalRow]:
@@ -88,7 +140,7 @@ async def retrieval(turns: Sequence[Task], questions: Sequence[Task], embedder: 
         recall = np.array([await _recall(retriever, context, question) for question in questions])
         seconds = time.perf_counter() - began
         rows += [_row(way, "all", recall, seconds)]
-        categories = [str(question.meta.get("category", "")) for question in questions]
+        categories = [_category(question) for question in questions]
         for category in sorted({*categories} - {""}):
             rows.append(_row(way, category, recall[[each == category for each in categories]], seconds))
     return rows

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KINDS = {
     "choices": "choices (few different targets)",
     "answers": "short answers",
-    "text": "free text, or verdicts in place of targets",
+    "text": "free text (long targets, or none that learning may see)",
     "tools": "tools",
     "tiny": "tiny (135M)",
     "small": "small (profile small)",

@@ -173,17 +173,17 @@ def store(
 
 @app.command("retrieval")
 def retrieval(
-    turns: Path = Argument(..., help="Turns of conversations, as JSON lines: {id, input, meta: {conv}}."),
-    questions: Path = Argument(
-        ..., help="Questions about them: {id, input, meta: {conv, evidence: [ids of turns], category}}."
+    turns: Path = Argument(..., help="locomo10.json, or turns of conversations: {id, input, meta: {conv}}."),
+    questions: Path | None = Argument(
+        None, help="Questions about them: {id, input, meta: {conv, evidence: (ids of turns), category}}."
     ),
     embedder: str = Option("wordllama", help="The embedder of the vectors."),
     json_: opt.Json = False,
 ) -> None:
     """Measure how much of the evidence for questions is found: by vectors, by words, by both, and by neighbours too.
 
-    No model is asked. The files have the layout of LoCoMo. Questions of category 5, which ask for what was never said,
-    are left out.
+    No model is asked. Give LoCoMo's own file, or two files of JSON lines. Questions of category 5, which ask for what
+    was never said, are left out.
     """
     from practicum.bench.retrieval import KS, read
     from practicum.bench.retrieval import retrieval as measure
@@ -193,11 +193,9 @@ def retrieval(
     out = Printer(json_)
     said, asked = read(turns, questions)
     rows = run_work(lambda stop: measure(said, asked, open_embedder(embedder)), out)
-    cells = [
-        (r.way, r.category, r.questions, *(f"{r.recall[k]:.3f} ({r.ci95[k][0]:.3f}–{r.ci95[k][1]:.3f})" for k in KS))
-        for r in rows
-    ]
-    out.table(("way", "category", "questions", *(f"recall@{k}" for k in KS)), cells, text=("way", "category"))
+    cells = [(r.way, f"{r.category} ({r.questions})", *(_share(r.recall[k], r.ci95[k]) for k in KS)) for r in rows]
+    out.table(("way", "category (n)", *(f"@{k}" for k in KS)), cells, text=("way", "category (n)"))
+    out.print("@k: the percentage of the evidence among the first k turns that are found, with its 95% interval")
     times = ", ".join(f"{r.way} {r.seconds:.2f} s" for r in rows if r.category == "all")
     out.print(f"{quantity(len(asked), 'question')}, {quantity(len(said), 'turn')}; searches: {times}")
     out.result({"bench": "retrieval", "embedder": embedder, "turns": len(said), "rows": [r.as_json() for r in rows]})
@@ -302,6 +300,11 @@ def _print_targets(out: Printer, targets: Sequence[Target], load: float | None =
         from practicum.bench.measure import load_average
 
         out.print(f"load average {load} before, {load_average()} after, {os.cpu_count()} cores")
+
+
+def _share(value: float, ci95: tuple[float, float]) -> str:
+    """In percent, with its interval, short enough for four in a line."""
+    return f"{100 * value:.1f} ({100 * ci95[0]:.0f}–{100 * ci95[1]:.0f})"
 
 
 def _format(value: float | None, form: str) -> str | None:

@@ -51,7 +51,8 @@ def tasks(
             write_atomic(listed, "\n".join(data.choices) + "\n")
             options += ["--choices", f"@{listed}"]
     elif data.choices:
-        options += ["--choices", ",".join(data.choices)]
+        # A choice with a comma cannot be listed in an option; `auto` takes the choices from the file.
+        options += ["--choices", "auto" if any("," in each for each in data.choices) else ",".join(data.choices)]
     out = Printer(json_)
     out.result({
         "format": data.format, "tasks": len(data.tasks), "left_out": data.left_out, "scorer": data.scorer,

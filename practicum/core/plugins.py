@@ -28,13 +28,15 @@ def import_object(reference: str) -> Any:
     if os.getcwd() not in sys.path:
         # As `python -m` does, and permanently: a function may import its neighbours when it is called.
         sys.path.insert(0, os.getcwd())
+    form, own = "write module:name, with the module installed or in the current folder", "the error is in that module"
+    module = None
     try:
-        return getattr(importlib.import_module(module_name), name)
+        module = importlib.import_module(module_name)
+        return getattr(module, name)
     except (Exception, SystemExit) as error:
-        raise UsageError(
-            f"cannot load {reference!r} ({error_line(error)}); write module:name, with the module installed or in the "
-            "current folder"
-        ) from error
+        absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        advice = form if module or absent or not module_name else own
+        raise UsageError(f"cannot load {reference!r} ({error_line(error)}); {advice}") from error
 
 
 def import_function(reference: str) -> Callable[..., Any]:

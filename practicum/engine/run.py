@@ -181,6 +181,11 @@ class Run:
         return None if self._state.scorer is None else self._state.scorer.name
 
     @property
+    def answers_known(self) -> bool:
+        """Whether learning sees the targets and these could be answers: `regex` has patterns."""
+        return self.labels and self.scorer_name != "regex"
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """What was counted in this run so far."""
         return self._state.counts

@@ -65,7 +65,7 @@ ADVICE = (
     Row("choices", "capable", "few", "episodes", BATCH,
         "few tasks teach few rules, and a solved task helps from the first on"),
     Row("choices", "capable", "similar", "episodes", BATCH,
-        "similar tasks have the same answer, so that solved tasks suffice, at a tenth of the calls of unified"),
+        "similar tasks have the same answer, so that solved tasks suffice, without a call to learn"),
     Row("choices", "capable", "any", "unified", {},
         "similar tasks often have other answers, and a capable model writes rules that reach past similarity"),
     Row("answers", "tiny", "any", "episodes", TINY,
@@ -84,8 +84,7 @@ ADVICE = (
     Row("text", "small", "any", "episodes", SMALL,
         "what went well is shown with similar tasks; a small model's advice on free text is too vague"),
     Row("text", "capable", "any", "reasoning_bank", {},
-        "strategies are drawn from successes and failures alike; where there are no right answers, a judge tells them "
-        "apart"),
+        "strategies are drawn from successes and failures alike, which the scorer or a judge tells apart"),
     Row("tools", "tiny", "any", "none", {},
         "nothing pays: a 135M model does not call tools reliably; name a larger model"),
     Row("tools", "small", "any", "episodes", SMALL,

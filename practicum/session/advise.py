@@ -113,7 +113,13 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     options: dict[str, Any] = {}
     if config.model is None and "agent" not in _by_role(config):
         options["model"] = NAME
-    if few := _few_targets(splits, config):
+    few = _few_targets(splits, config)
+    if few and (new := sorted({str(task.target) for task in test if task.target is not None} - {*few})):
+        notes.append(
+            f"no task to learn from has {quantity(len(new), 'held-out target')} (such as {new[0]!r}), so answers are "
+            "not taken as choices; list all choices if they are (`choices=a,b,c`)"
+        )
+    elif few:
         options["choices"] = few
     if not config.labels and not config.judged:
         options["judged"] = True
@@ -133,8 +139,9 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     whole, refused = fits(setup, len(tasks)), refusal(setup)
     if (not whole or refused) and row.method not in ("none", "episodes"):
         notes.append(f"{row.method} is over the budget: {price_text(*estimate(setup, len(tasks)))}")
+        doubt = "" if alike is None or alike.similar else ", though similar tasks often have other answers"
         row = replace(row, method=CHEAPER[0], settings=CHEAPER[1], measured="", reason=(
-            f"it is the cheapest way to learn from these tasks; with more budget, {row.method}: {row.reason}"
+            f"it is the cheapest way to learn from these tasks{doubt}; with more budget, {row.method}: {row.reason}"
         ))  # fmt: skip
         setup = planned(row, values, splits)
         whole, refused = fits(setup, len(tasks)), refusal(setup)
@@ -146,6 +153,8 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
             f"the budget covers about {quantity(max(most, 1), 'task')} of {len(tasks):,}: learning stops there and "
             "keeps what it has, so give fewer tasks or a higher limit"
         )
+    if kind == "text" and config.scorer == "exact" and config.labels:
+        notes.append("targets are long, and `exact` wants the same text: a scorer that judges or computes is needed")
     if row.method == "none" and not test:
         notes.append("without `test` it makes no call at all")
     if not setup.roles:
@@ -161,10 +170,9 @@ def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
     if given or any(task.target is None for task in splits.train):
         return ()
     try:
-        choices = choices_from(splits.train)
+        return choices_from(splits.train)
     except UsageError:
         return ()
-    return choices if {task.target for task in splits.test} <= {*choices} else ()
 
 
 def _check(splits: Splits, config: Config) -> None:
@@ -199,7 +207,8 @@ def _kind_of_tasks(tasks: Sequence[Task], config: Config) -> TaskKind:
         return "text"
     if config.choices:
         return "choices"
-    return "text" if median(map(len, targets)) > MAX_CHOICE else "answers"
+    # A worked solution, of which `numeric` compares the last number, is an answer too.
+    return "text" if median(map(len, targets)) > MAX_CHOICE and config.scorer != "numeric" else "answers"
 
 
 def _kind_of_model(config: Config) -> ModelKind:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
@@ -23,6 +24,9 @@ from practicum.tasks.load import unique_tasks
 from practicum.tasks.records import LETTERS, field_names, read_records, type_name
 
 Record = Mapping[str, Any]
+
+FIRST = 20
+"""Records whose fields tell the format of a file."""
 
 
 class Format(BaseModel):
@@ -75,7 +79,7 @@ class HumanEval(Format):
 
 
 class Gsm8k(Format):
-    """The target follows the mark ####; the worked solution is in `meta`."""
+    """The target is the worked solution, without the notes for a calculator; its last number is the answer."""
 
     about = "grade-school maths, the answer after ####"
     scorer = "numeric"
@@ -86,7 +90,7 @@ class Gsm8k(Format):
     answer: str = Field(pattern=r"####\s*\S")
 
     def task(self, id: str) -> Task:
-        return Task(id, self.question, self.answer.rpartition("####")[2].strip(), {"solution": self.answer})
+        return Task(id, self.question, re.sub(r"<<.*?>>", "", self.answer).strip())
 
 
 class CommonGen(Format):
@@ -218,10 +222,18 @@ class Classification(Format):
     names = {"category": "label", "intent": "label"}
 
     text: str
-    label: Annotated[str, Field(pattern=r"^[^\r\n]+$")] | int
+    label: str | int
+
+    @classmethod
+    def plain(cls, record: Record) -> Record:
+        record = super().plain(record)
+        return {**record, "label": record["label_text"]} if "label_text" in record else record  # the number's name
 
     def task(self, id: str) -> Task:
-        return Task(id, self.text, str(self.label).strip())
+        label = str(self.label).strip()
+        if len(label.splitlines()) != 1:
+            raise ValueError(f"field 'label' must be one line of text or a number, not {label[:40]!r}")
+        return Task(id, self.text, label)
 
 
 class Srdd(Format):
@@ -250,8 +262,10 @@ class _Paragraphs(BaseModel):
     @classmethod
     def _from_pairs(cls, value: Any) -> Any:
         """The layout of the authors: pairs of a title and its sentences."""
-        if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        if isinstance(value, dict):
             return value
+        if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+            raise ValueError("should be pairs of a title and its sentences, or an object with `title` and `sentences`")
         return {"title": [title for title, _ in value], "sentences": [sentences for _, sentences in value]}
 
 
@@ -310,14 +324,14 @@ class Dataset:
 
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
-    """The tasks of a public data set's file. Without `format`, the fields of the first record tell it. Raises
+    """The tasks of a public data set's file. Without `format`, the fields of the first records tell it. Raises
     UsageError for an unknown format, and TaskFileError, with file, line or record, and field, for a malformed file."""
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format {format!r}; use one of {', '.join(FORMATS)}")
     records = list(read_records(Path(path)))
     if not records:
         raise TaskFileError(f"{path}: the file holds no records")
-    name = format or _detect_format(records[0][1], path)
+    name = format or _detect_format(_fields_of(records), path)
     kind = FORMATS[name]
     made = ((place, _parse_task(kind, record, path, place)) for place, record in records)
     tasks = unique_tasks(((place, task) for place, task in made if task is not None), path)
@@ -346,16 +360,28 @@ def as_json_lines(tasks: Sequence[Task]) -> str:
 
 
 def matching_formats(path: Path) -> list[str]:
-    """The formats that match the first record of a file; none if it is malformed, or a task already."""
+    """The formats that match the first records of a file; none if it is malformed, or holds tasks already."""
     try:
-        _, record = next(read_records(path), ("", {}))
+        record = _fields_of(read_records(path))
     except TaskFileError:
         return []
-    return [] if "input" in record else [name for name, kind in FORMATS.items() if kind.fits(record)]
+    return [] if "input" in record else _matches(record)
+
+
+def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
+    """The fields of the first records, each with its first value: one record may have empty cells."""
+    found: dict[str, Any] = {}
+    for _, record in islice(records, FIRST):
+        found = {**record, **found}
+    return found
+
+
+def _matches(record: Record) -> list[str]:
+    return [name for name, kind in FORMATS.items() if kind.fits(record)]
 
 
 def _detect_format(record: Record, path: Path | str) -> str:
-    matches = [name for name, kind in FORMATS.items() if kind.fits(record)]
+    matches = _matches(record)
     if len(matches) == 1:
         return matches[0]
     if "input" in record:
@@ -363,10 +389,10 @@ def _detect_format(record: Record, path: Path | str) -> str:
     fields = field_names(record)
     if not matches:
         raise TaskFileError(
-            f"{path}: the fields of its first record ({fields}) match no known format; name one with `format` "
+            f"{path}: the fields of its first records ({fields}) match no known format; name one with `format` "
             f"({', '.join(FORMATS)}), or read the file as it is with `fields=input=NAME,target=NAME`"
         )
-    raise TaskFileError(f"{path}: its first record ({fields}) matches {' and '.join(matches)}; name one with `format`")
+    raise TaskFileError(f"{path}: its fields ({fields}) match {' and '.join(matches)}; name one with `format`")
 
 
 def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str) -> Task | None:
@@ -376,14 +402,17 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
         task = kind.model_validate(kind.plain(record)).task(f"{stem}-{place.split()[1]}")
     except ValidationError as error:
         first = error.errors()[0]
-        field, *inner = map(str, first["loc"])
+        # Of what is inside the field, the places in lists; pydantic's names of types say nothing to a user.
+        field, *inner = (str(part) for part in first["loc"] if part == first["loc"][0] or isinstance(part, int))
         known = [field, *(other for other, name in kind.names.items() if name == field)]
         if first["type"] == "missing" and not inner:
             named = " or ".join(map(repr, known))
             raise TaskFileError(f"{where}: field {named} is missing; the record has {field_names(record)}") from None
         field = next((name for name in known if name in record), field)
         value = type_name(record.get(field))
-        said = f"field {'.'.join((field, *inner))!r}: {first['msg']} (the field is {value})"
+        said = (
+            f"field {'.'.join((field, *inner))!r}: {first['msg'].removeprefix('Value error, ')} (the field is {value})"
+        )
         raise TaskFileError(f"{where}: {said}") from None
     except ValueError as error:
         raise TaskFileError(f"{where}: {error}") from None

@@ -31,7 +31,7 @@ from practicum.core.words import one_line, quantity
 MOST_RECORDS = 1_000_000
 """More records than this are not read: a small file may unpack to any number of them."""
 
-LETTERS = "ABCDEFGHIJ"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of lettered choices."""
 
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}

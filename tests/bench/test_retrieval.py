@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers import run_command
 
-from practicum.bench.retrieval import WAYS
+from practicum.bench.retrieval import WAYS, read
 
 TURNS = [
     {"id": "a1", "input": "Ann: I adopted a puppy.", "meta": {"conv": "a"}},
@@ -41,6 +41,46 @@ def test_recall_is_that_of_the_questions_own_conversation(tmp_path: Path) -> Non
         low, high = rows[way, "all"]["1"]["ci95"]
         assert low < high == 1
     assert all(row["5"]["recall"] == 1 for row in rows.values())
+
+
+LOCOMO: dict[str, Any] = {
+    "sample_id": "conv-1",
+    "conversation": {
+        "speaker_a": "Ann",
+        "session_2_date_time": "1 pm on 2 May, 2023",
+        "session_2": [{"speaker": "Ann", "dia_id": "D2:1", "text": "Look!", "blip_caption": "a red kite"}],
+        "session_10_date_time": "9 am on 3 May, 2023",
+        "session_10": [{"speaker": "Ben", "dia_id": "D10:1", "text": "I moved to Oslo."}],
+    },
+    "qa": [
+        {"question": "What flew?", "answer": "a kite", "evidence": ["D2:1; D10:01"], "category": 1},
+        {"question": "Who?", "adversarial_answer": "Ben", "evidence": ["D2:1"], "category": 5},
+        {"question": "Where?", "answer": "Oslo", "evidence": ["D:10:1", "D"], "category": 4},
+    ],
+}
+
+
+def test_the_file_of_its_authors(tmp_path: Path) -> None:
+    path = tmp_path / "locomo10.json"
+    path.write_text(json.dumps([LOCOMO]))
+    turns, questions = read(path)
+    assert [(turn.id, turn.input) for turn in turns] == [
+        ("conv-1/D2:1", "1 pm on 2 May, 2023. Ann: Look! [shares a picture: a red kite]"),
+        ("conv-1/D10:1", "9 am on 3 May, 2023. Ben: I moved to Oslo."),
+    ]
+    assert [(question.id, question.meta["evidence"]) for question in questions] == [
+        ("conv-1/q0", ["conv-1/D2:1", "conv-1/D10:1"]), ("conv-1/q2", ["conv-1/D10:1"]),
+    ]  # fmt: skip
+    done = run_command(["bench", "retrieval", str(path), "--json"], tmp_path)
+    assert {row["category"] for row in done.json["rows"]} == {"all", "1", "4"}
+
+
+@pytest.mark.parametrize("change", [{"conversation": None}, {"qa": 3}, {"qa": [{}]}])
+def test_a_file_that_is_not_its_authors_is_told_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+    (tmp_path / "locomo10.json").write_text(json.dumps([LOCOMO | change]))
+    done = run_command(["bench", "retrieval", "locomo10.json"], tmp_path)
+    assert done.code == 2
+    assert done.line.startswith("locomo10.json record 1: not as LoCoMo is published (")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -197,6 +198,21 @@ def test_bad_input_is_reported_in_one_line(here: Path, options: list[str], line:
     done = run_command(["advise", *options], here)
     assert done.code == 2
     assert done.line.startswith(line)
+
+
+def test_held_out_targets_that_are_no_choices_are_told(here: Path) -> None:
+    write_tasks(here / "held.jsonl", [Task("h", "Customer 7 has a cracked tile", "desk9")])
+    found = advised(here, similar(40), *SCRIPTED, "--test", "held.jsonl")
+    assert "no task to learn from has 1 held-out target (such as 'desk9')" in found["notes"][0]
+    assert "--choices" not in found["command"]
+
+
+def test_long_targets_need_a_scorer_that_reads_them(here: Path) -> None:
+    worked = [replace(task, target=f"{'It follows. ' * 20}\n#### {i}") for i, task in enumerate(unlike(30))]
+    found = advised(here, worked, *SCRIPTED)
+    assert found["tasks"] == "text"
+    assert "targets are long, and `exact` wants the same text" in found["notes"][-1]
+    assert advised(here, worked, *SCRIPTED, "--scorer", "numeric")["tasks"] == "answers"
 
 
 def test_a_program_needs_no_model_for_solved_tasks(here: Path) -> None:

@@ -25,7 +25,9 @@ def here(tmp_path: Path) -> Path:
 def test_the_printed_command_can_be_run(here: Path) -> None:
     made = run_command(["tasks", "gsm.jsonl", "--out", "out/tasks.jsonl"], here)
     assert made.code == 0, made.err
-    assert [task.target for task in load_tasks(here / "out" / "tasks.jsonl")] == ["2", "4"]
+    assert [task.target for task in load_tasks(here / "out" / "tasks.jsonl")] == [
+        "It is 2.\n#### 2", "It is 4.\n#### 4",
+    ]  # fmt: skip
     assert "gsm8k: grade-school maths" in made.out
     typed = made.out.split("practicum learn ")[1]
     done = run_command(["eval", *shlex.split(typed), "--model", "scripted:model", "--json"], here)
@@ -46,6 +48,8 @@ def test_choices_that_hold_commas_go_to_a_file(here: Path) -> None:
     lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
     (here / "texts.json").write_text("[" + ",".join(lines) + "]")
     (here / "model").write_text(json.dumps({"role": "agent", "answer": "It is Allergy, seasonal."}))
+    unwritten = run_command(["tasks", "texts.json"], here)
+    assert "--choices auto" in unwritten.out
     made = run_command(["tasks", "texts.json", "--out", "t.jsonl"], here)
     assert (here / "t.choices.txt").read_text() == "Allergy, seasonal\nCold\n"
     typed = shlex.split(made.out.split("practicum learn ")[1])
@@ -60,7 +64,7 @@ def test_bad_input_is_reported_in_one_line(here: Path) -> None:
             ["gsm.jsonl", "--out", "gsm.jsonl"],
             "--out gsm.jsonl would overwrite the file that it is made from: give another name",
         ),
-        (["model"], "model: the fields of its first record ('role', 'answer') match no known format"),
+        (["model"], "model: the fields of its first records ('role', 'answer') match no known format"),
     ):
         done = run_command(["tasks", *arguments], here)
         assert done.code == 2

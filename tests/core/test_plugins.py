@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,26 @@ def test_a_failing_import_names_the_package_and_spares_the_others(install: Insta
     assert plugins.load_registered(GROUP, "whole") == 1
     with pytest.raises(UsageError, match=rf"'{name}' registers 'broken' in {GROUP}.*{reason}"):
         plugins.load_registered(GROUP, "broken")
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "advice"),
+    [
+        ("", "plug_absent:answer", "write module:name"),
+        ("", "plug_here:answer", "write module:name"),
+        ("", ":answer", "write module:name"),
+        ("import plug_absent\n", "plug_here:answer", "the error is in that module"),
+        ("1 / 0\n", "plug_here:answer", "the error is in that module"),
+    ],
+)
+def test_an_object_that_cannot_be_loaded_says_where_the_fault_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reference: str, advice: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "plug_here", raising=False)
+    (tmp_path / "plug_here.py").write_text(source)
+    with pytest.raises(UsageError, match=f"cannot load '{reference}' .*; {advice}"):
+        plugins.import_object(reference)
 
 
 def test_a_name_that_two_packages_register_is_refused(install: Install) -> None:

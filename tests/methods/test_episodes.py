@@ -67,6 +67,15 @@ def test_tasks_whose_answers_are_known_are_kept_without_a_call(tmp_path: Path) -
     assert {e.text: e.data["answer"] for e in result.context if e.data["good"]} == {t.input: t.target for t in TRAIN}
 
 
+def test_a_pattern_is_no_answer_to_show(tmp_path: Path) -> None:
+    tasks = [replace(task, target=f"^{task.target}$") for task in TRAIN]
+    model = client(lambda call: "Cards" if "card" in call.prompt.user else "no idea")
+    made = learn(tmp_path / "run", model, tasks, scorer="regex", settings={"batch": 6})
+    assert len(model.calls) == len(TRAIN)
+    kept = {entry.text: (entry.data["good"], entry.data["answer"]) for entry in made.context.in_section("episodes")}
+    assert kept == {t.input: (True, "Cards") if t.target == "Cards" else (False, "no idea") for t in TRAIN}
+
+
 def test_a_failure_is_kept_as_the_right_answer(tmp_path: Path) -> None:
     model = client(lambda call: "Cards")
     result = learn(tmp_path / "run", model, settings={"online": True})

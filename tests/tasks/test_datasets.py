@@ -27,7 +27,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
             "entry_point": "f",
         }
     ],
-    "gsm8k": [{"question": "1000 and 1?", "answer": "Add them.\n#### 1,001"}],
+    "gsm8k": [{"question": "1000 and 1?", "answer": "Add <<1000+1=1001>>them.\n#### 1,001"}],
     "commongen": [{"concepts": ["dog", "run"]}],
     "mmlu": [
         {"question": "Which?", "choices": ["x", "y"], "answer": 1, "subject": "law"},
@@ -94,7 +94,7 @@ def test_a_line_becomes_a_task(tmp_path: Path) -> None:
     human = only("humaneval", tmp_path)
     assert (human.id, human.target) == ("H/0", "def f():\n    '''One.'''\n    return 1\n")
     assert human.meta["entry_point"] == "f"
-    assert (only("gsm8k", tmp_path).id, only("gsm8k", tmp_path).target) == ("d-1", "1,001")
+    assert (only("gsm8k", tmp_path).id, only("gsm8k", tmp_path).target) == ("d-1", "Add them.\n#### 1,001")
     assert only("commongen", tmp_path) == Task("d-1", "dog, run", None, {"concepts": ["dog", "run"]})
     assert only("mmlu", tmp_path) == Task("d-1", "Which?\nA. x\nB. y", "B", {"tags": ["law"]})
     assert only("formula", tmp_path) == Task("d-1", "What is R for 1 and 2?", "0.5", {"formula": "Ratio (R)"})
@@ -160,7 +160,7 @@ def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
     assert convert(tmp_path / "d.json").tasks == (only("hotpotqa", tmp_path),)
     record["context"] = [["T"]]
     (tmp_path / "d.json").write_text(json.dumps([record]))
-    with pytest.raises(TaskFileError, match="record 1: field 'context'"):
+    with pytest.raises(TaskFileError, match="record 1: field 'context': should be pairs of a title and its sentences"):
         convert(tmp_path / "d.json")
 
 
@@ -176,6 +176,17 @@ def test_columns_of_other_names_and_ids_of_packed_files(tmp_path: Path) -> None:
     ]  # fmt: skip
     both = [{"text": "x", "label": "a", "category": "b"}]
     assert convert(write(tmp_path / "d", both)).tasks[0].target == "a"
+    numbered = [{"text": "x", "label": 3, "label_text": "lost card"}]
+    assert convert(write(tmp_path / "d", numbered)).tasks[0].target == "lost card"
+
+
+def test_an_empty_cell_of_the_first_record_hides_no_format(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("question,A,B,C,answer\nWhich?,x,y,,B\nAnd?,x,y,z,C\n")
+    assert convert(path).format == "mmlu"
+    path.write_text("text,label\n,a\nHi,b\n")
+    with pytest.raises(TaskFileError, match="line 2: field 'text' is missing"):
+        convert(path)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +204,11 @@ def test_columns_of_other_names_and_ids_of_packed_files(tmp_path: Path) -> None:
         ("mmlu", {"answer": -1}, "of a choice, not -1"),
         ("mmlu", {"answer": ""}, "of a choice, not ''"),
         ("mmlu", {"answer": "bc"}, "of a choice, not 'bc'"),
-        ("mmlu", {"answer": True}, "line 1: field 'answer.int': Input should be a valid integer"),
+        ("mmlu", {"answer": True}, "line 1: field 'answer': Input should be a valid integer"),
         ("formula", {"context": "Use formula X."}, "line 1: field 'context' must hold 'Question:'"),
         ("ddxplus", {"PATIENT_PROFILE": " "}, "line 1: the text of the task is empty"),
-        ("classification", {"category": 1.5}, "line 1: field 'category."),
+        ("classification", {"category": 1.5}, "line 1: field 'category': Input should be"),
+        ("classification", {"category": "a\nb"}, "field 'label' must be one line of text or a number, not 'a\\nb'"),
         ("hotpotqa", {"context": ["x"]}, "line 1: field 'context"),
     ],
 )
@@ -214,7 +226,7 @@ def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
         ([{"a": 1}], "match no known format; name one with `format`"),
         ([], "the file holds no records"),
         ([[1]], "record 1: expected a JSON object, not a number"),
-        ([LINES["mmlu"][0] | LINES["commongen"][0]], "matches commongen and mmlu; name one with `format`"),
+        ([LINES["mmlu"][0] | LINES["commongen"][0]], "match commongen and mmlu; name one with `format`"),
         ([LINES["humaneval"][0]] * 2, "line 2: id 'H/0' was already used in line 1"),
         ([LINES["gsm8k"][0], {"question": "x"}], "line 2: field 'answer' is missing"),
         ([LINES["rewardbench2"][1]], "of 1 record, none is a task"),

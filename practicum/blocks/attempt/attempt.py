@@ -42,7 +42,7 @@ def shown_answers(act: ActSeam) -> AttemptSeam:
     calls of tools."""
 
     async def show(task: Task, context: Context, run: Run) -> Rollout:
-        if task.target is None or not run.labels or not run.only_answers:
+        if task.target is None or not run.answers_known or not run.only_answers:
             return await act(task, context, run)
         feedback = Feedback(True, "This is the right answer.", task.target)
         return Rollout(task, Trace(task.target), None, feedback, run.place)

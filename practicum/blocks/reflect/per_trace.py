@@ -205,7 +205,7 @@ async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run)
     for rollout in rollouts:
         if rollout.trace.lost:
             continue
-        solved, target = rollout.solved, rollout.feedback.target
+        solved, target = rollout.solved, rollout.feedback.target if run.answers_known else None
         corrected = rollout.feedback.success is False and solved is None and target is not None
         made = {"answer": target} if corrected else solved_as(solved or rollout.trace)
         data = {**made, "good": solved is not None or corrected, "corrected": corrected}
