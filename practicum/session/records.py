@@ -220,7 +220,7 @@ def read_config(store: Store) -> tuple[Config, str]:
 def is_own(store: Store, config: Config) -> bool:
     """Whether this installation answers for the configuration of a run. The store notes it."""
     table = schema.runs
-    found = store.rows(select(table.c.mark).where(table.c.run_id == RUN)) if store.has_column(table.c.mark) else []
+    found = store.rows(select(table.c.mark).where(table.c.run_id == RUN))
     store.trusted = bool(found) and is_marked(config.executing, found[0].mark)
     return store.trusted
 

@@ -100,8 +100,6 @@ def _sections(edit: Edit, context: Context) -> set[str]:
 def read_reviews(store: Store, states: Collection[str] = (PENDING,), step: int | None = None) -> list[Review]:
     """What is in one of these states (of all steps, or of one), the oldest first."""
     table = schema.reviews
-    if not store.has_table(table):
-        return []
     where = [table.c.run_id == RUN, table.c.state.in_(states), *([] if step is None else [table.c.step == step])]
     query = select(table).where(*where).order_by(table.c.step, func.length(table.c.id), table.c.id)
     return [_review(row) for row in store.rows(query)]
@@ -148,8 +146,6 @@ _ROW: TypeAdapter[_Row] = TypeAdapter(_Row)
 def count_pending(store: Store) -> int:
     """How many wait for review."""
     table = schema.reviews
-    if not store.has_table(table):
-        return 0
     mine = select(func.count()).where(table.c.run_id == RUN, table.c.state == PENDING)
     return int(store.rows(mine)[0][0])
 

@@ -60,7 +60,6 @@ from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import Setup, make_redactor, set_up, take_objects, with_defaults
-from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store, as_stored
 from practicum.store.journal import NoJournal
 from practicum.store.names import Head, delete_name, edits_size, find_version, name_version, read_head, read_names
@@ -490,9 +489,6 @@ class _Reader:
         if self._store is not None:
             self._store.close()
         self._store = store = None if self._folder is None else Store.read(self._folder)
-        if store is not None and not store.has_table(schema.names):
-            # Of an older format, which opening it for writing brings up to date.
-            Store.beside(store.folder).close()
         for made in ("acting", "method", "redactor", "retriever"):
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)

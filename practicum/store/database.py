@@ -22,19 +22,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Insert,
-    Select,
-    Table,
-    TextClause,
-    create_engine,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, Insert, Select, Table, TextClause, create_engine, select, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
@@ -120,7 +108,7 @@ class Store:
         store = cls(folder, _engine(folder, read_only=True), None, read_only=True)
         store._refuse_active()
         version, newest = store._format(), len(migrations.MIGRATIONS)
-        if not migrations.READABLE <= version <= newest:
+        if version != newest:
             advice = "upgrade practicum" if version > newest else f"bring it up to date: practicum resume {folder}"
             raise StoreError(f"{folder} has run format {version}, this practicum reads {newest}: {advice}")
         return store
@@ -203,16 +191,6 @@ class Store:
                 self._watching = self._engine.raw_connection()
             (number,) = self._watching.cursor().execute("PRAGMA data_version").fetchone()
             return int(number)
-
-    def has_table(self, table: Table) -> bool:
-        """Whether the table exists: a run of an older format that is open read-only may lack it."""
-        with _database_errors(self.folder), self._engine.connect() as db:
-            return inspect(db).has_table(table.name)
-
-    def has_column(self, column: Column[Any]) -> bool:
-        """The same for a column."""
-        with _database_errors(self.folder), self._engine.connect() as db:
-            return any(found["name"] == column.name for found in inspect(db).get_columns(column.table.name))
 
     def rows(self, query: Select[Any] | TextClause) -> list[Any]:
         """The rows of a query, as named tuples."""

@@ -246,7 +246,7 @@ class Journal:
         """What was asked at a place; None if it was not stored. A text that was removed from the run reads REMOVED."""
         table = schema.prompts
         mine = (table.c.run_id == self.run_id) & (table.c.place == place)
-        found = self.store.rows(select(table.c.parts).where(mine)) if self.store.has_table(table) else []
+        found = self.store.rows(select(table.c.parts).where(mine))
         if not found:
             return None
         parts = json.loads(found[0].parts)

@@ -23,8 +23,6 @@ WHY = {
 def read_known(store: Store, last_step: int | None = None) -> dict[str, str]:
     """What edits up to a step (None: all) say that wait for review or were rejected, each with its state."""
     table = schema.reviews
-    if not store.has_table(table):
-        return {}
     query = select(table.c.state, table.c.data).where(table.c.state.in_(WHY)).order_by(table.c.id)
     rows = store.rows(query if last_step is None else query.where(table.c.step <= last_step))
     edits = ((edit, row.state) for row in rows for edit in json.loads(row.data)["edits"])

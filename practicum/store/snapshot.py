@@ -104,12 +104,11 @@ def read_context(store: Store, run_id: str, version: int | None = None, known: C
 def _open_snapshot(store: Store, run_id: str, line: list[int]) -> Context:
     """The context of the snapshot if its version is in the line, otherwise an empty one."""
     table = schema.snapshots
-    if store.has_table(table):
-        for row in store.rows(select(table).where(table.c.run_id == run_id)):
-            if row.version in line and 0 <= row.next_number <= MOST_ENTRIES:
-                stored = SnapshotPages(store, run_id, row.version, row.indexed)
-                pages = tuple(Page.stored(stored, index) for index in range(-(-row.next_number // PAGE)))
-                return Context(pages, row.version, row.next_number, row.size)
+    for row in store.rows(select(table).where(table.c.run_id == run_id)):
+        if row.version in line and 0 <= row.next_number <= MOST_ENTRIES:
+            stored = SnapshotPages(store, run_id, row.version, row.indexed)
+            pages = tuple(Page.stored(stored, index) for index in range(-(-row.next_number // PAGE)))
+            return Context(pages, row.version, row.next_number, row.size)
     return Context()
 
 

@@ -418,12 +418,15 @@ def put(place: str) -> str:
 
 
 def putting(call: Call) -> str:
-    """Puts everything on the floor, until it is told or shown where it belongs."""
+    """Puts everything on the floor, until it is shown where it belongs, or is told. Told what was wrong, it only
+    repeats that where it may, as small models do."""
     if call.role == "reflector":
         return json.dumps({**dict.fromkeys(("kind", "correction", "diagnosis"), "so"), "insight": "Look.", "tags": []})
     made = [turn.assistant for turn in call.prompt.turns]
     if made and "put" in made[-1] and call.prompt.user.startswith("Observation"):
         return json.dumps({"used": [], "thought": "done", "action": {"finish": {"answer": "done"}}})
+    if "What was found" in call.prompt.user and '"finish"' in json.dumps(call.schema):
+        return json.dumps({"used": [], "thought": "so", "action": {"finish": {"answer": call.prompt.user}}})
     asked = "\n".join([call.prompt.user, *made])
     place = "the shelf" if "the shelf" in asked else "the floor"
     return json.dumps({"used": [], "thought": "so", "action": {"put": {"place": place}}})

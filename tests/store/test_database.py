@@ -98,6 +98,29 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         Store.read(tmp_path)
 
 
+def test_an_older_format_is_brought_up_to_date_by_who_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = [table for table in schema.metadata.sorted_tables if table is not schema.names]
+
+    def first(db: Connection) -> None:
+        schema.metadata.create_all(db, tables=older, checkfirst=False)
+
+    def second(db: Connection) -> None:
+        schema.metadata.create_all(db, tables=[schema.names], checkfirst=False)
+
+    monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (first,))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        Store.create(folder).close()
+    monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (first, second))
+    for folder, opened in zip(folders, (Store.open, Store.beside), strict=True):
+        with pytest.raises(StoreError, match=f"bring it up to date: practicum resume {folder}"):
+            Store.read(folder)
+        for _ in range(2):
+            opened(folder).close()
+        with Store.read(folder) as store:
+            assert store.rows(select(schema.names)) == []
+
+
 def test_a_migration_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(db: Connection) -> None:
         schema.metadata.create_all(db)

@@ -145,21 +145,6 @@ def test_missing_versions(tmp_path: Path) -> None:
             read_context(store, RUN, 7)
 
 
-def test_a_run_of_the_first_format_can_be_read_and_is_migrated_when_opened(tmp_path: Path) -> None:
-    with Store.create(tmp_path) as store:
-        expected = begun(store, ["a", "b"])
-    with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
-        later = ("entries", "snapshots", "prompts", "texts", "names", "outcomes", "reviews")
-        db.executescript("".join(f"DROP TABLE {table}; " for table in later))
-        db.executescript("ALTER TABLE runs DROP COLUMN mark; PRAGMA user_version = 1")
-    db.close()
-    # Who wrote it is not known.
-    assert same(load_context(tmp_path), expected.marked("foreign"))
-    with Store.open(tmp_path) as store:
-        write_snapshot(store, RUN, read_context(store, RUN))
-        assert same(read_context(store, RUN), expected)
-
-
 def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sitting may end with a version that puts the best one back; the next one makes another of that number."""
     monkeypatch.setattr("practicum.store.snapshot.DUE", 1)
