@@ -37,6 +37,10 @@ MAX_ITEMS = 20
 """Bounds for small models on a tool's arguments, if its own schema has none: the characters of a text, the items of a
 list. A small model that is held to a schema fills an unbounded field until it is cut off."""
 
+MAX_ANSWER = 300
+"""The characters of a small model's answer. After its work is done it repeats a sentence as often as there is room, and
+copies that from the examples that it is shown."""
+
 
 @dataclass(frozen=True)
 class ToolsAgent:
@@ -179,7 +183,8 @@ def _turn_forms(
     the agent cites entries, annotates them and makes notes."""
     citing, annotated, noting = asked
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
-    ending["answer"] = (Literal[choices] if choices else str, ...)
+    text = Annotated[str, MaxChars(MAX_ANSWER)] if profile == "small" else str
+    ending["answer"] = (Literal[choices] if choices else text, ...)
     finish = create_model(FINISH, __base__=Output, **ending)
     schemas = {**json.loads(tools), FINISH: json_schema(finish, profile)}
 

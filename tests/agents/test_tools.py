@@ -162,6 +162,16 @@ def test_the_schema_of_a_turn_holds_the_arguments_of_each_tool() -> None:
     assert all(branch["additionalProperties"] is False for branch in action["anyOf"])
 
 
+@pytest.mark.parametrize(("profile", "bound"), [("small", 300), ("full", None)])
+def test_the_schema_of_a_small_model_has_a_short_answer(profile: Profile, bound: int | None) -> None:
+    said = "It is done. " * 100
+    model = acting(script(finish(said)))
+    trace = attempts([add], model, profile=profile)[0].trace
+    ending = (model.calls[0].schema or {})["properties"]["action"]["anyOf"][-1]["properties"]
+    assert ending["finish"]["properties"]["answer"].get("maxLength") == bound
+    assert trace.answer == said  # what a server does not hold to the schema is kept
+
+
 def find(properties: str, most: int | None = None, by: str | None = None, page: int = 1) -> str:
     """Find something."""
     return f"{properties} {most} {by} {page}"
