@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import CONVERSATION, Add
@@ -89,37 +90,64 @@ def _category(question: Task) -> str:
     return "" if category is None else str(category)
 
 
+class _Turn(BaseModel):
+    dia_id: str
+    speaker: str
+    text: str
+    blip_caption: str = ""
+
+
+class _Question(BaseModel):
+    question: str
+    evidence: list[str] = []
+    category: int | str | None = None
+
+
+class _Sample(BaseModel):
+    """A conversation as LoCoMo's authors publish it. In `conversation`, session_1, session_2, … are lists of turns, and
+    session_1_date_time, … their times."""
+
+    sample_id: str | None = None
+    conversation: dict[str, Any]
+    qa: list[_Question]
+
+
+_TURNS = TypeAdapter(list[_Turn])
+
+
 def _locomo(path: Path) -> tuple[list[Task], list[Task]]:
-    """The turns and the questions of the authors' file: of each sample the sessions of its conversation, lists of turns
-    that each have the session's time before them here, and its questions. Evidence that names no turn, as some of the
-    published questions do, is left out."""
+    """The turns and the questions of the authors' file. A turn has the time of its session before it. Evidence that
+    names no turn, as that of some of the published questions does, is left out."""
     turns, questions = list[tuple[str, Task]](), list[tuple[str, Task]]()
-    for place, sample in read_records(path):
+    for place, record in read_records(path):
         try:
-            name, talk = str(sample.get("sample_id", place)), sample["conversation"]
+            sample = _Sample.model_validate(record)
+            name, talk = sample.sample_id or place, sample.conversation
             sessions = sorted((key for key in talk if re.fullmatch(r"session_\d+", key)), key=lambda key: int(key[8:]))
             said = [
-                Task(f"{name}/{turn['dia_id']}", _said(turn, talk.get(f"{key}_date_time", "")), None, {"conv": name})
+                Task(f"{name}/{turn.dia_id}", _said(turn, str(talk.get(f"{key}_date_time", ""))), None, {"conv": name})
                 for key in sessions
-                for turn in talk[key]
+                for turn in _TURNS.validate_python(talk[key])
             ]
-            known = {turn.id for turn in said}
-            for number, one in enumerate(sample["qa"]):
-                evidence = [id for id in _evidence(name, one.get("evidence", [])) if id in known]
-                meta = {"conv": name, "evidence": evidence, "category": one.get("category")}
-                questions.append((place, Task(f"{name}/q{number}", one["question"], None, meta)))
-        except (KeyError, TypeError, AttributeError) as error:
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "a session"
             raise TaskFileError(
-                f"{path} {place}: not as LoCoMo is published ({type(error).__name__}: {error}); it needs "
-                "`conversation` with session_1, session_2, … and `qa`, or give two files: turns and questions"
+                f"{path} {place}: not as LoCoMo is published ({where}: {first['msg']}); it needs `conversation` with "
+                "session_1, session_2, … and `qa`, or give two files: turns and questions"
             ) from None
-        turns += [(place, turn) for turn in said]
+        known = {turn.id for turn in said}
+        turns += [(f"{place}, turn {number}", turn) for number, turn in enumerate(said, 1)]
+        for number, one in enumerate(sample.qa):
+            evidence = [id for id in _evidence(name, one.evidence) if id in known]
+            meta = {"conv": name, "evidence": evidence, "category": one.category}
+            questions.append((place, Task(f"{name}/q{number}", one.question, None, meta)))
     return unique_tasks(turns, path), unique_tasks(questions, path)
 
 
-def _said(turn: Mapping[str, Any], time: str) -> str:
-    picture = f" [shares a picture: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
-    return f"{time}. {turn['speaker']}: {turn['text']}{picture}"
+def _said(turn: _Turn, time: str) -> str:
+    picture = f" [shares a picture: {turn.blip_caption}]" if turn.blip_caption else ""
+    return f"{time}. {turn.speaker}: {turn.text}{picture}"
 
 
 def _evidence(name: str, written: Sequence[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from practicum.core.types import Task
 
 
-@opt.settings(*opt.MODELS, "set_", "epochs", "steps", "window", "concurrency")
+@opt.settings(*opt.MODELS, "review", "trust_tools", "set_", "epochs", "steps", "window", "concurrency")
 def paper(
     name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3; none: all are listed."),
     tasks: Path | None = opt.what(None, help="Tasks to learn from: a data set's own file, or JSON lines."),
@@ -51,6 +51,8 @@ def paper(
 
     out = Printer(json_)
     if name is None:
+        if tasks is not None or rows is not None:
+            raise UsageError("which table? Give its name first; practicum bench paper lists them")
         _list(out, config_values(given)["settings"], train, test_n, seeds)
         return 0
     if name not in TABLES:
@@ -63,14 +65,15 @@ def paper(
         )
         for needed in table.data:
             out.print(f"  {DATA[needed]}")
-        raise UsageError(
-            f"table {name} needs tasks: give --tasks FILE, and --test FILE unless it holds enough for both"
-        )
+        out.print("give --tasks FILE, and --test FILE unless it holds enough tasks for both")
+        out.result({"table": name, "source": table.source, "theirs": table.theirs, "data": list(table.data)})
+        return 0
     learning, told = _read(tasks, fields)
     if test is None:
         learning, testing = learning[:train], learning[train : train + test_n]
     else:
-        learning, testing = learning[:train], _read(test, fields)[0][:test_n]
+        testing, suited = _read(test, fields)
+        learning, testing, told = learning[:train], testing[:test_n], told or suited
     if not testing:
         raise UsageError(
             f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or give --test"
@@ -80,12 +83,13 @@ def paper(
     config |= {"max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
 
+    progress = ComparisonLines(lambda line: out.print(opt.as_options(line)))
     for line in missing:
         out.print(line)
     comparison = run_work(
         lambda stop: compare(
             learning, test=testing, methods=study, seeds=seeds, seed_context=seed, out=folder, parts=parts_for(out),
-            runs_at_once=runs_at_once, watch=ComparisonLines(out.print), halt=stop.stops(Halt()), **config,
+            runs_at_once=runs_at_once, watch=progress, halt=stop.stops(Halt()), **config,
         ),
         out,
     )  # fmt: skip
@@ -110,7 +114,7 @@ def paper(
     out.table(titles, lines, text=titles)
     out.print(table.note)
     for outcome in comparison.failed:
-        out.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}")
+        out.print(opt.as_options(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}"))
     out.print(f"costs, curves and more: {folder / 'report.html'}")
     out.result(value)
     return 130 if comparison.interrupted else 1 if comparison.failed else 0

@@ -60,7 +60,7 @@ def compare(
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     out = Printer(json_)
     trackers(log, out)  # what one lacks is refused before anything is paid for
-    progress = ComparisonLines(out.print, partial(trackers, log, out))
+    progress = ComparisonLines(lambda line: out.print(opt.as_options(line)), partial(trackers, log, out))
 
     comparison = run_work(
         lambda stop: start(
@@ -96,7 +96,7 @@ def _print(out: Printer, comparison: Comparison) -> None:
         if note:
             out.print(note)
     for outcome in comparison.failed:
-        out.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}")
+        out.print(opt.as_options(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}"))
     if comparison.interrupted or comparison.failed:
         out.print("The same command continues from here; what was paid for is kept.")
     out.print(f"costs, curves and more: {comparison.folder / 'report.html'} (and .md, .json)")

@@ -36,7 +36,7 @@ def _held_back(package: str) -> str:
     texts = ((of.name, text) for of in distributions() for text in of.requires or () if text.startswith(package))
     wanted = [(of, Requirement(text)) for of, text in texts if ";" not in text]
     others = [f"{of} wants {r}" for of, r in wanted if r.name == package and least not in r.specifier]
-    return f" ({', '.join(others)}: give it an environment of its own)" if others else ""
+    return f"; {', '.join(others)}: keep the two in separate environments" if others else ""
 
 
 def unmet_requirements(package: str | None = None) -> list[str]:

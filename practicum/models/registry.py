@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -109,9 +110,8 @@ class Models:
 
             return ScriptedClient.from_file(Path(name.removeprefix("scripted:")))
         if name.startswith(ADDRESSES):
+            require_model_name(name)
             address, _, model = name.partition("#")
-            if not model or not urlsplit(address).netloc:
-                raise UsageError(f"model {name!r} must have the form http://host:port/v1#name-of-the-model")
             return self._openai_compatible(name, address, model, self._key(address))
         return self._hosted(name)
 
@@ -246,6 +246,25 @@ def _at_gateway() -> bool:
     """Whether the environment names another server than OpenAI's."""
     host = urlsplit(os.environ.get("OPENAI_BASE_URL", "")).hostname
     return host is not None and not host.endswith("openai.com")
+
+
+def require_model_name(name: str) -> None:
+    """Raise UsageError if this is no model's name. Nothing is opened, so the model may be missing all the same."""
+    if name.startswith(ADDRESSES):
+        address, _, model = name.partition("#")
+        if not model or not urlsplit(address).netloc:
+            raise UsageError(f"model {name!r} must have the form http://host:port/v1#name-of-the-model")
+    elif not is_local(name) and not name.startswith("scripted:"):
+        from pydantic_ai.providers import infer_provider_class
+
+        provider, colon, model = name.partition(":")
+        try:
+            with suppress(ImportError):  # it is known, and its package is not installed
+                infer_provider_class(provider)
+        except ValueError:
+            colon = ""
+        if not colon or not model:
+            raise UsageError(f"unknown model {name!r}. {NAME_FORMS}")
 
 
 def is_local(name: str) -> bool:

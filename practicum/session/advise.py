@@ -24,7 +24,7 @@ from practicum.core.words import quantity
 from practicum.engine.state import RunState, Seat
 from practicum.models.budget import Budget, Need
 from practicum.models.prices import Price
-from practicum.models.registry import NAME_FORMS, ROLES, is_local, price_of
+from practicum.models.registry import ROLES, price_of, require_model_name
 from practicum.models.scripted import ScriptedClient
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, WordLlama
@@ -116,8 +116,8 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     few = _few_targets(splits, config)
     if few and (new := sorted({str(task.target) for task in test if task.target is not None} - {*few})):
         notes.append(
-            f"no task to learn from has {quantity(len(new), 'held-out target')} (such as {new[0]!r}), so answers are "
-            "not taken as choices; list all choices if they are (`choices=a,b,c`)"
+            f"{quantity(len(new), 'target')} of held-out tasks (such as {new[0]!r}) cannot be found among the tasks to "
+            "learn from, so answers are not taken as choices; list all of them if they are (`choices=a,b,c`)"
         )
     elif few:
         options["choices"] = few
@@ -159,7 +159,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
         notes.append("without `test` it makes no call at all")
     if not setup.roles:
         options.pop("model", None)
-    if config.review == "foreign" and row.method != "none" and (whose := strangers(setup)):
+    if config.review == "foreign" and row.method != "none" and (whose := strangers(setup.config, setup.splits)):
         notes.append(f"what is learned from {whose} waits for review (practicum review RUN)")
     return Advice(kind, model, row, alike, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))
 
@@ -190,8 +190,8 @@ def _check(splits: Splits, config: Config) -> None:
             "`judged`"
         )
     for name in filter(None, (config.model, *config.roles.values())):
-        if name != NAME and ":" not in name and not is_local(name):
-            raise UsageError(f"unknown model {name!r}. {NAME_FORMS}")
+        if name != NAME:
+            require_model_name(name)
         if name != NAME and config.max_usd is not None and price_of(name, config.prices)(Usage(1)) is None:
             raise UsageError(
                 f"the price of {name} is not known, so the budget of {config.max_usd:g} USD cannot be enforced: give "

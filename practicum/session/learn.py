@@ -204,7 +204,7 @@ async def open_session(
                 f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
                 "not say how well the context serves new tasks"
             )
-        if config.review == "foreign" and (whose := strangers(setup)):
+        if config.review == "foreign" and (whose := strangers(setup.config, setup.splits)):
             warnings.append(f"what is learned from {whose} waits for review: look at it with practicum review {folder}")
         yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
 

@@ -189,7 +189,8 @@ def _check_method(setup: Setup) -> None:
             raise UsageError(f"method {config.method} {settings.NO_GATE}: leave out gate=true")
         if not splits.val:
             raise UsageError("gate=true tries each delta on validation tasks: give `val`, or leave it out")
-    if config.review != "none" and settings.NO_GATE and setup.method.roles and splits.train and strangers(setup):
+    tries_at_once = settings.NO_GATE and setup.method.roles and splits.train
+    if config.review != "none" and tries_at_once and strangers(config, splits):
         raise UsageError(
             f"method {config.method} tries what it writes at once, so what strangers may have taught it cannot wait "
             "for review: give `review=none`, or learn with another method"
@@ -200,9 +201,9 @@ def _check_method(setup: Setup) -> None:
         raise UsageError("`validate_every` is for validation tasks: give `val`, or leave it out")
 
 
-def strangers(setup: Setup) -> str:
+def strangers(config: Config, splits: Splits) -> str:
     """What a run learns from that is less than the operator's own, in words; empty if there is none."""
-    config, levels = setup.config, {task.trust for task in setup.splits.train} - {"own"}
+    levels = {task.trust for task in splits.train} - {"own"}
     found = [f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels]
     if config.uses_tools and not (config.trust_tools or config.from_traces):
         found.append("what tools return (`trust_tools`, if it is all your own)")

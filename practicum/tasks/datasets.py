@@ -21,12 +21,9 @@ from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
 from practicum.core.words import quantity
 from practicum.tasks.load import unique_tasks
-from practicum.tasks.records import LETTERS, field_names, read_records, type_name
+from practicum.tasks.records import FIRST, LETTERS, field_names, read_records, type_name
 
 Record = Mapping[str, Any]
-
-FIRST = 20
-"""Records whose fields tell the format of a file."""
 
 
 class Format(BaseModel):
@@ -128,6 +125,8 @@ class Mmlu(Format):
 
     def task(self, id: str) -> Task:
         letters, answer = LETTERS[: len(self.choices)], self.answer
+        if isinstance(answer, str) and answer.strip().isdecimal():
+            answer = int(answer)  # a cell of CSV
         letter = answer.strip().upper() if isinstance(answer, str) else letters[answer : answer + 1]
         if len(letter) != 1 or letter not in letters:
             raise ValueError(f"field 'answer' must be the letter, or the number from 0, of a choice, not {answer!r}")
@@ -284,7 +283,9 @@ class HotpotQa(Format):
     context: _Paragraphs
 
     def task(self, id: str) -> Task:
-        titled = zip(self.context.title, self.context.sentences, strict=False)
+        if len(self.context.title) != len(self.context.sentences):
+            raise ValueError("field 'context' must have as many lists of sentences as titles")
+        titled = zip(self.context.title, self.context.sentences, strict=True)
         paragraphs = [f"{title}: {''.join(sentences).strip()}" for title, sentences in titled]
         text = "\n\n".join([*paragraphs, f"Question: {self.question.strip()}"])
         return Task(id if self.id is None else str(self.id), text, self.answer.strip())

@@ -15,13 +15,14 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import count, islice
 from math import isfinite
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from practicum.core.errors import TaskFileError
 from practicum.core.files import MOST_BYTES, read_bytes
@@ -30,6 +31,9 @@ from practicum.core.words import one_line, quantity
 
 MOST_RECORDS = 1_000_000
 """More records than this are not read: a small file may unpack to any number of them."""
+
+FIRST = 20
+"""Records that tell what a file holds."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of lettered choices."""
@@ -72,12 +76,9 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
         yield from _table([content], path)
         return
     content = _utf8(content, path)
-    if not re.match(rb"\s*[{[]", content):
-        first = next((line.decode() for line in io.BytesIO(content) if line.strip()), "")
-        delimiter = max(",\t;", key=first.count)
-        if delimiter in first:
-            yield from _rows(content, delimiter, path)
-            return
+    if not re.match(rb"\s*[{[]", content) and (delimiter := _delimiter(content)):
+        yield from _rows(content, delimiter, path)
+        return
     yield from _json(content, path)
 
 
@@ -191,9 +192,30 @@ def _are_objects(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, dict) for value in values)
 
 
+def _delimiter(content: bytes) -> str | None:
+    """The sign that divides each of the first records of CSV into the same columns, else the one that divides the first
+    into most; None if none divides it."""
+
+    line = content.lstrip().partition(b"\n")[0].decode()
+
+    def columns(delimiter: str) -> tuple[bool, int]:
+        found = []
+        with suppress(csv.Error):  # the record is named when it is read
+            for row in filter(None, islice(_reader(content, delimiter), FIRST)):
+                found.append(len(row))
+        return len({*found}) == 1 and found[0] > 1, found[0] if found else line.count(delimiter) + 1
+
+    best = max(",\t;", key=columns)
+    return best if columns(best)[1] > 1 else None
+
+
+def _reader(content: bytes, delimiter: str) -> Any:
+    return csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""), delimiter=delimiter, strict=True)
+
+
 def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The records of CSV, with the names of its header."""
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""), delimiter=delimiter, strict=True)
+    reader = _reader(content, delimiter)
     names: list[str] = []
     ended = 0
     try:
@@ -201,7 +223,8 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
             place, ended = f"line {ended + 1}", reader.line_num
             if not row:
                 continue
-            if not names and len(row) > 3 and row[-1].strip() in tuple(LETTERS[: len(row) - 2]):
+            lettered = len(row) > 3 and row[-1].strip() in tuple(LETTERS[: len(row) - 2])
+            if not names and lettered and "question" not in map(str.lower, row):
                 # MMLU's own files have no header: a question, its choices, the letter of one.
                 names = ["question", *LETTERS[: len(row) - 2], "answer"]
             elif not names:
@@ -237,12 +260,14 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
             else:
                 batches = ipc.open_stream(part)
                 schema = batches.schema
+            if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
+                raise TaskFileError(f"{path}: two columns have the name {twice[:40]!r}; names must differ")
             classes = _class_names(schema.metadata)
             for batch in batches:
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, _BATCH):
                     # Through JSON, because a row holds dates, decimals and numbers that are none.
-                    rows = to_json(batch.slice(start, _BATCH).to_pylist(), inf_nan_mode="null", fallback=str)
+                    rows = _as_json(batch.slice(start, _BATCH).to_pylist())
                     if (size := size + len(rows)) > MOST_BYTES:
                         raise TaskFileError(_TOO_LARGE.format(path))
                     for row in from_json(rows):
@@ -252,6 +277,13 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             reason = one_line(error, 200)
             raise TaskFileError(f"{path} after record {number}: damaged or of an unknown kind ({reason})") from None
+
+
+def _as_json(rows: list[dict[str, Any]]) -> bytes:
+    try:
+        return to_json(rows, inf_nan_mode="null", fallback=str)
+    except PydanticSerializationError:  # bytes that are no text, such as a picture
+        return to_json(rows, inf_nan_mode="null", fallback=str, bytes_mode="base64")
 
 
 def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:

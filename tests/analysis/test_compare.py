@@ -425,7 +425,7 @@ def test_test_tasks_that_were_seen_are_refused_with_their_ids(tmp_path: Path) ->
 
 def test_with_few_test_tasks_no_claim_is_made(tmp_path: Path) -> None:
     found = compare(tmp_path / "c", client(), test=make_tasks(9, 50), seeds=1)
-    assert found.report["warnings"][0] == "9 tasks are scored, fewer than 10: no claim can be made"
+    assert found.report["warnings"][0] == "9 tasks scored, fewer than 10: no claim can be made"
     claims = [row["claim"] for row in found.report["tables"][0]["rows"] if "claim" in row]
     assert all(claim.startswith("no claim can be made with 9 tasks") for claim in claims)
 

@@ -75,12 +75,30 @@ def test_the_file_of_its_authors(tmp_path: Path) -> None:
     assert {row["category"] for row in done.json["rows"]} == {"all", "1", "4"}
 
 
-@pytest.mark.parametrize("change", [{"conversation": None}, {"qa": 3}, {"qa": [{}]}])
-def test_a_file_that_is_not_its_authors_is_told_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+ONE = {"speaker": "Ann", "dia_id": "D1:1", "text": "Hello."}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"conversation": None}, "not as LoCoMo is published (conversation: "),
+        ({"qa": 3}, "not as LoCoMo is published (qa: "),
+        ({"qa": [{"question": 7}]}, "not as LoCoMo is published (qa.0.question: "),
+        ({"conversation": {"session_1": [{**ONE, "text": None}]}}, "not as LoCoMo is published (0.text: "),
+        ({"conversation": {"session_1": 3}}, "not as LoCoMo is published (a session: "),
+    ],
+)
+def test_a_file_that_is_not_its_authors_is_told_in_one_line(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     (tmp_path / "locomo10.json").write_text(json.dumps([LOCOMO | change]))
     done = run_command(["bench", "retrieval", "locomo10.json"], tmp_path)
     assert done.code == 2
-    assert done.line.startswith("locomo10.json record 1: not as LoCoMo is published (")
+    assert done.line.startswith(f"locomo10.json record 1: {says}")
+
+
+def test_two_turns_of_one_id_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "l.json").write_text(json.dumps([LOCOMO | {"conversation": {"session_1": [ONE], "session_2": [ONE]}}]))
+    done = run_command(["bench", "retrieval", "l.json"], tmp_path)
+    assert done.line.startswith("l.json record 1, turn 2: id 'conv-1/D1:1' was already used in record 1, turn 1")
 
 
 @pytest.mark.parametrize(

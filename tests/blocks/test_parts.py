@@ -55,6 +55,11 @@ def test_solved_tasks_that_help_stay(tmp_path: Path) -> None:
     assert pays(record(made.result.context, "examples"))
 
 
+def test_a_task_that_is_among_the_solved_ones_is_not_compared(tmp_path: Path) -> None:
+    once, twice = (run(tmp_path / str(epochs), helped, epochs=epochs) for epochs in (1, 2))
+    assert counts(twice, "examples") == counts(once, "examples")
+
+
 def test_records_are_hidden_from_the_agent(tmp_path: Path) -> None:
     made = run(tmp_path, misled)
     assert record(made.result.context, "examples") is not None

@@ -203,7 +203,7 @@ def test_bad_input_is_reported_in_one_line(here: Path, options: list[str], line:
 def test_held_out_targets_that_are_no_choices_are_told(here: Path) -> None:
     write_tasks(here / "held.jsonl", [Task("h", "Customer 7 has a cracked tile", "desk9")])
     found = advised(here, similar(40), *SCRIPTED, "--test", "held.jsonl")
-    assert "no task to learn from has 1 held-out target (such as 'desk9')" in found["notes"][0]
+    assert "1 target of held-out tasks (such as 'desk9') cannot be found" in found["notes"][0]
     assert "--choices" not in found["command"]
 
 

@@ -142,13 +142,41 @@ def test_the_csv_of_mmlu(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("header", ["", "question,A,B,C,answer\n"])
-def test_tables_with_a_column_for_each_choice(tmp_path: Path, header: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["Which?,x,,z,C\n", "question,A,B,C,answer\nWhich?,x,,z,C\n", "question,answer,A,B,C\nWhich?,C,x,,z\n",
+     "question,answer,A,B,C\nWhich?,2,x,,z\n"],
+)  # fmt: skip
+def test_tables_with_a_column_for_each_choice(tmp_path: Path, text: str) -> None:
     path = tmp_path / "d"
-    path.write_text(header + "Which?,x,,z,C\n")
+    path.write_text(text)
     found = convert(path)
     assert (found.format, found.choices) == ("mmlu", ("A", "B", "C"))
     assert (found.tasks[0].input, found.tasks[0].target) == ("Which?\nA. x\nB. \nC. z", "C")
+
+
+@pytest.mark.parametrize(
+    "question", ['"Which\nof; these;\nthen?"', "Which; of; these; then?", "Which\tof\tthese\tthen?"]
+)
+def test_other_signs_in_the_first_question_divide_nothing(tmp_path: Path, question: str) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text(f"{question},x,y,z,w,D\nAnd?,1,2,3,4,A\n")
+    assert [task.target for task in convert(path).tasks] == ["D", "A"]
+
+
+def test_a_picture_in_a_table_hides_no_text(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "d.parquet"
+    columns = {"text": ["Hi", "Bye"], "label": ["a", "b"], "image": [b"\xff\xd8\xff", b"plain"]}
+    parquet.write_table(pyarrow.table(columns), path)
+    assert [(task.input, task.target) for task in convert(path).tasks] == [("Hi", "a"), ("Bye", "b")]
+    twice = pyarrow.Table.from_arrays([pyarrow.array(["x"])] * 2, ["text", "text"])
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_file(file, twice.schema) as writer:
+        writer.write_table(twice)
+    with pytest.raises(TaskFileError, match="two columns have the name 'text'"):
+        convert(path)
 
 
 def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
@@ -158,6 +186,10 @@ def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
     del record["id"]
     (tmp_path / "d.json").write_text(json.dumps([record]))
     assert convert(tmp_path / "d.json").tasks == (only("hotpotqa", tmp_path),)
+    uneven = record | {"context": {"title": ["T", "U"], "sentences": [["Ann did."]]}}
+    (tmp_path / "d.json").write_text(json.dumps([uneven]))
+    with pytest.raises(TaskFileError, match="must have as many lists of sentences as titles"):
+        convert(tmp_path / "d.json")
     record["context"] = [["T"]]
     (tmp_path / "d.json").write_text(json.dumps([record]))
     with pytest.raises(TaskFileError, match="record 1: field 'context': should be pairs of a title and its sentences"):

@@ -20,10 +20,11 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.intervals import MIN_SEEDS
 from practicum.core.types import Task
+from practicum.core.words import quantity
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
-from practicum.session.setup import build_setup, set_up
+from practicum.session.setup import build_setup, set_up, strangers
 from practicum.store.journal import digest
 
 PLAN_FILE = "compare.json"
@@ -138,11 +139,17 @@ def make_plan(
     shared["roles"] = dict(common.get("roles", {}))
     scored, warnings = len(splits.train if online else splits.test), []
     if scored < MIN_TASKS:
-        warnings.append(f"{scored} tasks are scored, fewer than {MIN_TASKS}: no claim can be made")
+        warnings.append(f"{quantity(scored, 'task')} scored, fewer than {MIN_TASKS}: no claim can be made")
     if seeds < MIN_SEEDS:
         warnings.append(
-            f"{seeds} seed{'s' * (seeds > 1)}: the report can speak of these runs only; a claim about a method needs "
+            f"{quantity(seeds, 'seed')}: the report can speak of these runs only; a claim about a method needs "
             f"{MIN_SEEDS} (`seeds={MIN_SEEDS}`)"
+        )
+    waiting = [run.config for run in runs if run.config.review == "foreign" and run.config.method != "none"]
+    if waiting and (whose := strangers(waiting[0], splits)):
+        warnings.append(
+            f"what is learned from {whose} waits for review, so it is in no score: give `review=none` if nobody will "
+            "review it"
         )
     if splits.val and not online:
         warnings.append(

@@ -13,6 +13,9 @@ from practicum import methods
 from practicum.core.errors import UsageError
 from practicum.engine.loop import Method
 
+LENGTH = frozenset({"epochs", "steps"})
+"""Settings that say when learning ends; a method is given one of them."""
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -120,10 +123,9 @@ def _parsed(text: str) -> Variant:
 
 def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
     """The variant with those of the given settings that concern it, which are removed from `unused`."""
-    # A stream sees each task once.
-    known = {
-        name for name in methods.setting_docs(variant.method) if not (variant.stream and name in ("epochs", "steps"))
-    }
+    # A stream sees each task once, and a variant that has one of the two says with it when its learning ends.
+    fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
+    known = {name for name in methods.setting_docs(variant.method) if name not in fixed}
     general = {key: value for key, value in given.items() if key in known}
     for_method: dict[str, Any] = {}
     for_variant: dict[str, Any] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from practicum import methods
 from practicum.analysis.compare.plan import run_folder
 from practicum.analysis.compare.report import BEST, COSTS
-from practicum.analysis.compare.variants import ComparisonTable, Study, Variant
+from practicum.analysis.compare.variants import LENGTH, ComparisonTable, Study, Variant
 from practicum.analysis.formats import decimal, interval, percent, points, verdict_label
 from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 from practicum.core.errors import UsageError
@@ -33,7 +33,7 @@ DATA: Mapping[str, str] = {
     "gsm8k": "GSM8K's test.jsonl (github.com/openai/grade-school-math)",
     "humaneval": "HumanEval.jsonl (github.com/openai/human-eval)",
     "commongen": "CommonGen-Hard's commongen_hard.jsonl (github.com/madaan/self-refine)",
-    "srdd": "SRDD's descriptions of software (github.com/OpenBMB/ChatDev) as tasks, with --scorer software",
+    "srdd": "SRDD's descriptions of software, its CSV file (github.com/OpenBMB/ChatDev)",
     "yours": 'a stream of tasks of yours, as lines {"id", "input", "target"}',
 }
 """The data sets of the tables: what they are and where they can be had. `practicum tasks` knows their layouts."""
@@ -95,15 +95,19 @@ class PaperTable:
             name: value
             for name, value in self.settings.items()
             # Epochs and steps both say when learning ends.
-            if name not in given and not (name in _LENGTH and given.keys() & _LENGTH) and self.takes(name)
+            if name not in given and not (name in LENGTH and given.keys() & LENGTH) and self.takes(name, given)
         }
         table = ComparisonTable(f"{self.source}: {self.about}", self.baseline, self.variants)
         return Study((table,)).with_settings({**theirs, **given})
 
-    def takes(self, name: str) -> bool:
-        """Whether some row has a setting of this name, and no value of its own."""
-        free = (v for v in self.variants if name not in v.settings and not (v.stream and name in _LENGTH))
-        return any(name in methods.setting_docs(variant.method) for variant in free)
+    def takes(self, name: str, given: Collection[str] = ()) -> bool:
+        """Whether some row has a setting of this name, and neither a value of its own nor one `given` to it alone."""
+
+        def free(v: Variant) -> bool:
+            own = v.settings.keys() | {key.rpartition(".")[2] for key in given if key.startswith(f"{v.name}.")}
+            return name not in own and not (name in LENGTH and (v.stream or LENGTH & own))
+
+        return any(name in methods.setting_docs(v.method) for v in self.variants if free(v))
 
     def calls(self, train: int, test: int, given: Mapping[str, Any]) -> int:
         """About how many calls one seed makes: one for an attempt, one for a reflection on it, one for an update.
@@ -141,9 +145,6 @@ class PaperTable:
                 points += [Point(len(step.tasks), step.seconds) for step in steps if step.seconds]
         sizes = {point.batch for point in points}
         return fit_delay(points, tasks, b_min=min(sizes), max_batch=max(sizes)) if len(sizes) > 1 else None
-
-
-_LENGTH = {"epochs", "steps"}
 
 
 def _calls(variant: Variant, train: int, test: int) -> int:

@@ -52,14 +52,17 @@ def paying(parts: Parts, changed: str = "") -> Show:
 def compared(act: Answer, parts: Parts, warmth: float | None = None) -> Answer:
     """Apply `act`, which shows the parts that pay; beside it attempt the task with one part changed, drawn by chance
     from those that have something to show, at the temperature `warmth`. The attempt of `act` stands; the other one is a
-    round of it, whose lesson votes on the part. A try with a note is not compared."""
+    round of it, whose lesson votes on the part. A try with a note is not compared, nor is one at a task that is
+    itself among the solved tasks."""
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
         if note:
             return await act(task, context, run, note)
         views = [(name, await show(context, task, run.at(f"has {name}"))) for name, show in parts.items()]
         filled = [name for name, view in views if view.pages or view.turns]
-        if not filled:
+        # In a second epoch the task's own answer is among the solved tasks.
+        solved = any(entry.text == task.input for _, view in views for entry in view.entries())
+        if solved or not filled:
             return await act(task, context, run)
         name = run.rng("part").choice(filled)
         changed = answer(paying(parts, name))
