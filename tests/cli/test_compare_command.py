@@ -98,7 +98,7 @@ def test_every_method_starts_from_a_playbook_file(run: Any, tmp_path: Path) -> N
 def test_few_test_tasks_cause_a_warning(run: Any, tmp_path: Path) -> None:
     write_tasks(tmp_path / "few.jsonl", make_tasks(4, 70))
     done = run("tasks.jsonl", "--test", "few.jsonl", "--methods", "none,icl", "--seeds", "1", "--out", "c")
-    assert "warning: 4 tasks are scored, fewer than 10: no claim can be made" in done.out
+    assert "warning: 4 tasks scored, fewer than 10: no claim can be made" in done.out
     assert "no claim can be made" in (tmp_path / "c" / "report.md").read_text(encoding="utf-8")
 
 
