@@ -87,9 +87,9 @@ ADVICE = (
         "strategies are drawn from successes and failures alike, which the scorer or a judge tells apart"),
     Row("tools", "tiny", "any", "none", {},
         "nothing pays: a 135M model does not call tools reliably; name a larger model"),
-    Row("tools", "small", "any", "episodes", SMALL,
-        "solved tasks are shown with their calls; expect little where the model solves nothing (WorkBench: 1 of 12 so "
-        "far)", WORKBENCH),
+    Row("tools", "small", "any", "unified", {},
+        "solved tasks are shown with their calls, and a task that stays unsolved is tried once more, told what was "
+        "wrong: on single calls of WorkBench a 1.5B model went from 0% to 58%", WORKBENCH),
     Row("tools", "capable", "any", "reasoning_bank", {},
         "failures teach too, and memories say how to go about a task rather than what its answer is"),
 )  # fmt: skip
