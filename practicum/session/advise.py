@@ -190,9 +190,10 @@ def _check(splits: Splits, config: Config) -> None:
             "`judged`"
         )
     for name in filter(None, (config.model, *config.roles.values())):
-        if name != NAME:
-            require_model_name(name)
-        if name != NAME and config.max_usd is not None and price_of(name, config.prices)(Usage(1)) is None:
+        if name == NAME:
+            continue
+        require_model_name(name)
+        if config.max_usd is not None and price_of(name, config.prices)(Usage(1)) is None:
             raise UsageError(
                 f"the price of {name} is not known, so the budget of {config.max_usd:g} USD cannot be enforced: give "
                 "`prices=in=0.4,out=1.6` (US dollars per million tokens), or `max_tokens`"

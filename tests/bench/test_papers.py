@@ -239,6 +239,13 @@ def test_the_tables_are_listed_with_what_they_need(folder: Path) -> None:
     assert calls[1] * 3 < calls[0]
 
 
+def test_a_value_for_the_only_row_of_a_setting_replaces_the_papers() -> None:
+    alone = TABLES["ace10"].only(["ace"])
+    settings = {v.name: v.settings for v in alone.study({"ace.epochs": "1"}).variants}
+    assert settings["ace"]["epochs"] == "1"
+    assert all("epochs" not in made for name, made in settings.items() if name != "ace")
+
+
 def test_without_tasks_the_command_says_what_it_needs(folder: Path) -> None:
     done = run_command(["bench", "paper", "ace2"], folder)
     assert done.code == 0

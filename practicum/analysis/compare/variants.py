@@ -121,11 +121,16 @@ def _parsed(text: str) -> Variant:
     return Variant(name, method or name)
 
 
-def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
-    """The variant with those of the given settings that concern it, which are removed from `unused`."""
+def reachable(variant: Variant) -> set[str]:
+    """The settings that a value for all variants can reach in this one, unless it has its own value of them."""
     # A stream sees each task once, and a variant that has one of the two says with it when its learning ends.
     fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
-    known = {name for name in methods.setting_docs(variant.method) if name not in fixed}
+    return {name for name in methods.setting_docs(variant.method) if name not in fixed}
+
+
+def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
+    """The variant with those of the given settings that concern it, which are removed from `unused`."""
+    known = reachable(variant)
     general = {key: value for key, value in given.items() if key in known}
     for_method: dict[str, Any] = {}
     for_variant: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from practicum import methods
 from practicum.analysis.compare.plan import run_folder
 from practicum.analysis.compare.report import BEST, COSTS
-from practicum.analysis.compare.variants import LENGTH, ComparisonTable, Study, Variant
+from practicum.analysis.compare.variants import LENGTH, ComparisonTable, Study, Variant, reachable
 from practicum.analysis.formats import decimal, interval, percent, points, verdict_label
 from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 from practicum.core.errors import UsageError
@@ -104,10 +104,11 @@ class PaperTable:
         """Whether some row has a setting of this name, and neither a value of its own nor one `given` to it alone."""
 
         def free(v: Variant) -> bool:
-            own = v.settings.keys() | {key.rpartition(".")[2] for key in given if key.startswith(f"{v.name}.")}
-            return name not in own and not (name in LENGTH and (v.stream or LENGTH & own))
+            named = {key.rpartition(".")[2]: None for key in given if key.startswith(f"{v.name}.")}
+            own = {**v.settings, **named}
+            return name not in own and name in reachable(replace(v, settings=own))
 
-        return any(name in methods.setting_docs(v.method) for v in self.variants if free(v))
+        return any(map(free, self.variants))
 
     def calls(self, train: int, test: int, given: Mapping[str, Any]) -> int:
         """About how many calls one seed makes: one for an attempt, one for a reflection on it, one for an update.
