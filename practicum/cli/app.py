@@ -26,6 +26,7 @@ from practicum.cli import (
     pools,
     review,
     run,
+    serve,
     show,
     tasks,
     view,
@@ -52,6 +53,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         learn.learn,
         learn.resume,
         run.run,
+        serve.serve,
     ),
     "Look at a run": (
         show.show,

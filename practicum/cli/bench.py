@@ -293,6 +293,77 @@ def poison(
     out.result(value)
 
 
+@app.command("canary")
+def canary(
+    rollouts: int = Option(400, min=1, help="Simulated rollouts of each canary, and streams of each drift."),
+    seed: int = Option(0, min=0, help="Seed of all chance."),
+    json_: opt.Json = False,
+) -> None:
+    """Measure how soon a worse canary is taken back and a fall of the scores is seen, and how often falsely.
+
+    The scores are simulated; the tests are those of the learning service. No model is asked.
+    """
+    from practicum.bench.canary import canary as measure
+    from practicum.bench.canary import quantile, targets
+
+    out = Printer(json_)
+    rows = measure(rollouts, seed, lambda row: out.print(f"{row.name}: {row.share:.1%}"))
+    lines = []
+    for row in rows:
+        times = [quantile(scores, share) for scores in (row.found, row.total) for share in (0.5, 0.9)]
+        cells = (_format(value, ".0f") for value in times)
+        lines.append((row.name, row.case.within, *cells, _share(row.share, row.ci95)))
+    columns = ("event: mean scores", "within", "median", "90%", "in all: median", "90%", "% of rollouts")
+    out.table(columns, lines, text=("event: mean scores",))
+    out.print(
+        "median, 90%: scored requests of the canary (or values of the stream) until the event; in all: with those of "
+        "the live version; % of rollouts: where it happened, with its 95% interval"
+    )
+    _print_targets(out, targets(rows))
+    out.result({
+        "bench": "canary", "rollouts": rollouts, "seed": seed, "rows": [row.as_json() for row in rows],
+        "targets": [target.as_json() for target in targets(rows)],
+    })  # fmt: skip
+
+
+@app.command("serve")
+def serve(
+    runs: int = Option(3, min=1, help="Runs; each number is the median of theirs."),
+    seconds: float = Option(5.0, min=1.0, help="Seconds of each load."),
+    spaces: int = Option(0, min=0, help="Also measure a server with this many spaces of 1,000 entries (try 1000)."),
+    litellm: Path | None = Option(None, help="The Python of an environment with litellm[proxy], to measure it too."),
+    json_: opt.Json = False,
+) -> None:
+    """Measure the proxy: requests a second on one core, time to the first byte, CPU time and memory.
+
+    Needs Linux and two cores. The upstream is simulated and answers at once.
+    """
+    from practicum.bench.measure import load_average
+    from practicum.bench.serve import ServePlan
+    from practicum.bench.serve import serve as measure
+
+    out, load = Printer(json_), load_average()
+    found = measure(ServePlan(runs=runs, seconds=seconds, spaces=spaces, litellm=litellm), out.print)
+    lines = []
+    for row in found.rows:
+        times = (f"{ms:.2f}" for ms in (row.p50_ms, row.p99_ms, row.over_p50_ms, row.over_p99_ms))
+        counts = (f"{row.per_second:,.0f}", f"{row.busy:.0%}", f"{row.cpu_ms:.2f}", f"{row.rate:.0f}")
+        lines.append((row.server, row.kind, *counts, *times, f"{row.late:.1%}", f"{row.mb:.0f}"))
+    columns = ("requests/s", "busy", "CPU ms", "at /s", "p50 ms", "p99 ms", "more p50", "more p99", "late", "MB")
+    out.table(("server", "kind", *columns), lines, text=("server", "kind"))
+    out.print(
+        "busy: share of the server's core at that many requests/s (far below 100%: the load or the machine "
+        "was the limit); p50, p99: to the first byte, at so many requests/s; more: than without a proxy; late: "
+        "requests that went on unchanged, because what to show came too late"
+    )
+    if found.spaces:
+        by_spaces = [(r.spaces, *(f"{n:.2f}" for n in (r.open_ms, r.p50_ms, r.p99_ms, r.mb))) for r in found.spaces]
+        out.table(("spaces", "first request ms", "p50 ms", "p99 ms", "MB"), by_spaces)
+    out.print(f"prompt unchanged at the front: {mean(found.prefix):.1%} on average, {min(found.prefix):.1%} at least")
+    _print_targets(out, found.targets(), load)
+    out.result({"bench": "serve", "runs": runs, **found.as_json(), "load": [load, load_average()]})
+
+
 def _print_targets(out: Printer, targets: Sequence[Target], load: float | None = None) -> None:
     for target in targets:
         out.print(target.summary(), style="" if target.met else "red")

@@ -211,11 +211,11 @@ def rollback(
     json_: opt.Json = False,
 ) -> None:
     """Make an earlier version the last one again, as a new version. Nothing is lost."""
-    from practicum.session.records import RUN, update_run
-    from practicum.store import schema
+    from practicum.session.amend import roll_back
+    from practicum.session.records import RUN
     from practicum.store.database import Store, as_stored
     from practicum.store.names import find_version
-    from practicum.store.versions import Version, read_versions, rebuild, version_row
+    from practicum.store.versions import read_versions, rebuild
 
     with as_stored(run), Store.open(run) as store:
         versions = read_versions(store, RUN)
@@ -226,9 +226,7 @@ def rollback(
             raise UsageError(f"version {number} is the last one of {run} already")
         sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"
         confirm(f"Go from version {was.version} of {run} back to version {number} ({sizes})?", yes)
-        made = Version(last.version + 1, number, last.step, last.next_number, ())
-        store.put(schema.versions, [version_row(RUN, made)])
-        update_run(store, state="rolled back")
+        made = roll_back(store, now.version)
     out = Printer(json_)
-    out.result({"run": str(run), "version": made.version, "as": number})
-    out.print(f"version {made.version} of {run} is version {number} again; learn on from it: practicum resume {run}")
+    out.result({"run": str(run), "version": made, "as": number})
+    out.print(f"version {made} of {run} is version {number} again; learn on from it: practicum resume {run}")

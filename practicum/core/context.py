@@ -81,6 +81,10 @@ class Page:
         return rendering
 
 
+def _sections(entries: Iterable[Entry]) -> frozenset[str]:
+    return frozenset(e.section for e in entries)
+
+
 def _page_digest(entries: Iterable[Entry]) -> bytes:
     """A digest of what an agent can be shown, so without counters and sources."""
     sha = hashlib.sha256()
@@ -135,7 +139,8 @@ class Context:
 
     def in_section(self, section: str) -> list[Entry]:
         """The entries of one section, oldest first."""
-        return [e for e in self if e.section == section]
+        having = (page for page in self.pages if section in page.rendered(_sections))
+        return [e for page in having for e in page.entries.values() if e.section == section]
 
     @cached_property
     def digest(self) -> str:

@@ -44,11 +44,12 @@ def truncate(text: str, most: int) -> str:
 class View:
     """What an agent is shown beside its instructions and its task.
 
-    `pages` go before the task, `turns` are earlier exchanges, and `note` goes after the task. `ids` holds the entries
-    that may be cited, if the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent
-    what it doubted and what it missed, a `noting` view asks for a note to continue from. The pages of an `instructing`
-    view are instructions, as methods write them that search for the best ones, and not notes. `retrieved` are the
-    entries that were looked up for the task, with their similarity to it.
+    `pages` go before the task; the first `fixed` of them are the same for every task, as long as the context stays the
+    same. `turns` are earlier exchanges, and `note` goes after the task. `ids` holds the entries that may be cited, if
+    the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent what it doubted and
+    what it missed, a `noting` view asks for a note to continue from. The pages of an `instructing` view are
+    instructions, as methods write them that search for the best ones, and not notes. `retrieved` are the entries that
+    were looked up for the task, with their similarity to it.
     """
 
     pages: tuple[str, ...] = ()
@@ -61,6 +62,7 @@ class View:
     noting: bool = False
     instructing: bool = False
     retrieved: tuple[tuple[str, float], ...] = ()
+    fixed: int = 0
     entries: Callable[[], Iterable[Entry]] = field(default=tuple, compare=False)
 
     def with_note(self, note: str) -> View:
@@ -120,7 +122,7 @@ def render_annotated(context: Context) -> View:
 def _paged(context: Context, shown: list[tuple[str, int]]) -> View:
     """A view of a context by its pages, each with its size in tokens."""
     texts, tokens = tuple(text for text, _ in shown), sum(size for _, size in shown)
-    return View(texts, ids=context, citable=bool(shown), tokens=tokens)
+    return View(texts, ids=context, citable=bool(shown), tokens=tokens, fixed=len(texts))
 
 
 def _annotated_page(entries: Iterable[Entry]) -> tuple[str, int]:

@@ -119,10 +119,10 @@ class _Postings:
         kept = rows >= 0
         return _Postings(self.keys[kept], rows[kept], self.counts[kept])
 
-    def find(self, key: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows that have a word, ascending, and how often."""
-        start, end = np.searchsorted(self.keys, (key, key + 1))
-        return self.rows[start:end], self.counts[start:end]
+    def find(self, keys: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each word the rows that have it, ascending, and how often."""
+        starts, ends = np.searchsorted(self.keys, (keys, keys + 1)).tolist()
+        return [(self.rows[a:b], self.counts[a:b]) for a, b in zip(starts, ends, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,10 @@ class Words:
 
     def weigh(self, text: str, members: np.ndarray, mean_length: float) -> WordQuery:
         """A query among entries of this mean length. `members` is how many of them have the text of each row."""
-        n, weights = int(members.sum()), {}
-        for key in dict.fromkeys(word_keys(text)):
-            rows, _ = self._find(key)
-            having = int(members[rows[: np.searchsorted(rows, len(members))]].sum())
+        n, keys = int(members.sum()), [*dict.fromkeys(word_keys(text))]
+        weights = {}
+        for key, (rows, _) in zip(keys, self._find(keys), strict=True):
+            having = int(members[rows[: rows.searchsorted(len(members))]].sum())
             weights[key] = math.log1p((n - having + 0.5) / (having + 0.5))
         return WordQuery(weights, mean_length)
 
@@ -165,18 +165,23 @@ class Words:
         """How much of a query each text has, shape (n,), from 0 to below 1: the BM25 score, as a share of that of a
         text that has every word endlessly often."""
         found = np.zeros(len(self))
-        for key, weight in query.weights.items():
-            rows, counts = self._find(key)
+        for weight, (rows, counts) in zip(query.weights.values(), self._find([*query.weights]), strict=True):
             lengths = self.lengths[rows] / (query.mean_length or 1.0)
             found[rows] += weight * (counts / (counts + K1 * (1 - B + B * lengths)))
         found /= sum(query.weights.values()) or 1.0
         return found
 
-    def _find(self, key: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows that have a word, ascending, and how often."""
-        found = [part.find(key) for part in self.parts]
-        rows, counts = zip(*found, strict=True) if found else ((np.zeros(0, np.int32),), (np.zeros(0, np.uint16),))
-        return np.concatenate(rows), np.concatenate(counts)
+    def _find(self, keys: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each word the rows that have it, ascending, and how often. All are looked up at once, because a lookup
+        costs more than what it finds."""
+        wanted = np.array(keys, dtype=np.int64)
+        found = [part.find(wanted) for part in self.parts] or [_Postings.count((), 0).find(wanted)]
+        if len(found) == 1:
+            return found[0]
+        return [
+            (np.concatenate([rows for rows, _ in of]), np.concatenate([n for _, n in of]))
+            for of in zip(*found, strict=True)
+        ]
 
 
 def no_words() -> Words:

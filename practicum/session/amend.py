@@ -38,7 +38,7 @@ from practicum.store import schema
 from practicum.store.database import INDEX_FILE, WORDS_FILE, RowValues, Store
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
-from practicum.store.versions import Version, version_row
+from practicum.store.versions import Version, read_versions, rebuild, version_row
 
 ASK_AGAIN = 0.02
 """Seconds between two looks at whether a run is free."""
@@ -115,6 +115,17 @@ def add_version(
     """The statements that add a version to a run that does not learn now, whose state is this one from then on."""
     version = _version_row(before, after, _largest(store, schema.versions.c.step), applied)
     return _insert(schema.versions, [version]), run_update(state=state)
+
+
+def roll_back(store: Store, version: int) -> int:
+    """Make an earlier version the last one again, as a new version; returns its number. Raises UsageError if there is
+    no such version."""
+    versions = read_versions(store, RUN)
+    rebuild(versions, version)
+    last = versions[-1]
+    made = Version(last.version + 1, version, last.step, last.next_number, ())
+    store.execute(_insert(schema.versions, [version_row(RUN, made)]), run_update(state="rolled back"))
+    return made.version
 
 
 def next_step(store: Store) -> int:

@@ -143,14 +143,14 @@ def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
     return {"run_id": RUN, "split": split, "position": position, "task_id": task.id, "data": data}
 
 
-def create_seed(folder: Path, context: Context, trust: Trust = "own") -> int:
+def create_seed(folder: Path, context: Context, trust: Trust = "own", config: Config | None = None) -> int:
     """A run that holds a context of this trust and has learned nothing yet. Entries that are flagged or not the
     operator's own wait for review, without their votes; returns how many."""
     made = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
     waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
     kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
     with create(folder) as store:
-        begin(store, Config(method="none"), Splits(), kept, "done")
+        begin(store, config or Config(method="none"), Splits(), kept, "done")
         rows = review_rows(0, [held([edit]) for _, edit in waiting], kept)
         store.execute_all([(schema.reviews.insert(), rows)] if rows else [])
     return len(waiting)

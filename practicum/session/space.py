@@ -14,56 +14,40 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
-from practicum.agents.base import AgentRun
 from practicum.agents.chat import CHOOSING, USING, first_prompt
 from practicum.agents.external import context_text
-from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
-from practicum.core.errors import MethodError, StoreError, UsageError
-from practicum.core.redact import Redactor
+from practicum.core.errors import StoreError, UsageError
 from practicum.core.trust import Trust
-from practicum.core.types import Task, Trace, Turn
+from practicum.core.types import Task, Turn
 from practicum.core.views import View
-from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
-from practicum.engine.run import Run
-from practicum.engine.state import RunState, Seat
 from practicum.methods.settings import GateSettings
-from practicum.models.registry import Models
-from practicum.retrieval.search import Retriever
-from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import writing
 from practicum.session.ask import Answered, answer_query, learn_query
-from practicum.session.components import Parts, make_method, make_settings
-from practicum.session.config import Config, RunOptions, Splits, config_from, require_known
-from practicum.session.foreign import Origin
+from practicum.session.components import Parts
+from practicum.session.config import Config, RunOptions, require_known
 from practicum.session.opening import (
     Shared,
-    call_options,
     check_tasks,
-    client_settings,
-    open_clients,
     open_state,
-    run_embedder,
 )
 from practicum.session.outcomes import outcome_row, read_report, write_report, write_shown
-from practicum.session.records import RUN, load_context, override_config, split_version
+from practicum.session.reader import Reader
+from practicum.session.records import RUN, split_version
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
-from practicum.session.setup import Setup, make_redactor, set_up, take_objects, with_defaults
-from practicum.store.database import DATABASE_FILE, Store, as_stored
-from practicum.store.journal import NoJournal
-from practicum.store.names import Head, delete_name, edits_size, find_version, name_version, read_head, read_names
-from practicum.store.snapshot import read_context
+from practicum.session.setup import take_objects
+from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.names import delete_name, name_version, read_names
 
 T = TypeVar("T")
 
@@ -178,7 +162,7 @@ class Space:
         self.folder: Path | None = source if run and isinstance(source, Path) else None
         """The folder of the run; None for a playbook."""
         self._local = threading.local()
-        self._readers: list[tuple[threading.Thread, _Reader]] = []
+        self._readers: list[tuple[threading.Thread, Reader]] = []
         self._writer = _Writer(self.folder) if self.folder is not None and os.access(self.folder, os.W_OK) else None
         self._logs: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
@@ -223,12 +207,14 @@ class Space:
         """
         reader = self._reader()
         text = reader.redacted(_checked(query))
+        context = reader.context()
         try:
-            context, view = await reader.view(text, self._log_folder)
+            view = await reader.view(text, context, self._log_folder)
         except StoreError:
             # What was to be read has been replaced, such as by `forget`.
             reader.reopen()
-            context, view = await reader.view(text, self._log_folder)
+            context = reader.context()
+            view = await reader.view(text, context, self._log_folder)
         shown = Shown(_new_id(), text, context.version, view, context, reader.config)
         if self._writer is not None:
             self._writer.remember(shown)
@@ -357,13 +343,13 @@ class Space:
     ) -> None:
         await self.close()
 
-    def _reader(self) -> _Reader:
+    def _reader(self) -> Reader:
         """What this thread has open: connections, vectors and rendered pages are not shared between threads."""
         if self._closed:
             raise UsageError(f"{self!r} is closed: open it again with practicum.open")
-        reader: _Reader | None = getattr(self._local, "reader", None)
+        reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
-            reader = self._local.reader = _Reader(
+            reader = self._local.reader = Reader(
                 self._source, self.folder, self._version, self._given, self._parts, self._trust_run
             )
             with self._lock:
@@ -434,205 +420,6 @@ def _checked(query: str) -> str:
 def _new_id() -> str:
     """An id that nobody else gives; ids sort in the order of asking."""
     return f"q{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
-
-
-class _Captured(Exception):
-    """Carries the view that an agent was to be shown."""
-
-    def __init__(self, view: View) -> None:
-        super().__init__("captured")
-        self.view = view
-
-
-class _Capture:
-    """An agent that is shown a view and makes no attempt."""
-
-    journaled, max_turns, identity = False, 1, "capture"
-
-    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        raise _Captured(view)
-
-
-class _ModelWanted(Exception):
-    """A model was to be asked before the agent was shown anything."""
-
-
-class _NoSeats(dict[str, Seat]):
-    """No model is open."""
-
-    def __missing__(self, role: str) -> Seat:
-        raise _ModelWanted
-
-
-class _Reader:
-    """What one thread has open to show and to answer."""
-
-    def __init__(
-        self, source: Path | Context, folder: Path | None, version: int | str | None, given: Mapping[str, Any],
-        parts: Parts, trust_run: bool,
-    ) -> None:  # fmt: skip
-        self._source, self._folder, self._wanted, self._given, self._parts = source, folder, version, given, parts
-        self._trust_run = trust_run
-        self._store: Store | None = None
-        self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
-        self.reopen()
-
-    config: Config
-    _origin: Origin | None
-    _context: Context
-    _changes: int
-    _head: Head
-    _size: int | None
-
-    def reopen(self) -> None:
-        """Read everything anew."""
-        if self._store is not None:
-            self._store.close()
-        self._store = store = None if self._folder is None else Store.read(self._folder)
-        for made in ("acting", "method", "redactor", "retriever"):
-            self.__dict__.pop(made, None)
-        self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
-        values = override_config({}, self._given) if self._origin is None else self._origin.values()
-        # What is no run, or was made elsewhere, has the nonce of no tasks.
-        self._values = {"nonce": nonce_for(()), **values, "from_traces": False}
-        self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
-        if store is not None:
-            self._changes = store.changes()
-            with as_stored(store.folder):
-                self._head = self._read_head()
-                self._context = self._by_origin(read_context(store, RUN, self._head.version))
-                self._size = edits_size(store, RUN, self._head.version)
-        elif isinstance(self._source, Context):
-            self._context = self._source
-        else:
-            self._context = load_context(self._source, self._wanted)
-
-    def context(self) -> Context:
-        """The context to be shown now."""
-        if self._store is not None and (changes := self._store.changes()) != self._changes:
-            with as_stored(self._store.folder):
-                self._follow()
-            self._changes = changes
-        return self._context
-
-    def _by_origin(self, context: Context) -> Context:
-        """The context; entries of a run that was made elsewhere are foreign, whatever it says of their sources."""
-        return context if self._origin is None or self._origin.trusted else context.marked("foreign")
-
-    def _read_head(self) -> Head:
-        """The wanted version as it is now. Raises UsageError if there is none any more."""
-        assert self._store is not None
-        head = read_head(self._store, RUN, self._wanted)
-        if head is None:
-            # Says what is wrong.
-            read_context(self._store, RUN, find_version(self._store, RUN, self._wanted))
-            raise StoreError(f"{self._folder} was changed while it was being read: try again")
-        return head
-
-    def _follow(self) -> None:
-        """Bring the context up to date, by what changed alone if that is enough."""
-        assert self._store is not None
-        old, new = self._head, self._read_head()
-        if new.of_run != old.of_run:
-            self.reopen()
-        elif new != old:
-            # A resumed run may have replaced its last versions by others of the same numbers.
-            size = edits_size(self._store, RUN, old.version)
-            if new.version != old.version or size != self._size:
-                old_context = self._context if size == self._size else None
-                self._context = self._by_origin(read_context(self._store, RUN, new.version, old_context))
-                self._size = edits_size(self._store, RUN, new.version)
-            self._head = new
-
-    async def view(self, query: str, logs: Callable[[], Path]) -> tuple[Context, View]:
-        """The context, and what is shown of it for a query."""
-        context = self.context()
-        try:
-            return context, await self._capture(query, context, _NoSeats())
-        except _ModelWanted:
-            pass
-        if not (roles := self.method.act_roles):
-            raise UsageError(
-                f"method {self.config.method} asks models before it shows anything, and shows something else in each "
-                "step: there is no one context for a query. Ask the run itself (Space.ask)"
-            )
-        if self._origin is not None:
-            self._origin.require((), roles)
-        clients = open_clients(self.config, self._parts, roles, (await self.models(logs())).models)
-        options = call_options(self.config)
-        return context, await self._capture(query, context, {r: Seat(c, options) for r, c in clients.items()})
-
-    async def _capture(self, query: str, context: Context, seats: dict[str, Seat]) -> View:
-        """The view that the method's `act` shows its agent first."""
-        config = self.config
-        state = RunState(
-            NoJournal(), seats, _Capture(), None, self.retriever.vectors, config.instructions, config.choices,
-            config.profile or "full", config.sections or default_sections(config.profile or "full"), seed=config.seed,
-            nonce=config.nonce, given_retriever=self.retriever,
-        )  # fmt: skip
-        try:
-            await self.method.act(Task("query", query), context, Run(state, "query", ("task:query",), teaches=False))
-        except _Captured as shown:
-            return shown.view
-        raise MethodError(f"`act` of method {self.method.name} ends without showing its agent anything")
-
-    @cached_property
-    def method(self) -> Method:
-        """The method, of which only `act` is used."""
-        if self._origin is not None:
-            self._origin.require(("settings",))
-        return make_method(self.config, make_settings(self.config), Splits(), self._parts)
-
-    @cached_property
-    def redactor(self) -> Redactor | None:
-        """What redacts the queries and the reports of the run, if anything does."""
-        if self._origin is not None:
-            self._origin.require(("redact_map",))
-        return make_redactor(self.config)
-
-    def redacted(self, value: T) -> T:
-        """The value as it may be stored and sent."""
-        return value if self.redactor is None else self.redactor(value)
-
-    @cached_property
-    def retriever(self) -> Retriever:
-        """What searches the context."""
-        if self._origin is not None:
-            self._origin.require(("embedder",))
-        return Retriever(Vectors(run_embedder(self.config, self._parts), self._store))
-
-    @cached_property
-    def acting(self) -> Setup:
-        """What answers a query, as in evaluation; nothing is scored."""
-        if self._origin is not None:
-            self._origin.require_acting(without=("scorer",))
-        task, parts = Task("query", "-"), replace(self._parts, scorer=None)
-        return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
-
-    async def models(self, logs: Path) -> Shared:
-        """The models that are open in this event loop, to which their connections belong."""
-        loop = asyncio.get_running_loop()
-        if self._models is None or self._models[0] is not loop:
-            await self._close_models()
-            self._models = loop, Shared(Models(client_settings(self.config, logs, self._parts)))
-        return self._models[1]
-
-    async def _close_models(self) -> None:
-        models, self._models = self._models, None
-        if models is not None:
-            # The connections of an event loop that has ended went with it.
-            with suppress(RuntimeError) if models[0].is_closed() else nullcontext():
-                await models[1].models.close()
-
-    async def close(self) -> None:
-        """Close connections, models and files."""
-        self.close_files()
-        await self._close_models()
-
-    def close_files(self) -> None:
-        """Close connections to the run."""
-        if self._store is not None:
-            self._store.close()
 
 
 class _Writer:

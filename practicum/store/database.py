@@ -458,19 +458,24 @@ def _acquire_lock(folder: Path) -> FileLock:
     return lock
 
 
+def synchronous() -> str:
+    """SQLite's `synchronous` of databases that are opened from now on."""
+    wanted = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
+    if wanted not in ("OFF", "NORMAL", "FULL"):
+        raise UsageError(f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL")
+    return wanted
+
+
 def _engine(folder: Path, read_only: bool = False) -> Engine:
     mode = "mode=ro" if read_only else "mode=rwc"
     if read_only and not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_FILE}-wal").exists():
         # To read, SQLite would create a log, which it cannot here. Without a log nobody is writing.
         mode += "&immutable=1"
     uri = f"file:{quote(str((folder / DATABASE_FILE).absolute()))}?{mode}"
-    synchronous = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
-    if synchronous not in ("OFF", "NORMAL", "FULL"):
-        raise UsageError(f"{SYNCHRONOUS_VARIABLE}={synchronous!r} is not one of OFF, NORMAL, FULL")
     # A run folder may be anybody's: its schema may call nothing, and damaged pages are found when they are read.
     wary = ("trusted_schema=OFF", "cell_size_check=ON")
     # `synchronous` first: the switch to WAL writes too.
-    pragmas = wary if read_only else (*wary, f"synchronous={synchronous}", "journal_mode=WAL", "secure_delete=ON")
+    pragmas = wary if read_only else (*wary, f"synchronous={synchronous()}", "journal_mode=WAL", "secure_delete=ON")
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)

@@ -23,11 +23,11 @@ from practicum.tasks.datasets import FORMATS
 
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
-    "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
+    "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench", "serve",
 }  # fmt: skip
 GROUPS = {
     "memory": {"list", "search", "show", "add", "remove", "reembed"},
-    "bench": {"speed", "overload", "store", "paper", "robustness", "poison"},
+    "bench": {"speed", "overload", "store", "paper", "robustness", "poison", "serve", "canary"},
 }
 
 

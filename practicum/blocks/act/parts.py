@@ -43,7 +43,8 @@ def paying(parts: Parts, changed: str = "") -> Show:
     does."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        names = [name for name in parts if pays(record(context, name)) != (name == changed)]
+        records = {entry.text: entry for entry in context.in_section(PARTS)}
+        names = [name for name in parts if pays(records.get(name)) != (name == changed)]
         return await joined(*(parts[name] for name in names))(context, task, run)
 
     return show

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 from practicum.core.context import Context
@@ -150,12 +151,14 @@ def joined(*shows: Show) -> Show:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
+        fixed = takewhile(lambda view: view.fixed == len(view.pages), views)
         return View(
             pages=tuple(page for view in views for page in view.pages),
             turns=tuple(turn for view in views for turn in view.turns),
             ids=AnyOf(tuple(view.ids for view in views)),
             citable=any(view.citable for view in views),
             tokens=sum(view.tokens for view in views),
+            fixed=sum(view.fixed for view in fixed),
             retrieved=tuple(sorted((near for view in views for near in view.retrieved), key=lambda near: -near[1])),
             entries=lambda: [entry for view in views for entry in view.entries()],
         )

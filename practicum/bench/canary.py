@@ -1,0 +1,230 @@
+"""`practicum bench canary`: how soon the learning service takes back a canary version that is worse, how soon it sees
+that the scores of a stream have fallen, and how often either is a false alarm (see `serve.sequential`).
+
+The scores are simulated and the tests are the service's own. A rollout of a canary ends after a number of scored
+requests of the canary, a stream after a number of values. A score is 0 or 1 with the chance of its mean; a graded one
+has a beta distribution with that mean. All chance follows from the seed and the place of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil, inf
+from typing import Any
+
+import numpy as np
+
+from practicum.bench.measure import Target
+from practicum.core.intervals import share_ci95
+from practicum.serve.sequential import CanaryTest, Drift
+
+ALPHA = 0.05
+"""The bound of each share of false alarms."""
+
+WORSE, WORSE_THERE, BETTER, ALARM = "worse", "worse in its kind", "better", "alarm"
+"""Events."""
+
+KINDS = 8
+SEVERAL, NEVER = 1_000, 2_000
+"""Values of a stream, and scored requests of a canary, within which no false alarm is wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryCase:
+    """A canary with its share of the requests. `live` and `canary` are the mean scores of each of the kinds, which are
+    equally frequent; the test has a stratum for each, if `strata`. It is decided within `within` scores of the canary.
+    `bound` is the wanted median of them, or the largest share of alarms if they are false."""
+
+    live: Sequence[float]
+    canary: Sequence[float]
+    share: float = 0.5
+    strata: bool = False
+    graded: bool = False
+    within: int = NEVER
+    bound: float = ALPHA
+
+    @property
+    def name(self) -> str:
+        fallen = [(old, new) for old, new in zip(self.live, self.canary, strict=True) if old != new]
+        old, new = fallen[0] if fallen else (self.live[0], self.canary[0])
+        scores = f"{'graded ' if self.graded else ''}{old} to {new}" if fallen else f"{old}, equal"
+        kinds = f" in one kind of {KINDS}" if 0 < len(fallen) < len(self.live) else ""
+        return f"{scores}{kinds}, share {self.share:g}{f', {KINDS} strata' if self.strata else ''}"
+
+    @property
+    def equal(self) -> bool:
+        return self.live == self.canary
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        if self.equal:
+            return WORSE, BETTER
+        if len(set(self.canary)) > 1:
+            return WORSE, WORSE_THERE
+        return (WORSE,) if self.canary[0] < self.live[0] else (BETTER,)
+
+    def tried(self, rng: np.random.Generator) -> dict[str, tuple[int, int]]:
+        """The scored requests of the canary and of both arms until each event in one rollout, if it happens."""
+        test, found = CanaryTest(KINDS if self.strata else 0), dict[str, tuple[int, int]]()
+        events, count = self.events, int(2 * self.within / self.share)
+        arms, kinds = rng.random(count) < self.share, rng.integers(len(self.live), size=count)
+        means = np.where(arms, np.array(self.canary)[kinds], np.array(self.live)[kinds])
+        requests = zip(arms.tolist(), draw(means, self.graded, rng), kinds.tolist(), strict=True)
+        for total, (canary, score, kind) in enumerate(requests, 1):
+            test.take(canary, score, kind if self.strata else None)
+            worse, scores = test.worse, test.all.canary.count
+            now = {WORSE: worse is not None, WORSE_THERE: worse == 0, BETTER: test.better}
+            for event in events:
+                if now[event] and event not in found:
+                    found[event] = scores, total
+            if len(found) == len(events) or scores == self.within:
+                break
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftCase:
+    """A stream whose mean falls from `old` to `new` after `steady` values beyond the first reference window, as seen
+    within the next `within` values."""
+
+    old: float
+    new: float
+    steady: int = 0
+    graded: bool = False
+    within: int = SEVERAL
+    bound: float = ALPHA
+
+    @property
+    def name(self) -> str:
+        scores = f"{'graded ' if self.graded else ''}{self.old}"
+        if self.new == self.old:
+            return f"{scores}, steady"
+        return f"{scores} to {self.new} after {Drift().reference + self.steady}"
+
+    @property
+    def equal(self) -> bool:
+        return self.old == self.new
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        return (ALARM,)
+
+    def tried(self, rng: np.random.Generator) -> dict[str, tuple[int, int]]:
+        """The values after the fall until the alarm in one stream, if there is one. A stream with an alarm before the
+        fall is drawn again."""
+        while True:
+            drift = Drift()
+            before = drift.reference + self.steady
+            means = np.repeat([self.old, self.new], [before, self.within])
+            alarms = (n for n, value in enumerate(draw(means, self.graded, rng), 1) if drift.take(value))
+            found = next(alarms, None)
+            if found is None or found > before:
+                return {} if found is None else {ALARM: (found - before, found - before)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryRow:
+    """What happened in the rollouts of a case. `found` has the scored requests until then, of the canary or of the
+    stream, and `total` those of both arms; `inf` for a rollout where it did not happen."""
+
+    event: str
+    case: CanaryCase | DriftCase
+    found: tuple[float, ...]
+    total: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.event}: {self.case.name}"
+
+    @property
+    def share(self) -> float:
+        """The share of the rollouts where it happened."""
+        return sum(one < inf for one in self.found) / len(self.found)
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        return share_ci95(sum(one < inf for one in self.found), len(self.found))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "event": self.event, "case": asdict(self.case), "rollouts": len(self.found),
+            "median": quantile(self.found, 0.5), "p90": quantile(self.found, 0.9),
+            "total_median": quantile(self.total, 0.5), "total_p90": quantile(self.total, 0.9),
+            "share": self.share, "ci95": self.ci95,
+        }  # fmt: skip
+
+
+def _canaries() -> Iterator[CanaryCase]:
+    for share in (0.1, 0.2, 0.5):
+        for old, new in ((0.8, 0.5), (0.6, 0.3)):
+            yield CanaryCase(live=[old], canary=[new], share=share, within=300, bound=60)
+        yield CanaryCase(live=[0.8], canary=[0.7], share=share, within=600, bound=600)
+    yield CanaryCase(live=[0.8] * KINDS, canary=[0.5] * KINDS, share=0.1, strata=True, within=300, bound=60)
+    for share in (0.1, 0.5):
+        one = [0.3] + [0.8] * (KINDS - 1)
+        yield CanaryCase(live=[0.8] * KINDS, canary=one, share=share, strata=True, within=1_000, bound=1_000)
+    yield CanaryCase(live=[0.7], canary=[0.8], share=0.1, within=600, bound=600)
+    for equal in (0.5, 0.8, 0.95):
+        yield CanaryCase(live=[equal] * KINDS, canary=[equal] * KINDS, strata=True)
+    yield CanaryCase(live=[0.7] * KINDS, canary=[0.7] * KINDS, strata=True, graded=True)
+    yield CanaryCase(live=[0.8], canary=[0.8])
+    yield CanaryCase(live=[0.8], canary=[0.8], share=0.1)
+
+
+def _drifts() -> Iterator[DriftCase]:
+    for steady in (0, 800, 2_800):
+        for old, slight, steep in ((0.8, 0.7, 0.5), (0.6, 0.5, 0.3)):
+            yield DriftCase(old=old, new=steep, steady=steady, within=60, bound=60)
+            yield DriftCase(old=old, new=slight, steady=steady, within=600, bound=600)
+    for mean in (0.5, 0.6, 0.8, 0.95):
+        yield DriftCase(old=mean, new=mean)
+    yield DriftCase(old=0.7, new=0.7, graded=True)
+
+
+def canary(rollouts: int, seed: int, report: Callable[[CanaryRow], None] = lambda row: None) -> list[CanaryRow]:
+    """Measure all cases, each with this number of rollouts."""
+    rows = list[CanaryRow]()
+    cases: list[CanaryCase | DriftCase] = [*_canaries(), *_drifts()]
+    for number, case in enumerate(cases):
+        rng = np.random.default_rng((seed, number))
+        for row in case_rows(case, rollouts, rng):
+            rows.append(row)
+            report(row)
+    return rows
+
+
+def case_rows(case: CanaryCase | DriftCase, rollouts: int, rng: np.random.Generator) -> list[CanaryRow]:
+    """A row for each event of the case."""
+    tried = [case.tried(rng) for _ in range(rollouts)]
+    rows = []
+    for event in case.events:
+        found, total = zip(*(one.get(event, (inf, inf)) for one in tried), strict=True)
+        rows.append(CanaryRow(event=event, case=case, found=found, total=total))
+    return rows
+
+
+def targets(rows: Sequence[CanaryRow]) -> list[Target]:
+    """The targets of these rows: the median of what is wanted, the share of what is not."""
+    found = []
+    for row in rows:
+        if row.case.equal:
+            low, high = row.ci95
+            note, what, value = f"95% interval {low:.1%} to {high:.1%}", "share of ", row.share
+        else:
+            note, what, value = "", "median of ", quantile(row.found, 0.5) or inf
+        found.append(Target(what=what + row.name, value=value, bound=row.case.bound, note=note))
+    return found
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """The value that this share of the values does not exceed; None if there it had not happened."""
+    value = sorted(values)[ceil(share * len(values)) - 1]
+    return value if value < inf else None
+
+
+def draw(means: np.ndarray, graded: bool, rng: np.random.Generator) -> list[float]:
+    """A score for each mean."""
+    scores = rng.beta(4 * means, 4 * (1 - means)) if graded else (rng.random(len(means)) < means) * 1.0
+    drawn: list[float] = scores.tolist()
+    return drawn

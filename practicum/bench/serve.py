@@ -1,0 +1,521 @@
+"""`practicum bench serve`: requests a second, latency, CPU time and memory of the proxy, measured from outside.
+
+An upstream answers at once (see `testing.upstream`). The server under test has a core of its own; the upstream and the
+load, which are two processes, share the others. Every request has a last message that was not sent before. Servers:
+
+    upstream            no proxy between; it has the server's core to itself
+    practicum           a space with many entries, of which some are looked up for each request
+    practicum, empty    a space without entries
+    litellm             if its Python is given
+
+The load is closed for throughput and CPU time: 32 connections, each of which sends when it was answered. It is open for
+latency: requests come at random times at half of the target rate (half of the throughput, for a server that does not
+reach the target), and the clock runs from the sending to the first byte of the body. The servers are measured in turn
+in each of several runs; a value is the median of the runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import pairwise, takewhile
+from pathlib import Path
+from random import Random
+from statistics import mean, median
+from typing import Any
+from urllib.request import ProxyHandler, build_opener
+
+import httptools
+import uvloop
+
+from practicum.bench.measure import OnResult, Target, rounded
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
+from practicum.core.errors import PracticumError, UsageError
+from practicum.core.subprocesses import environment, python_command
+from practicum.session.records import create_seed
+from practicum.testing.fill import pseudo_words
+from practicum.testing.upstream import TEXT, UpstreamOptions, upstream
+
+UPSTREAM, PRACTICUM, EMPTY, LITELLM = "upstream", "practicum", "practicum, empty", "litellm"
+TARGETS = {"JSON": 400.0, "stream": 350.0}
+"""Kinds of requests, and the target: requests a second of `PRACTICUM` on one core."""
+CONNECTIONS, SESSIONS, TURNS = 32, 8, 10
+"""Connections of the closed load, sessions of each, and turns of the session whose prompts are compared."""
+SPACE_ENTRIES = 1_000
+VOCABULARY = 5_000
+_READY_SECONDS = 180.0
+_WARM_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is started: what it asks, its folder, space and port, and the run that its space starts from."""
+
+    upstream: str
+    store: Path
+    space: str
+    port: int
+    context: Path | None = None
+
+
+def practicum_command(place: Place) -> list[str]:
+    """The command that starts the proxy."""
+    flags = {"upstream": f"{place.upstream}#sim", "store": place.store, "space": place.space, "method": "unified"}
+    flags |= {"port": place.port} | ({"context": place.context} if place.context else {})
+    given = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
+    return python_command("practicum.cli.app", "serve", *given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServePlan:
+    """What to measure. `spaces` is a number of spaces to compare with one, or 0; `litellm` is the Python that has it;
+    `command` returns the command of the proxy."""
+
+    runs: int = 3
+    seconds: float = 5.0
+    entries: int = 20_000
+    spaces: int = 0
+    litellm: Path | None = None
+    command: Callable[[Place], list[str]] = practicum_command
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeRow:
+    """One server and one kind of requests. `busy` is the share of its core that the server took at `per_second`: far
+    below 1, the load or the machine was the limit. `p50_ms` and `p99_ms` are times to the first byte at `rate` requests
+    a second, `over_p50_ms` and `over_p99_ms` what they are above those of the bare upstream. `late` is the share of all
+    requests that the proxy sent on unchanged, because what to show came too late. `mb` is resident memory."""
+
+    server: str
+    kind: str
+    per_second: float
+    cpu_ms: float
+    busy: float
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    over_p50_ms: float
+    over_p99_ms: float
+    late: float
+    mb: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpacesRow:
+    """A server with so many spaces of 1,000 entries. `open_ms` is the mean time of the first request for each space;
+    `p50_ms` and `p99_ms` are of later ones."""
+
+    spaces: int
+    open_ms: float
+    p50_ms: float
+    p99_ms: float
+    mb: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeResult:
+    """All measurements. `prefix` holds a share for each turn but the first: how much of the prompt before it, in
+    characters, is unchanged at the front of its prompt."""
+
+    rows: Sequence[ServeRow]
+    prefix: Sequence[float]
+    spaces: Sequence[SpacesRow]
+
+    def targets(self) -> list[Target]:
+        return [
+            Target(
+                what=f"{row.kind}: requests/s",
+                value=row.per_second,
+                bound=TARGETS[row.kind],
+                at_least=True,
+                note=f"{row.late:.1%} unchanged",
+            )
+            for row in self.rows
+            if row.server == PRACTICUM
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rows": [rounded(asdict(row)) for row in self.rows],
+            "prefix": rounded({"mean": mean(self.prefix), "lowest": min(self.prefix)}),
+            "spaces": [rounded(asdict(row)) for row in self.spaces],
+            "targets": [target.as_json() for target in self.targets()],
+        }
+
+
+def serve(plan: ServePlan, report: OnResult = lambda line: None) -> ServeResult:
+    """Measure all of the plan. Raises UsageError without a second core, PracticumError if a server fails."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) < 2:
+        raise UsageError("bench serve needs Linux and two cores: one for the server, one for the load")
+    with tempfile.TemporaryDirectory(prefix="practicum-serve-") as name, _affinity(set(cores[1:])):
+        bench = _Bench(plan, Path(name), cores[0], set(cores[1:]), report)
+        rows = bench.rows()
+        prefix = uvloop.run(bench.prefix())
+        report(f"prefix: {mean(prefix):.1%} unchanged")
+        return ServeResult(rows=rows, prefix=prefix, spaces=bench.space_rows() if plan.spaces else ())
+
+
+@dataclass(frozen=True)
+class _Server:
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of CPU of all its threads."""
+        # The second field is a name in brackets, which may hold spaces.
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def late(self) -> int:
+        """How many requests it sent on unchanged; only the proxy says so."""
+        if self.name in (UPSTREAM, LITELLM):
+            return 0
+        with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{self.port}/health") as response:
+            return int(json.load(response)["counts"].get("unchanged requests", 0))
+
+    @property
+    def mb(self) -> float:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@dataclass(frozen=True)
+class _Bench:
+    plan: ServePlan
+    folder: Path
+    core: int
+    others: set[int]
+    report: OnResult
+
+    def rows(self) -> list[ServeRow]:
+        with ExitStack() as stack:
+            bare, url = self._upstream(stack)
+            seed, servers = self.folder / "seed", [bare]
+            _make_seed(seed, self.plan.entries)
+            for name, context in ((PRACTICUM, seed), (EMPTY, None)):
+                place = Place(url, self.folder / name, "bench", _free_port(), context)
+                servers.append(self._practicum(stack, name, place))
+            if self.plan.litellm:
+                place = Place(url, self.folder, "", _free_port())
+                command = _litellm_command(place, self.plan.litellm)
+                servers.append(self._start(stack, LITELLM, command, place.port, "/health/liveliness"))
+            return uvloop.run(self._measure(servers))
+
+    async def _measure(self, servers: Sequence[_Server]) -> list[ServeRow]:
+        found: dict[tuple[str, str], list[ServeRow]] = {}
+        for run in range(self.plan.runs):
+            for kind in TARGETS:
+                traffic, base = Traffic(kind, seed=run), None
+                for server in servers:
+                    if server.name == UPSTREAM:
+                        os.sched_setaffinity(server.process.pid, {self.core})
+                    if run == 0:
+                        await closed_load(server.port, traffic, _WARM_SECONDS)
+                    late, began, cpu = server.late(), time.perf_counter(), server.cpu
+                    count = await closed_load(server.port, traffic, self.plan.seconds)
+                    wall, cpu = time.perf_counter() - began, server.cpu - cpu
+                    rate = min(TARGETS[kind], count / wall) / 2
+                    p50, p99 = await _quantiles(server.port, traffic, rate, self.plan.seconds)
+                    if server.name == UPSTREAM:
+                        os.sched_setaffinity(server.process.pid, self.others)
+                    base = base or (p50, p99)
+                    row = ServeRow(
+                        server=server.name, kind=kind, per_second=count / wall, cpu_ms=1000 * cpu / count,
+                        busy=cpu / wall, rate=rate, p50_ms=p50, p99_ms=p99, over_p50_ms=p50 - base[0],
+                        over_p99_ms=p99 - base[1], mb=server.mb,
+                        late=(server.late() - late) / (count + rate * self.plan.seconds),
+                    )  # fmt: skip
+                    found.setdefault((server.name, kind), []).append(row)
+                    what = f"run {run + 1}, {server.name}, {kind}"
+                    self.report(f"{what}: {row.per_second:.0f} requests/s, p50 {p50:.2f} ms")
+        return [_median_row(rows) for rows in found.values()]
+
+    async def prefix(self) -> list[float]:
+        """The shares of a session that grows by an answer and a question at each turn."""
+        asked, stack = list[str](), ExitStack()
+        async with upstream(UpstreamOptions(keep=True)) as running:
+            try:
+                place = Place(running.url, self.folder / PRACTICUM, "bench", _free_port())
+                # The server may call the upstream, which is in this loop, when it starts and when it stops.
+                await asyncio.to_thread(self._practicum, stack, PRACTICUM, place)
+                traffic, connection = Traffic("JSON", seed=-1), await _connect(place.port)
+                turns = traffic.opening()
+                for _ in range(TURNS):
+                    asked.append(traffic.message())
+                    turns.append({"role": "user", "content": asked[-1]})
+                    await connection.ask(_request({"model": "sim", "messages": turns}, "prefix"), b"}")
+                    turns.append({"role": "assistant", "content": TEXT})
+            finally:
+                await asyncio.to_thread(stack.close)
+        # The server may ask the upstream for other reasons too, but only later.
+        seen = [_prompt(r.json()) for r in running.requests if r.path == "/v1/chat/completions"]
+        prompts = [next(prompt for prompt in seen if text in prompt) for text in asked]
+        return [_unchanged(before, after) for before, after in pairwise(prompts)]
+
+    def space_rows(self) -> list[SpacesRow]:
+        """Rows of a server with one space, and of one with many."""
+        seed, servers = self.folder / "seed of spaces", []
+        _make_seed(seed, SPACE_ENTRIES)
+        with ExitStack() as stack:
+            _, url = self._upstream(stack)
+            for count in (1, self.plan.spaces):
+                place = Place(url, self.folder / f"{count} spaces", "s0", _free_port(), seed)
+                # The server makes a space, and the others are copies of it.
+                with ExitStack() as first:
+                    self._practicum(first, "s0", place)
+                for number in range(1, count):
+                    shutil.copytree(place.store / "spaces/s0", place.store / f"spaces/s{number}")
+                servers.append((count, self._practicum(stack, f"{count} spaces", place)))
+            return [uvloop.run(self._measure_spaces(count, server)) for count, server in servers]
+
+    async def _measure_spaces(self, count: int, server: _Server) -> SpacesRow:
+        traffic, connection, firsts = Traffic("JSON", seed=-2), await _connect(server.port), list[float]()
+        for number in range(count):
+            firsts.append(await connection.ask(*traffic.request(number, space=number)))
+        await closed_load(server.port, traffic, _WARM_SECONDS, count)
+        rate, seconds = TARGETS["JSON"] / 2, self.plan.seconds
+        runs = [await _quantiles(server.port, traffic, rate, seconds, count) for _ in range(self.plan.runs)]
+        p50, p99 = (median(values) for values in zip(*runs, strict=True))
+        self.report(f"{count} spaces: p50 {p50:.2f} ms")
+        return SpacesRow(spaces=count, open_ms=1000 * mean(firsts), p50_ms=p50, p99_ms=p99, mb=server.mb)
+
+    def _upstream(self, stack: ExitStack) -> tuple[_Server, str]:
+        port = _free_port()
+        command = python_command("practicum.testing.upstream", "--port", str(port))
+        server = self._start(stack, UPSTREAM, command, port, "/v1/models", self.others)
+        return server, f"http://127.0.0.1:{port}/v1"
+
+    def _practicum(self, stack: ExitStack, name: str, place: Place) -> _Server:
+        return self._start(stack, name, self.plan.command(place), place.port, "/health")
+
+    def _start(
+        self, stack: ExitStack, name: str, command: Sequence[str], port: int, health: str, cores: set[int] | None = None
+    ) -> _Server:
+        """Start a server, on the server's core unless told otherwise, and wait until `health` is answered."""
+        log = self.folder / f"{name}.log"
+        # A process and all its threads have the cores of the thread that starts it.
+        with log.open("wb") as output, _affinity(cores or {self.core}):
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=environment())
+        stack.callback(_stop, process)
+        get, end = build_opener(ProxyHandler({})).open, time.monotonic() + _READY_SECONDS
+        while time.monotonic() < end and process.poll() is None:
+            with suppress(OSError), get(f"http://127.0.0.1:{port}{health}", timeout=5):
+                return _Server(name, port, process)
+            time.sleep(0.1)
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
+        raise PracticumError(f"{name} did not start: {last[0]}")
+
+
+class Traffic:
+    """Requests of one kind, in sessions that have a system message and three earlier turns each."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self._name = f"{kind}-{seed}"
+        self._rng, self._words = Random(self._name), _vocabulary()
+        self._more = {"stream": True} if kind == "stream" else {}
+        self._end = b"[DONE]\n\n" if kind == "stream" else b"}"
+        self._sessions = [self.opening() for _ in range(CONNECTIONS * SESSIONS)]
+
+    def message(self, chars: int = 200) -> str:
+        return " ".join(self._rng.choices(self._words, k=chars // 8))[:chars]
+
+    def opening(self) -> list[dict[str, str]]:
+        roles = ("user", "assistant") * 3
+        return [
+            {"role": "system", "content": self.message(400)},
+            *({"role": role, "content": self.message()} for role in roles),
+        ]
+
+    def request(self, session: int, spaces: int = 0, space: int | None = None) -> tuple[bytes, bytes]:
+        """A request with a new last message, and the bytes that its answer ends with. It goes to this one of the
+        `spaces`, or to any of them."""
+        session %= len(self._sessions)
+        turns = [*self._sessions[session], {"role": "user", "content": self.message()}]
+        if spaces and space is None:
+            space = self._rng.randrange(spaces)
+        body = {"model": "sim", "messages": turns, **self._more}
+        return _request(body, f"{self._name}-{session}", "" if space is None else f"s{space}"), self._end
+
+
+class _Connection(asyncio.Protocol):
+    """A connection of HTTP/1.1 that is kept. It takes a tenth of the CPU of a client library, which would be measured
+    instead of the server."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self._parser = httptools.HttpResponseParser(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    async def ask(self, request: bytes, end: bytes) -> float:
+        """Send a request and wait for its answer; returns the seconds until the first byte of the body. Raises
+        PracticumError unless its status is 200 and it ends with these bytes."""
+        self._answered = asyncio.get_running_loop().create_future()
+        self._first, self._tail, self._sent = 0.0, b"", time.perf_counter()
+        self.transport.write(request)
+        await self._answered
+        if self._parser.get_status_code() != 200 or not self._tail.endswith(end):
+            tail = self._tail.decode(errors="replace")
+            raise PracticumError(f"a request was answered with status {self._parser.get_status_code()}: ...{tail}")
+        return self._first - self._sent
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        self._first = self._first or time.perf_counter()
+        self._tail = (self._tail + body)[-200:]
+
+    def on_message_complete(self) -> None:
+        if not self._answered.done():
+            self._answered.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        answered = getattr(self, "_answered", None)
+        if answered and not answered.done():
+            answered.set_exception(PracticumError("the server closed a connection before its answer was complete"))
+
+
+async def _connect(port: int) -> _Connection:
+    _, connection = await asyncio.get_running_loop().create_connection(_Connection, "127.0.0.1", port)
+    return connection
+
+
+async def closed_load(port: int, traffic: Traffic, seconds: float, spaces: int = 0) -> int:
+    """Send from all connections, each as soon as it was answered; returns how many requests were answered."""
+    end = time.perf_counter() + seconds
+
+    async def send(number: int) -> int:
+        connection, count = await _connect(port), 0
+        while time.perf_counter() < end:
+            await connection.ask(*traffic.request(number * SESSIONS + count % SESSIONS, spaces))
+            count += 1
+        connection.transport.abort()
+        return count
+
+    return sum(await asyncio.gather(*(send(number) for number in range(CONNECTIONS))))
+
+
+async def open_load(port: int, traffic: Traffic, rate: float, seconds: float, spaces: int = 0) -> list[float]:
+    """Send at random times, whether or not there were answers; returns the seconds to each first byte."""
+    idle = [await _connect(port) for _ in range(CONNECTIONS)]
+    firsts, asked = list[float](), list[asyncio.Task[None]]()
+
+    async def send(number: int) -> None:
+        connection = idle.pop() if idle else await _connect(port)
+        firsts.append(await connection.ask(*traffic.request(number, spaces)))
+        idle.append(connection)
+
+    rng, at, began = Random(0), 0.0, time.perf_counter()
+    while (at := at + rng.expovariate(rate)) < seconds:
+        await asyncio.sleep(began + at - time.perf_counter())
+        asked.append(asyncio.create_task(send(len(asked))))
+    await asyncio.gather(*asked)
+    for connection in idle:
+        connection.transport.abort()
+    return firsts
+
+
+async def _quantiles(port: int, traffic: Traffic, rate: float, seconds: float, spaces: int = 0) -> tuple[float, float]:
+    """The median and the 99th percentile of the time to the first byte, in milliseconds."""
+    firsts = sorted(await open_load(port, traffic, rate, seconds, spaces))
+    return 1000 * median(firsts), 1000 * firsts[int(0.99 * len(firsts))]
+
+
+def _request(body: Any, session: str, space: str = "") -> bytes:
+    raw = json.dumps(body).encode()
+    more = f"x-practicum-space: {space}\r\n" if space else ""
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        f"authorization: Bearer bench\r\nx-practicum-session: {session}\r\n{more}content-length: {len(raw)}\r\n\r\n"
+    )
+    return head.encode() + raw
+
+
+def _prompt(body: Any) -> str:
+    contents = [turn["content"] or "" for turn in body["messages"]]
+    return "".join(c if isinstance(c, str) else "".join(part.get("text", "") for part in c) for c in contents)
+
+
+def _unchanged(before: str, after: str) -> float:
+    """The share of a text, in characters, that another begins with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))) / len(before)
+
+
+@cache
+def _vocabulary() -> list[str]:
+    rng, words = Random(0), dict[str, None]()
+    while len(words) < VOCABULARY:
+        words["".join(pseudo_words(rng).split()[:2])] = None
+    return list(words)
+
+
+def _make_seed(folder: Path, entries: int) -> None:
+    """A run with entries of 20 words, of which 1 in 50 is a rule."""
+    rng, words = Random(0), _vocabulary()
+    adds = tuple(
+        Add(section="memories" if number % 500 else "rules", text=" ".join(rng.choices(words, k=20)))
+        for number in range(entries)
+    )
+    create_seed(folder, Context().apply(Delta(adds)).context)
+
+
+def _litellm_command(place: Place, python: Path) -> list[str]:
+    params = {"model": "openai/sim", "api_base": place.upstream, "api_key": "bench"}
+    config = place.store / "litellm.json"  # which is YAML too
+    models = [{"model_name": "sim", "litellm_params": params}]
+    # It asks for no key, which is less work for it.
+    general = {"dangerously_permit_weak_or_unset_master_key": True}
+    config.write_text(json.dumps({"model_list": models, "general_settings": general}))
+    return [str(python.with_name("litellm")), "--config", str(config), "--host", "127.0.0.1", "--port", str(place.port)]
+
+
+def _median_row(rows: Sequence[ServeRow]) -> ServeRow:
+    numbers = {
+        name: median(getattr(row, name) for row in rows)
+        for name, value in asdict(rows[0]).items()
+        if isinstance(value, float)
+    }
+    return replace(rows[0], **numbers)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _affinity(cores: set[int]) -> Iterator[None]:
+    """Keep this thread, and the processes it starts, on these cores while the block runs."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

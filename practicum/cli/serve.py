@@ -1,0 +1,79 @@
+"""`practicum serve`: the learning service, in front of a model server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from typer import Option
+
+from practicum.cli import options as opt
+from practicum.cli.inputs import pairs
+from practicum.cli.output import Printer
+from practicum.core.errors import UsageError
+
+KEYS_VARIABLE = "PRACTICUM_SERVE_KEYS"
+"""An environment variable with keys, separated by commas. Other users of the machine can read a command line."""
+
+learning = partial(Option, rich_help_panel="Learning")
+rollout = partial(Option, rich_help_panel="Rollout")
+
+
+def serve(
+    upstream: str = Option(
+        ..., help="The model server: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."
+    ),
+    host: str = Option("127.0.0.1", help="The address to listen on; without a key, this machine's own."),
+    port: int = Option(8_700, min=0, max=65_535, help="The port; 0: a free one."),
+    store: Path = Option(Path("practicum-store"), help="The folder of what is asked, reported and learned."),
+    space: list[str] = Option(["default"], help="A space; repeatable. The first is that of requests that name none."),
+    context: str | None = Option(None, metavar="RUN", help="What the first space starts from: RUN, RUN@NAME, a file."),
+    key: list[str] = Option([], metavar="KEY", help=f"A key, or SPACE=KEY; repeatable. Better: in {KEYS_VARIABLE}."),
+    pass_key: bool = Option(False, "--pass-key", help="Clients send their own upstream key; ours in x-practicum-key."),
+    timeout: float = Option(600.0, min=1.0, help="Seconds that the upstream may be silent."),
+    method: str | None = learning(None, help="How it learns (default: unified; with a local model: episodes)."),
+    set_: list[str] = learning([], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
+    learner: str | None = learning(None, metavar="MODEL", help="The model that learns (default: the upstream's)."),
+    no_learning: bool = learning(False, "--no-learning", help="Corrections hold, and nothing else is learned."),
+    review: Literal["none", "foreign", "all"] = learning("foreign", help="What waits for practicum review."),
+    learn_every: int = learning(20, min=1, help="Outcomes from which a round of learning begins."),
+    learn_minutes: float = learning(60.0, min=0.0, help="Minutes after the first outcome, if there are fewer."),
+    max_calls_day: int | None = learning(None, min=1, help="Model calls of learning, a day and space."),
+    max_usd_day: float | None = learning(None, min=0.0, help="US dollars of learning, a day and space."),
+    canary: float = rollout(0.2, min=0.0, max=0.5, help="Share of sessions that see a new version first; 0: none."),
+    canary_length: int = rollout(200, min=20, help="Scored requests after which a new version is promoted."),
+    webhook: str | None = rollout(None, metavar="URL", help="Where alarms are posted as JSON."),
+    json_: opt.Json = False,
+) -> None:
+    """Put learning in front of agents at work: they change one base URL, and send back what came of their answers.
+
+    Clients of OpenAI's and Anthropic's protocols work as before; POST /v1/feedback takes scores and corrections.
+    """
+    try:
+        from practicum.serve.server import run
+        from practicum.serve.service import Settings
+    except ImportError as error:
+        from practicum.core.requirements import pip_install
+
+        raise UsageError(f"practicum serve needs: {pip_install('serve')} ({error})") from error
+    settings = Settings(
+        store=store, spaces=tuple(dict.fromkeys(space)), context=context, method=method,
+        settings=pairs(set_, "--set"), review=review, learn=not no_learning, learner=learner,
+        learn_every=learn_every, learn_minutes=learn_minutes, max_calls_day=max_calls_day, max_usd_day=max_usd_day,
+        canary=canary, canary_length=canary_length, webhook=webhook,
+    )  # fmt: skip
+    keys = [*key, *filter(None, os.environ.get(KEYS_VARIABLE, "").split(","))]
+    out = Printer(json_)
+
+    def ready(address: str, warnings: list[str]) -> None:
+        about: dict[str, Any] = {"address": address, "spaces": settings.spaces, "store": str(store)}
+        out.result({**about, "warnings": warnings})
+        out.print(f"practicum serves {upstream} at {address}/v1: space {', '.join(settings.spaces)}, store {store}")
+        for warning in warnings:
+            out.print(f"warning: {warning}")
+        sys.stdout.flush()
+
+    run(settings, upstream, host, port, keys, pass_key, timeout, ready)

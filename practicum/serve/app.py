@@ -1,0 +1,477 @@
+"""The HTTP face of the service, as a bare ASGI application: bytes come in, bytes go out.
+
+What was learned is put into requests of the three protocols (`protocols`); everything else below /v1 is passed on as it
+is. A response is passed on while it arrives, and read once it is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+
+from practicum.core.errors import PracticumError, StoreError, UsageError
+from practicum.core.trust import Trust
+from practicum.serve.feedback import Unknown, read_feedback
+from practicum.serve.protocols import Kind, Request, Unreadable, read_answer, read_request, read_stream, with_metadata
+from practicum.serve.service import Service, UnknownSpace, new_id
+from practicum.serve.space import Shown
+from practicum.serve.upstream import RETURNED, Upstream
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+logger = logging.getLogger("practicum.serve")
+
+PROTOCOLS: Mapping[str, Kind] = {
+    "/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"
+}  # fmt: skip
+
+MOST_BODY = 32 * 2**20
+"""Bytes of the largest request: images are sent in it."""
+
+MOST_SMALL = 2**20
+"""Bytes of the largest feedback."""
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Left(Exception):
+    """The client is gone."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys that requests need, by their digests: each is for one space, or for all ("")."""
+
+    by_digest: Mapping[bytes, str]
+
+    @classmethod
+    def read(cls, given: Iterable[str]) -> Keys:
+        """Keys from texts: KEY, or SPACE=KEY. Raises UsageError for one that is too short to be secret."""
+        found = {}
+        for text in given:
+            space, _, key = text.rpartition("=")
+            if len(key) < 16:
+                raise UsageError("a key has at least 16 characters: KEY, or SPACE=KEY for a key of one space")
+            found[sha256(key.encode()).digest()] = space
+        return cls(found)
+
+    def space_of(self, key: str) -> str | None:
+        """The space that a key is for, "" for all; None for a wrong key."""
+        # Looked up by its digest, so the time it takes tells nothing of the keys.
+        return self.by_digest.get(sha256(key.encode()).digest())
+
+
+@dataclass
+class Call:
+    """A request, as it came in."""
+
+    scope: Mapping[str, Any]
+    receive: Receive
+    send: Send
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def path(self) -> str:
+        return str(self.scope["path"])
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
+    @cached_property
+    def headers(self) -> dict[bytes, str]:
+        return {name: value.decode("latin-1") for name, value in self.scope["headers"]}
+
+    def header(self, name: bytes, most: int = 200) -> str | None:
+        """A header of practicum's own. Raises Refused if it is too long."""
+        value = self.headers.get(name)
+        if value is not None and len(value) > most:
+            raise Refused(400, f"the header {name.decode()} is longer than {most} characters")
+        return value or None
+
+    async def body(self, most: int) -> bytes:
+        """The body. Raises Refused if it has more bytes than `most`."""
+        too_large = Refused(413, f"the body has more than {most:,} bytes")
+        if int(self.headers.get(b"content-length") or 0) > most:
+            raise too_large
+        parts, size, more = list[bytes](), 0, True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise _Left
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > most:
+                raise too_large
+            more = message.get("more_body", False)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers]})
+
+    async def write(self, body: bytes, more: bool = False) -> None:
+        await self.send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def answer(self, status: int, value: Any, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Answer with a JSON value, or with bytes of JSON."""
+        body = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
+        kind = (b"content-type", b"application/json")
+        await self.begin(status, [*headers, kind, (b"content-length", b"%d" % len(body))])
+        await self.write(body)
+
+
+class App:
+    """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`."""
+
+    def __init__(self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False) -> None:
+        self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        call = Call(scope, receive, send)
+        try:
+            await self._route(call)
+        except _Left:
+            self.service.counts["clients that left"] += 1
+        except (Refused, UsageError) as error:
+            unknown = isinstance(error, Unknown | UnknownSpace)
+            status = error.status if isinstance(error, Refused) else 404 if unknown else 400
+            self.service.counts["refused requests"] += 1
+            await call.answer(status, _error(call.path, status, str(error)))
+        except StoreError as error:
+            self.service.counts["writes that failed"] += 1
+            await call.answer(507, _error(call.path, 507, str(error)))
+        except PracticumError as error:
+            await call.answer(500, _error(call.path, 500, str(error)))
+
+    async def _route(self, call: Call) -> None:
+        path, own = call.path, self._routes.get((call.method, call.path))
+        if path == "/health":
+            self._require_host(call)
+            await call.answer(200, self.service.health())
+        elif own is not None:
+            space = self._space(call)
+            await own(self, call, space)
+        elif call.method == "POST" and path in PROTOCOLS:
+            await self._complete(call, PROTOCOLS[path], self._space(call))
+        elif path.startswith("/v1/"):
+            self._space(call)
+            await self._pass_on(call)
+        else:
+            raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")
+
+    # Who asks
+
+    def _require_host(self, call: Call) -> None:
+        """Refuse what a page of another site could make a browser send to a service without keys."""
+        if self.keys.by_digest:
+            return
+        host = urlsplit(f"//{call.headers.get(b'host', '')}").hostname or ""
+        origin = urlsplit(call.headers.get(b"origin", "")).hostname
+        if not is_loopback(host) or (origin is not None and not is_loopback(origin)):
+            raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
+
+    def _space(self, call: Call) -> str:
+        """The space of a request. Raises Refused without a right key."""
+        self._require_host(call)
+        wanted = call.header(b"x-practicum-space")
+        if self.keys.by_digest:
+            key = call.headers.get(b"x-practicum-key", "")
+            if not key and not self.pass_key:
+                scheme, _, bearer = call.headers.get(b"authorization", "").partition(" ")
+                key = bearer.strip() if scheme.lower() == "bearer" else call.headers.get(b"x-api-key", "")
+            if not key:
+                where = "x-practicum-key: KEY" if self.pass_key else "Authorization: Bearer KEY"
+                raise Refused(401, f"there is no key: send {where}")
+            bound = self.keys.space_of(key)
+            if bound is None:
+                raise Refused(401, "this key is wrong")
+            if bound and wanted not in (None, bound):
+                raise Refused(403, f"this key is for another space than {wanted}")
+            wanted = bound or wanted
+        return wanted or self.service.settings.spaces[0]
+
+    # The proxy
+
+    async def _complete(self, call: Call, kind: Kind, space: str) -> None:
+        body = await call.body(MOST_BODY)
+        session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
+        request: Request | None = None
+        try:
+            request = read_request(kind, body)
+        except Unreadable:
+            self.service.counts["unread requests"] += 1
+        shown = None
+        if request is not None:
+            opening = request.points[0][1] if request.points else ""
+            shown = await self.service.show(space, request, session or opening)
+            model = "" if request.model else self.upstream.model
+            if shown is not None and (shown.fixed or shown.learned or model):
+                body = request.write(shown.fixed, shown.learned, model)
+        id = new_id()
+        headers = self.upstream.headers(call.scope["headers"], self.pass_key)
+        path = call.path.removeprefix("/v1") + _query(call)
+        task = asyncio.current_task()
+        assert task is not None
+        left = asyncio.ensure_future(call.receive())
+        left.add_done_callback(cancel := lambda _: task.cancel())
+        relay = _Relay(self, call, kind, space, request, shown, id, session, user)
+        try:
+            async with self.upstream.send("POST", path, headers, body) as response:
+                await relay.pass_on(response)
+        except asyncio.CancelledError:
+            if not left.done():
+                raise
+            relay.keep(499)
+            raise _Left from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            await relay.failed(error)
+        finally:
+            left.remove_done_callback(cancel)
+            left.cancel()
+
+    async def _pass_on(self, call: Call) -> None:
+        """Pass on a request that practicum has nothing to do with."""
+        body = await call.body(MOST_BODY)
+        headers = self.upstream.headers(call.scope["headers"], self.pass_key)
+        path, began = call.path.removeprefix("/v1") + _query(call), False
+        try:
+            async with self.upstream.send(call.method, path, headers, body or None) as response:
+                await call.begin(response.status, _returned(response))
+                began = True
+                async for chunk in response.content.iter_any():
+                    await call.write(chunk, more=True)
+                await call.write(b"")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.service.counts["upstream failures"] += 1
+            status, message = _upstream_error(error)
+            if began:
+                # The connection is cut, so that the client does not take a part for the whole.
+                raise
+            await call.answer(status, _error(call.path, status, message))
+
+    # The service's own routes
+
+    async def _feedback(self, call: Call, space: str) -> None:
+        feedback = read_feedback(await call.body(MOST_SMALL))
+        trust: Trust = "user" if call.header(b"x-practicum-user") else "own"
+        await call.answer(200, await self.service.feedback(space, feedback, trust))
+
+    async def _context(self, call: Call, space: str) -> None:
+        """What a request would be shown, for clients that put it into their prompts themselves."""
+        asked = _read_object(await call.body(MOST_BODY), "input")
+        if not isinstance(asked["input"], str) or not asked["input"].strip():
+            raise Refused(400, "`input` must be a text that is not empty")
+        session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
+        await call.answer(200, await self.service.show_text(space, asked["input"], session, user))
+
+    async def _learn(self, call: Call, space: str) -> None:
+        self.service.learner.want((await self.service.space(space)).name)
+        await call.answer(202, {"space": space, "learning": "begins"})
+
+    async def _rollback(self, call: Call, space: str) -> None:
+        asked = _read_object(await call.body(MOST_SMALL) or b"{}")
+        version = asked.get("version")
+        if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+            raise Refused(400, "`version` must be the number of a version")
+        await call.answer(200, await self.service.roll_back(space, version))
+
+    async def _corrections(self, call: Call, space: str) -> None:
+        query = parse_qs(call.scope["query_string"].decode("latin-1"))
+        await call.answer(200, await self.service.list_corrections(space, query.get("state", ["waiting"])[0]))
+
+    async def _review(self, call: Call, space: str) -> None:
+        asked = _read_object(await call.body(MOST_SMALL), "number", "decision")
+        number, decision = asked["number"], asked["decision"]
+        if not isinstance(number, int) or decision not in ("approve", "reject"):
+            raise Refused(400, "give `number`, that of a correction, and `decision`: approve or reject")
+        await call.answer(200, await self.service.review_correction(space, number, decision == "approve"))
+
+    _routes: Mapping[tuple[str, str], Callable[[App, Call, str], Awaitable[None]]] = {
+        ("POST", "/v1/feedback"): _feedback,
+        ("POST", "/v1/context"): _context,
+        ("POST", "/v1/learn"): _learn,
+        ("POST", "/v1/rollback"): _rollback,
+        ("GET", "/v1/corrections"): _corrections,
+        ("POST", "/v1/corrections"): _review,
+    }
+
+
+@dataclass
+class _Relay:
+    """A response on its way to the client, and the interaction that it ends."""
+
+    app: App
+    call: Call
+    kind: Kind
+    space: str
+    request: Request | None
+    shown: Shown | None
+    id: str
+    session: str | None
+    user: str | None
+    _chunks: list[bytes] = field(default_factory=list)
+    _streaming: bool = False
+    _kept: bool = False
+
+    async def pass_on(self, response: aiohttp.ClientResponse) -> None:
+        """Pass on a response: a stream while it arrives, another one when it is complete."""
+        call, good = self.call, response.status < 300
+        if good and response.content_type == "text/event-stream":
+            await call.begin(response.status, [*_returned(response), *self._headers()])
+            self._streaming = True
+            events = _Events(self._metadata) if self.kind == "responses" else None
+            async for chunk in response.content.iter_any():
+                self._chunks.append(chunk)
+                await call.write(events.take(chunk) if events else chunk, more=True)
+            self.keep(response.status)
+            await call.write(events.rest if events else b"")
+            return
+        body = await response.read()
+        if not good:
+            self.app.service.counts[f"upstream answers with {response.status}"] += 1
+            await call.begin(response.status, [*_returned(response), (b"content-length", b"%d" % len(body))])
+            await call.write(body)
+            return
+        self._chunks.append(body)
+        headers = self._headers() if self.keep(response.status) else []
+        if self.kind == "responses" and headers:
+            body = with_metadata(body, self._metadata)
+        await call.begin(response.status, [*_returned(response), *headers, (b"content-length", b"%d" % len(body))])
+        await call.write(body)
+
+    async def failed(self, error: BaseException) -> None:
+        """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
+        self.app.service.counts["upstream failures"] += 1
+        status, message = _upstream_error(error)
+        body = _error(self.call.path, status, message)
+        if not self._streaming:
+            await self.call.answer(status, body)
+            return
+        self.keep(status)
+        name = "" if self.kind == "chat" else "event: error\n"
+        await self.call.write(f"{name}data: {json.dumps(body)}\n\n".encode())
+
+    def keep(self, status: int) -> bool:
+        """Keep the interaction, if it was shown anything and was answered. Returns whether it is kept."""
+        if self._kept or self.request is None or self.shown is None:
+            return self._kept
+        body = b"".join(self._chunks)
+        answer = read_stream(body) if self._streaming else read_answer(body)
+        if answer is None or (not body and status != 499):
+            return False
+        self._kept = True
+        self.app.service.keep(
+            self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
+            session=self.session, user=self.user, status=status, seconds=time.monotonic() - self.call.started,
+        )  # fmt: skip
+        return True
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        if self.shown is None:
+            return []
+        return [
+            (b"x-practicum-interaction", self.id.encode()), (b"x-practicum-version", b"%d" % self.shown.version)
+        ]  # fmt: skip
+
+    @property
+    def _metadata(self) -> dict[str, str]:
+        if self.shown is None:
+            return {}
+        return {"practicum_interaction": self.id, "practicum_version": str(self.shown.version)}
+
+
+class _Events:
+    """The events of a stream of the protocol `responses`: those that hold the response get metadata."""
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self._metadata = metadata
+        self.rest = b""
+
+    def take(self, chunk: bytes) -> bytes:
+        """The events that are complete after this chunk."""
+        *whole, self.rest = (self.rest + chunk).split(b"\n\n")
+        return b"".join(self._with_metadata(event) + b"\n\n" for event in whole)
+
+    def _with_metadata(self, event: bytes) -> bytes:
+        if not self._metadata or not event.startswith((b"event: response.c", b"event: response.in_progress")):
+            return event
+        head, mark, data = event.partition(b"data: ")
+        if b'"response":' not in data[:200]:
+            return event
+        import msgspec
+
+        try:
+            fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+            fields["response"] = msgspec.Raw(with_metadata(bytes(fields["response"]), self._metadata))
+        except (msgspec.MsgspecError, KeyError):
+            return event
+        return head + mark + msgspec.json.encode(fields)
+
+
+def _returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    """The headers of a response that the client gets."""
+    return [(name, value) for name, value in response.raw_headers if name.lower().startswith(RETURNED)]
+
+
+def _query(call: Call) -> str:
+    query = call.scope["query_string"].decode("latin-1")
+    return f"?{query}" if query else ""
+
+
+def _read_object(body: bytes, *names: str) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is no JSON: {error}") from error
+    if not isinstance(value, dict) or any(name not in value for name in names):
+        raise Refused(400, f"the body must be a JSON object{' with ' + ', '.join(names) if names else ''}")
+    return value
+
+
+def _upstream_error(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, TimeoutError):
+        return 504, "the upstream did not answer in time"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return 502, f"the upstream cannot be reached: {error}"
+    return 502, f"the upstream broke off: {error or type(error).__name__}"
+
+
+def _error(path: str, status: int, message: str) -> dict[str, Any]:
+    """An error in the form of the protocol, so that its clients read it."""
+    error = {"message": f"practicum: {message}", "type": _TYPES.get(status, "api_error"), "param": None, "code": None}
+    return {"type": "error", "error": error} if path == "/v1/messages" else {"error": error}
+
+
+_TYPES = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large",
+}  # fmt: skip
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,128 @@
+"""Corrections: what an operator said was wrong about an answer. They hold from the next request on.
+
+Learning takes minutes and earns its way; a correction does not wait for it. It is an entry of a context of its own,
+beside the versions: its text is the request, and `data` has the right answer and what was said. The entries nearest to
+a request are shown last in its prompt. A new correction replaces an older one of the same request, and one that led to
+the wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta
+from practicum.core.trust import Trust
+from practicum.core.views import behind, indented
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Vectors
+from practicum.tasks.scoring.rules import normalise
+
+SHOWN = 4
+"""Corrections that a request is shown, at most."""
+
+ALIKE = 0.3
+"""The least similarity of a correction that is shown (see `retrieval.search.Match`)."""
+
+SAME = 0.9
+"""The least cosine of two requests that ask the same in other words."""
+
+SECTION = "corrections"
+
+HEADING = """\
+# Corrections of answers to earlier requests
+Where the present request is the same as one of these, or asks about the same thing, the correction decides."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What should have been answered: the right answer as `target`, or what was said about the answer as `words`."""
+
+    number: int
+    query: str
+    target: str = ""
+    words: str = ""
+    trust: Trust = "own"
+
+    @property
+    def text(self) -> str:
+        """As a model is shown it."""
+        said = [behind("Right answer:", self.target)] if self.target else []
+        said += [behind("What was wrong:", self.words)] if self.words else []
+        return f"{behind('- Request:', self.query)}\n{indented(chr(10).join(said))}"
+
+    def as_data(self) -> dict[str, object]:
+        """Plain values, without the number."""
+        values = asdict(self)
+        del values["number"]
+        return values
+
+
+class Corrections:
+    """The corrections of a space that hold now."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._retriever = Retriever(vectors)
+        self._context = Context()
+        self._entries: dict[int, str] = {}
+        self._by_entry: dict[str, Correction] = {}
+        self._by_query: dict[str, int] = {}
+        self.changes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._entries
+
+    def __iter__(self) -> Iterator[Correction]:
+        return iter(self._by_entry.values())
+
+    def change(self, removed: Iterable[int], added: Sequence[Correction]) -> None:
+        """Take corrections away, and let others hold."""
+        gone = [id for number in removed if (id := self._entries.pop(number, None)) is not None]
+        outcome = self._context.apply(
+            Delta((*map(Delete, gone), *(Add(SECTION, each.query, data=each.as_data()) for each in added)))
+        )
+        for id in gone:
+            old = self._by_entry.pop(id)
+            if self._by_query.get(normalise(old.query)) == old.number:
+                del self._by_query[normalise(old.query)]
+        self._context = outcome.context
+        for correction, done in zip(added, outcome.applied[len(gone) :], strict=True):
+            self._entries[correction.number] = done.id
+            self._by_entry[done.id] = correction
+            self._by_query[normalise(correction.query)] = correction.number
+        self.changes += 1
+
+    async def near(self, query: str) -> list[Correction]:
+        """The corrections to be shown for a request, the nearest last."""
+        if not self._entries:
+            return []
+        same = self._by_query.get(normalise(query))
+        found = await self._retriever.nearest(self._context, query, SHOWN)
+        near = [self._by_entry[match.entry.id] for match in found.found if match.similarity >= ALIKE]
+        if same is not None:
+            exact = self._by_entry[self._entries[same]]
+            near = [exact, *(each for each in near if each is not exact)][:SHOWN]
+        return near[::-1]
+
+    async def replaced_by(self, query: str, target: str, answer: str) -> list[int]:
+        """The corrections that one of this request replaces: that of the same request, and those of a request that asks
+        the same in other words and whose right answer was given, and was wrong."""
+        if not self._entries:
+            return []
+        same = self._by_query.get(normalise(query))
+        replaced = [] if same is None else [same]
+        found = await self._retriever.nearest(self._context, query, SHOWN)
+        vectors = self._retriever.vectors
+        asked = await vectors.query(query)
+        for match in found.found:
+            old = self._by_entry[match.entry.id]
+            misled = old.target and normalise(old.target) == normalise(answer) != normalise(target)
+            if misled and old.number != same and float(np.dot(await vectors.query(old.query), asked)) >= SAME:
+                replaced.append(old.number)
+        return replaced

@@ -1,0 +1,218 @@
+"""Feedback: what came of an interaction, as a client reports it, and the rules for reports that come late or again.
+
+One interaction has one outcome. A report adds to it and replaces what it says anew. The same report again changes
+nothing and is no error. What an end user says does not replace what the operator said. A report that changes an outcome
+which was learned from makes a new revision, which is learned from again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from sqlalchemy import Connection, or_, select
+from sqlalchemy.dialects.sqlite import insert
+
+from practicum.core.errors import UsageError
+from practicum.core.trust import Trust
+from practicum.core.words import one_line
+from practicum.serve import tables
+from practicum.tasks.scoring.rules import normalise
+
+GOOD = frozenset({"good", "up", "thumbs_up", "thumbs-up", "+1", "like", "positive", "yes", "correct", "right", "👍"})
+BAD = frozenset(
+    {"bad", "down", "thumbs_down", "thumbs-down", "-1", "dislike", "negative", "no", "incorrect", "wrong", "👎"}
+)
+"""Labels that are scores: 1 and 0. Any other label is kept as it is."""
+
+HELD_OUT = 5
+"""One in so many outcomes with a right answer teaches nothing and is kept for the replay gate."""
+
+WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
+"""The states of an outcome."""
+
+REPORTED = ("score", "target", "correction", "label", "comment", "answer")
+
+_Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+
+
+class Feedback(BaseModel):
+    """The body of `POST /v1/feedback`.
+
+    `interaction` is the id in the header `x-practicum-interaction`, or that of the upstream's response; `session` is
+    that of the header `x-practicum-session`, and means its last interaction and, for the score, all of them. `score` is
+    in [0, 1], `target` the right answer, `correction` what was wrong in words, `label` a word such as thumbs_up. An
+    `answer` is given for what was answered elsewhere.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    interaction: _Text | None = None
+    session: _Text | None = None
+    score: Annotated[float, Field(ge=0, le=1)] | bool | None = None
+    target: _Text | None = None
+    correction: _Text | None = None
+    label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    comment: _Text | None = None
+    answer: _Text | None = None
+
+    @model_validator(mode="after")
+    def _is_about_something(self) -> Feedback:
+        if (self.interaction is None) == (self.session is None):
+            raise ValueError("give `interaction` or `session`: what it is about")
+        if all(getattr(self, name) is None for name in REPORTED):
+            raise ValueError(f"it says nothing: give one of {', '.join(REPORTED)}")
+        return self
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is reported, by name."""
+        found = {name: value for name in REPORTED if (value := getattr(self, name)) is not None}
+        if "score" in found:
+            found["score"] = float(found["score"])
+        elif (label := (self.label or "").strip().lower()) in GOOD | BAD:
+            found["score"] = float(label in GOOD)
+        return found
+
+
+def read_feedback(body: bytes) -> Feedback:
+    """Read a body. Raises UsageError that says what is wrong with it."""
+    try:
+        return Feedback.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise UsageError(one_line(f"this is no feedback: {name + ': ' if name else ''}{said}", 300)) from error
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """A stored interaction."""
+
+    id: str
+    session: str | None
+    user: str | None
+    version: int
+    rollout: int | None
+    kind: int | None
+    data: dict[str, Any]
+
+    @property
+    def query(self) -> str:
+        return str(self.data["query"])
+
+    @property
+    def answer(self) -> str:
+        return str(self.data["answer"])
+
+
+class Unknown(UsageError):
+    """Feedback on something that this space does not know."""
+
+
+def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interaction:
+    """The interaction that feedback is about. Raises Unknown if this space has none."""
+    t = tables.interactions
+    mine = select(t).where(t.c.run_id == space)
+    if feedback.session is not None:
+        found = db.execute(mine.where(t.c.session == feedback.session).order_by(t.c.id.desc()).limit(1)).first()
+        what = f"session {feedback.session!r}"
+    else:
+        id = feedback.interaction
+        found = db.execute(mine.where(or_(t.c.id == id, t.c.response == id)).order_by(t.c.id.desc()).limit(1)).first()
+        what = f"interaction {feedback.interaction!r}"
+    if found is None:
+        raise Unknown(f"this space knows nothing of {what:.100}: report what the header x-practicum-interaction said")
+    return Interaction(
+        found.id, found.session, found.user, found.version, found.rollout, found.kind, json.loads(found.data)
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an interaction, after a report: `before` is its score until then. `status` is kept (the first
+    report), changed, repeated (nothing new) or outranked (the operator said otherwise)."""
+
+    interaction: Interaction
+    status: Literal["kept", "changed", "repeated", "outranked"]
+    trust: Trust
+    score: float | None = None
+    before: float | None = None
+    target: str = ""
+    words: str = ""
+    teaches: bool = False
+    newly_waiting: bool = False
+
+
+def write_outcome(
+    db: Connection, space: str, interaction: Interaction, feedback: Feedback, trust: Trust, now: float
+) -> Outcome:
+    """Add a report to the outcome of an interaction, in a transaction."""
+    t = tables.outcomes
+    row = db.execute(select(t).where(t.c.run_id == space, t.c.id == interaction.id)).first()
+    data = {"reports": []} if row is None else json.loads(row.data)
+    said = {name: value for name, value in feedback.said.items() if data.get(name) != value}
+    before = None if row is None else row.score
+    if row is not None and not said:
+        return Outcome(interaction, "repeated", trust, before, before)
+    if row is not None and row.trust == "own" and trust == "user" and any(name in data for name in said):
+        return Outcome(interaction, "outranked", trust, before, before)
+    data["reports"].append({"at": now, "trust": trust, **said})
+    data.update(said)
+    if feedback.session is not None:
+        data["session"] = feedback.session
+    score = scored(data, str(data.get("answer") or interaction.answer))
+    teaches = any(name in data for name in ("score", "target", "correction"))
+    held_out = "target" in data and trust == "own" and _drawn(interaction.id)
+    state = NOTHING if not teaches else HELD if held_out else WAITING
+    values = {
+        "run_id": space, "id": interaction.id, "at": now if row is None else row.at,
+        "revision": 1 if row is None else row.revision + 1, "score": score,
+        "trust": trust if row is None or row.trust != "own" else "own", "state": state,
+        "data": json.dumps(data, ensure_ascii=False),
+    }  # fmt: skip
+    db.execute(t.insert().prefix_with("OR REPLACE"), values)
+    if score is not None and score != before:
+        _credit(db, space, shown_items(db, space, interaction, "session" in data), score, before)
+    return Outcome(
+        interaction, "kept" if row is None else "changed", trust, score, before,
+        str(said.get("target", "")), str(said.get("correction", "")), teaches,
+        state == WAITING and (row is None or row.state != WAITING),
+    )  # fmt: skip
+
+
+def shown_items(db: Connection, space: str, interaction: Interaction, session: bool) -> list[str]:
+    """What was shown in an interaction, or in its whole session: the entries that were looked up, and the versions."""
+    t, found = tables.interactions, [(interaction.version, interaction.data)]
+    if session and interaction.session is not None:
+        whole = select(t.c.version, t.c.data).where(t.c.run_id == space, t.c.session == interaction.session)
+        found = [(row.version, json.loads(row.data)) for row in db.execute(whole)]
+    items = [item for version, data in found for item in (f"version {version}", *(id for id, _ in data["entries"]))]
+    return [*dict.fromkeys(items)]
+
+
+def _credit(db: Connection, space: str, items: Sequence[str], score: float, before: float | None) -> None:
+    """Count a score, or its change, for each of these."""
+    t = tables.credits
+    counted = {"run_id": space, "scored": int(before is None), "total": score - (before or 0.0)}
+    new = insert(t).values([{"item": item, **counted} for item in items])
+    changed = {"scored": t.c.scored + new.excluded.scored, "total": t.c.total + new.excluded.total}
+    db.execute(new.on_conflict_do_update(index_elements=["run_id", "item"], set_=changed))
+
+
+def scored(data: dict[str, Any], answer: str) -> float | None:
+    """The score of an outcome. Without one, an answer that had to be corrected was wrong, unless it is the right one
+    all the same."""
+    if "score" in data:
+        return float(data["score"])
+    if "target" in data:
+        return float(normalise(answer) == normalise(str(data["target"])))
+    return 0.0 if "correction" in data else None
+
+
+def _drawn(id: str) -> bool:
+    return blake2b(id.encode(), digest_size=4).digest()[0] % HELD_OUT == 0

@@ -1,0 +1,339 @@
+"""Learning in the background: outcomes become a version, which has to earn its way.
+
+A round takes the outcomes that wait, learns from them in the run of the space (`session.reports`, which resumes after a
+kill and pays for nothing twice), and tries the new version on held-out requests. Only then a share of the sessions sees
+it. A round begins from the live version, whatever became of the last candidate, and no round begins while a candidate
+is out: what is learned is tested one step at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy import Connection, func, select, update
+
+from practicum.blocks.accept.gate import Trial, tried
+from practicum.core.errors import PracticumError, RunBusy
+from practicum.core.types import Task
+from practicum.engine.run import Run
+from practicum.models.budget import Budget, BudgetLimits
+from practicum.serve import tables
+from practicum.serve.feedback import HELD, LEARNED, WAITING
+from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, next_number, write_rollout
+from practicum.serve.space import LIVE, searched
+from practicum.serve.watch import Alarm
+from practicum.session import space as sessions
+from practicum.session.amend import roll_back, writing
+from practicum.session.components import Parts
+from practicum.session.config import Splits
+from practicum.session.foreign import Origin
+from practicum.session.opening import open_state, run_embedder
+from practicum.session.outcomes import outcome_row, read_report
+from practicum.session.records import RUN
+from practicum.session.setup import set_up
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.journal import Journal, digest
+from practicum.store.names import name_version
+from practicum.store.snapshot import read_context
+
+if TYPE_CHECKING:
+    from practicum.serve.service import Service
+    from practicum.serve.space import Space
+
+logger = logging.getLogger("practicum.serve")
+
+TICK = 5.0
+"""Seconds between two looks at whether a round is due, if nothing wakes the learner."""
+
+PAUSE = 300.0
+"""Seconds after a round that failed, such as because the provider was away."""
+
+GATE_TASKS, GATE_LEAST = 40, 8
+"""Held-out requests on which the replay gate tries a version: the newest ones, and how many there must be."""
+
+GATE_ALPHA = 0.05
+
+AT_ONCE = 200
+"""Outcomes that a round learns from, at most."""
+
+
+class Learner(threading.Thread):
+    """Learns in a thread with an event loop of its own."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(name="practicum-learner", daemon=True)
+        self.service = service
+        self.status = "off"
+        upstream = service.upstream
+        self.model = service.settings.learner or (upstream.name if upstream else "")
+        self.parts = Parts()
+        if upstream is not None and upstream.client is not None and not service.settings.learner:
+            self.parts = Parts(clients={"agent": upstream.client})
+        self._wanted: set[str] = set()
+        self._after: dict[str, float] = {}
+        self._known: dict[str, int] = {}
+        self._wake = threading.Event()
+        self._ended = False
+
+    def wake(self) -> None:
+        """Look now whether a round is due."""
+        self._wake.set()
+
+    def want(self, space: str) -> None:
+        """Begin a round in this space as soon as possible, however few outcomes wait."""
+        self._wanted.add(space)
+        self._after.pop(space, None)
+        self.wake()
+
+    def stop(self) -> None:
+        """End the thread. A round under way is continued when the service starts again."""
+        self._ended = True
+        self.wake()
+        if self.is_alive():
+            self._loop.call_soon_threadsafe(self._round.cancel) if self._round is not None else None
+            self.join()
+
+    _round: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        """Learn until the service ends."""
+        self.status = "waiting"
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            while not self._ended:
+                runner.run(self._rounds())
+                self._wake.wait(TICK)
+                self._wake.clear()
+
+    async def _rounds(self) -> None:
+        for space in [*self.service.spaces.values()]:
+            if self._ended or not self._due(space):
+                continue
+            self.status = f"learning in space {space.name}"
+            self._wanted.discard(space.name)
+            self._round = asyncio.create_task(self._learn(space))
+            try:
+                await self._round
+            except asyncio.CancelledError:
+                if not self._ended:
+                    raise
+            except RunBusy as error:
+                self._after[space.name] = time.time() + TICK
+                logger.info("space %s: %s", space.name, error)
+            except PracticumError as error:
+                self._failed(space, str(error))
+            except Exception as error:
+                logger.exception("learning in space %s failed", space.name)
+                self._failed(space, f"{type(error).__name__}: {error}")
+            finally:
+                self._round, self.status = None, "waiting"
+
+    def _failed(self, space: Space, what: str) -> None:
+        self._after[space.name] = time.time() + PAUSE
+        self.service.counts["rounds that failed"] += 1
+        self.service.call_soon(self._tell(Alarm(space.name, "learning", what)))
+
+    async def _tell(self, alarm: Alarm) -> None:
+        self.service.alarm(alarm)
+
+    def _due(self, space: Space) -> bool:
+        if space.rollout is not None or time.time() < self._after.get(space.name, 0.0):
+            return False
+        settings = self.service.settings
+        late = time.time() - space.waiting_since >= 60 * settings.learn_minutes
+        many = space.waiting >= settings.learn_every or (space.waiting > 0 and late)
+        return space.name in self._wanted or many or (space.last != space.live and not self._decided(space))
+
+    def _decided(self, space: Space) -> bool:
+        """Whether it was decided before what becomes of the newest version."""
+        if self._known.get(space.name) != space.last:
+            t = tables.rollouts
+            mine = (t.c.run_id == space.name) & (t.c.version == space.last)
+            if not self.service.log.rows(select(t.c.number).where(mine).limit(1)):
+                return False
+            self._known[space.name] = space.last
+        return True
+
+    # A round
+
+    async def _learn(self, space: Space) -> None:
+        if space.last != space.live:
+            if not self._decided(space):
+                # It was learned before the service ended, approved in a review, or edited by hand.
+                await self._try(space, space.last)
+                return
+            await self._return_to_live(space)
+        budget = self._budget(space)
+        if budget is None:
+            self._after[space.name] = time.time() + PAUSE
+            logger.info("space %s: the budget of today is spent", space.name)
+            return
+        if self._hand_over(space):
+            async with sessions.open(space.folder, parts=self.parts) as run:
+                result = await run.learn(max_calls=budget.calls, max_usd=budget.usd)
+            if result.stopped:
+                self._after[space.name] = time.time() + PAUSE
+                logger.info("space %s: learning stopped: %s", space.name, result.stopped)
+            self._settle(space)
+            self.service.counts["rounds"] += 1
+        space.read_versions()
+        if space.last != space.live:
+            await self._try(space, space.last)
+
+    async def _return_to_live(self, space: Space) -> None:
+        """Go on from the live version: the newest one was dropped or taken back."""
+        async with writing(space.folder) as store:
+            version = roll_back(store, space.live)
+            name_version(store, RUN, LIVE, version)
+        space.read_versions()
+
+    def _budget(self, space: Space) -> BudgetLimits | None:
+        """What is left of today's budget; None if nothing is."""
+        settings = self.service.settings
+        with Store.read(space.folder) as store:
+            spent = Journal(store, RUN).before
+        day, t = f"{datetime.now(UTC):%Y-%m-%d}", tables.days
+
+        def first_today(db: Connection) -> Any:
+            row = {"run_id": space.name, "day": day, "calls": spent.calls, "usd": spent.usd or 0.0}
+            db.execute(t.insert().prefix_with("OR IGNORE"), row)
+            return db.execute(select(t).where(t.c.run_id == space.name, t.c.day == day)).one()
+
+        began = self.service.log.do(first_today).result()
+        calls, usd = settings.max_calls_day, settings.max_usd_day
+        left_calls = None if calls is None else calls - (spent.calls - began.calls)
+        left_usd = None if usd is None else usd - ((spent.usd or 0.0) - began.usd)
+        if (left_calls is not None and left_calls < 1) or (left_usd is not None and left_usd <= 0):
+            return None
+        return BudgetLimits(calls=left_calls, usd=left_usd)
+
+    def _hand_over(self, space: Space) -> int:
+        """Give the outcomes that wait to the run of the space, where they are learned from. Returns how many."""
+        o, i = tables.outcomes, tables.interactions
+        waiting = select(o).where(o.c.run_id == space.name, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
+        rows = self.service.log.rows(waiting)
+        with Store.beside(space.folder) as store:
+            for row in rows:
+                mine = i.c.run_id == space.name
+                own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
+                data = json.loads(row.data)
+                if "session" in data and own[0].session is not None:
+                    own = self.service.log.rows(select(i).where(mine, i.c.session == own[0].session).order_by(i.c.id))
+                there = schema.outcomes
+                stale = (there.c.run_id == RUN) & there.c.id.startswith(f"{row.id}.") & there.c.step.is_(None)
+                values = {
+                    "run_id": RUN, "id": f"{row.id}.{row.revision}",
+                    "data": json.dumps(reported(data, own, row.score, row.trust), ensure_ascii=False),
+                }  # fmt: skip
+                store.execute(there.delete().where(stale), there.insert().prefix_with("OR IGNORE").values(**values))
+        return len(rows)
+
+    def _settle(self, space: Space) -> None:
+        """Note which outcomes were learned from."""
+        t = schema.outcomes
+        with Store.read(space.folder) as store:
+            ids = [row.id for row in store.rows(select(t.c.id).where(t.c.step.is_not(None)).order_by(t.c.id.desc()))]
+
+        def close(db: Connection) -> int:
+            o = tables.outcomes
+            mine = (o.c.run_id == space.name) & (o.c.state == WAITING)
+            for row in db.execute(select(o.c.id, o.c.revision).where(mine)).all():
+                if f"{row.id}.{row.revision}" in known:
+                    db.execute(update(o).where(mine, o.c.id == row.id).values(state=LEARNED))
+            return int(db.execute(select(func.count()).where(mine)).scalar_one())
+
+        known = frozenset(ids)
+        space.waiting, space.waiting_since = self.service.log.do(close).result(), time.time()
+
+    # A candidate
+
+    async def _try(self, space: Space, version: int) -> None:
+        """Try a version on held-out requests; then show it to a share of the sessions."""
+        service, settings = self.service, self.service.settings
+        base = space.live
+        with Store.read(space.folder) as store:
+            old, new = read_context(store, RUN, base), read_context(store, RUN, version)
+        evidence: dict[str, Any] = {"gate": "nothing that is shown changes"}
+        tasks = self._held_out(space) if old.digest != new.digest else []
+        if len(tasks) >= GATE_LEAST:
+            trial = await self._replay(space, tasks, base, version)
+            evidence = trial.as_json()
+            del evidence["differences"]
+        elif old.digest != new.digest:
+            evidence = {"gate": f"not asked: {len(tasks)} of {GATE_LEAST} held-out requests with a right answer"}
+        vectors = await self._vectors(space)
+        number = service.log.do(partial(next_number, table=tables.rollouts, space=space.name)).result()
+        rollout = Rollout.begin(number, version, base, settings.canary, settings.canary_length, vectors, evidence)
+        if evidence["gate"] == "dropped":
+            reason = f"worse on held-out requests ({100 * evidence['mean']:+.1f} points on {evidence['tasks']})"
+            service.log.do(partial(write_rollout, row=rollout.row(space.name, DROPPED, reason))).result()
+            service.call_soon(self._tell(Alarm(space.name, "rollout", f"version {version} dropped: {reason}")))
+            return
+        service.call_soon(service.begin_rollout(space, rollout))
+        if old.digest == new.digest or not settings.canary:
+            reason = "it shows the same" if old.digest == new.digest else "no canary is wanted"
+            service.call_soon(service.decide(space, rollout, Decision(PROMOTED, reason)))
+
+    def _held_out(self, space: Space) -> list[Task]:
+        o, i = tables.outcomes, tables.interactions
+        rows = self.service.log.rows(
+            select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
+            .where(o.c.run_id == space.name, o.c.state == HELD).order_by(o.c.id.desc()).limit(GATE_TASKS)
+        )  # fmt: skip
+        found = [(row.id, json.loads(row.asked)["query"], json.loads(row.data)["target"]) for row in rows]
+        return [Task(id, query, target) for id, query, target in found if query]
+
+    async def _replay(self, space: Space, tasks: Sequence[Task], base: int, version: int) -> Trial:
+        """The paired test of the acceptance gate, on requests from which nothing was learned."""
+        async with writing(space.folder) as store:
+            values = Origin.of(store, {}, self.parts, False).acting_values()
+            setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
+            budget = Budget(self._budget(space) or BudgetLimits(calls=0))
+            async with open_state(store, RUN, space.folder, setup, act_only=True, budget=budget) as state:
+                run = Run(state).at(f"gate {base} {version}")
+                old, new = read_context(store, RUN, base), read_context(store, RUN, version)
+                split = f"held-out-{digest([task.id for task in tasks])[:8]}"
+                return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
+
+    async def _vectors(self, space: Space) -> np.ndarray:
+        """The vectors of the newest requests, shape (n, d)."""
+        i = tables.interactions
+        newest = select(i.c.data).where(i.c.run_id == space.name).order_by(i.c.id.desc()).limit(KINDS_FROM)
+        queries = [json.loads(row.data)["query"] for row in self.service.log.rows(newest)]
+        queries = [searched(query) for query in queries if query]
+        embedder = run_embedder(space.reader.config, self.parts)
+        return await embedder.embed(queries) if queries else np.zeros((0, 1), dtype=np.float32)
+
+
+def reported(data: Mapping[str, Any], interactions: Sequence[Any], score: float | None, trust: str) -> dict[str, Any]:
+    """What the run of a space is told of an outcome. The attempts of a session are one attempt: its first request, what
+    was said and done since, and its last answer."""
+    known = [(row, json.loads(row.data)) for row in interactions]
+    # In the requests of one agent's work, the last one has the steps of all before it.
+    turns = [one for one, after in pairwise(known) if after[1]["query"] != one[1]["query"]] + known[-1:]
+    steps = list[dict[str, str]]()
+    for number, (_, asked) in enumerate(turns):
+        steps += [{"kind": "user", "text": asked["query"]}] if number else []
+        steps += [{"kind": kind, "text": text} for kind, text in asked["steps"]]
+        steps += [{"kind": "call", "text": f"{name}({said})"} for name, said in asked["calls"]]
+        steps += [{"kind": "answer", "text": asked["answer"]}] if number < len(turns) - 1 and asked["answer"] else []
+    last, first = turns[-1][1], turns[0][1]
+    note = "\n".join(str(data[name]) for name in ("correction", "comment", "label") if name in data)
+    said = read_report(
+        {"answer": str(data.get("answer") or last["answer"]), "steps": steps}, score, data.get("target"),
+        note if score is not None else "",
+    )  # fmt: skip
+    shown = {id: similarity for _, asked in known for id, similarity in asked["entries"]}
+    outcome: dict[str, Any] = json.loads(outcome_row("", first["query"], known[-1][0].version, shown.items())["data"])
+    return {**outcome, **said, "reported": True, "trust": trust}

@@ -1,0 +1,120 @@
+"""A rollout: a candidate version is shown to a share of the sessions, until outcomes say whether it stays.
+
+It is taken back as soon as a sequential test finds it worse, on the whole or for one kind of request, and promoted when
+it is found better, or when it has had its number of scored requests and nothing was found (see `sequential`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from practicum.core.words import quantity
+from practicum.serve import tables
+from practicum.serve.sequential import CanaryTest, kind_of, kinds
+
+CANARY, DROPPED = "canary", "dropped"
+PROMOTED: Final = "promoted"
+TAKEN_BACK: Final = "taken back"
+"""The states of a rollout: under way; live; stopped by the replay gate; stopped by the test or by hand."""
+
+KINDS_FROM = 1_000
+"""Requests, the newest ones, from which the kinds of requests are found."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a candidate, and why."""
+
+    state: Literal["promoted", "taken back"]
+    reason: str
+
+
+@dataclass
+class Rollout:
+    """A rollout under way, with the sessions that it counted. `base` is the version it is compared with, `length` the
+    scored requests it gets at most."""
+
+    number: int
+    version: int
+    base: int
+    share: float
+    length: int
+    alpha: float
+    centroids: np.ndarray
+    began: float = field(default_factory=time.time)
+    gate: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.test = CanaryTest(len(self.centroids), self.alpha)
+        self.sessions = set[str]()
+
+    @classmethod
+    def begin(
+        cls, number: int, version: int, base: int, share: float, length: int, vectors: np.ndarray, gate: dict[str, Any]
+    ) -> Rollout:
+        """A new one, whose kinds of requests are found among the vectors of earlier ones."""
+        return cls(number, version, base, share, length, 0.05, kinds(vectors[-KINDS_FROM:]), gate=gate)
+
+    @classmethod
+    def stored(cls, row: Any) -> Rollout:
+        """One from its row."""
+        data = json.loads(row.data)
+        centroids = np.array(data["centroids"], dtype=float).reshape(len(data["centroids"]), -1)
+        return cls(
+            row.number, row.version, row.base, data["share"], data["length"], data["alpha"], centroids,
+            data["began"], data["gate"],
+        )  # fmt: skip
+
+    def kind_of(self, vector: np.ndarray) -> int | None:
+        """The kind of a request; None where there were too few to tell kinds apart."""
+        return kind_of(self.centroids, vector) if len(self.centroids) else None
+
+    def take(self, version: int, score: float, kind: int | None, session: str) -> Decision | None:
+        """Count the score of a request that was shown this version, and say what becomes of the candidate.
+
+        The first score of a session counts. More of one session say less than they seem to, and with ten of each, one
+        in five equal candidates would be taken back.
+        """
+        if session in self.sessions:
+            return None
+        self.sessions.add(session)
+        self.test.take(version == self.version, score, kind)
+        whole = self.test.all
+        canary, live = whole.canary, whole.live
+        means = " against ".join(f"{100 * (arm.mean or 0):.0f}% of {arm.count}" for arm in (canary, live))
+        if (worse := self.test.worse) is not None:
+            where = "worse" if worse == "all" else f"worse for requests of kind {worse}"
+            return Decision(TAKEN_BACK, f"{where} ({means} on the whole)")
+        if self.test.better:
+            return Decision(PROMOTED, f"better ({means})")
+        if canary.count >= self.length:
+            return Decision(PROMOTED, f"not worse in {quantity(canary.count, 'scored request')} ({means})")
+        return None
+
+    def row(self, space: str, state: str = CANARY, reason: str = "") -> dict[str, Any]:
+        """As a row of the store."""
+        data = {
+            "share": self.share, "length": self.length, "alpha": self.alpha, "began": self.began, "gate": self.gate,
+            "reason": reason, "test": self.test.as_json(), "centroids": np.round(self.centroids, 5).tolist(),
+        }  # fmt: skip
+        return {
+            "run_id": space, "number": self.number, "version": self.version, "base": self.base, "state": state,
+            "data": json.dumps(data),
+        }  # fmt: skip
+
+
+def next_number(db: Connection, table: Any, space: str) -> int:
+    """The next number of a row of a space."""
+    largest = db.execute(select(func.max(table.c.number)).where(table.c.run_id == space)).scalar_one()
+    return int(largest or 0) + 1
+
+
+def write_rollout(db: Connection, row: dict[str, Any]) -> None:
+    """Write a rollout, or what became of it."""
+    db.execute(tables.rollouts.insert().prefix_with("OR REPLACE"), row)

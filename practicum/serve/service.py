@@ -1,0 +1,520 @@
+"""The service: its spaces, what they show, what is reported, and what follows from that.
+
+`app` is its HTTP face, and `practicum.client` uses it in process. All of it runs in one event loop; the log has a
+thread that writes, and the learner a thread that learns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+from sqlalchemy import Connection, func, select, update
+
+from practicum import methods
+from practicum.core.context import Context
+from practicum.core.errors import PracticumError, UsageError
+from practicum.core.screen import flags
+from practicum.core.trust import Trust
+from practicum.engine.door import Review
+from practicum.engine.framing import nonce_for
+from practicum.serve import tables
+from practicum.serve.corrections import Correction
+from practicum.serve.feedback import (
+    WAITING,
+    Feedback,
+    Interaction,
+    Outcome,
+    Unknown,
+    find_interaction,
+    write_outcome,
+)
+from practicum.serve.learner import Learner
+from practicum.serve.log import Log
+from practicum.serve.protocols import Answer, Request, text_request
+from practicum.serve.rollout import CANARY, PROMOTED, TAKEN_BACK, Decision, Rollout, next_number, write_rollout
+from practicum.serve.space import LIVE, Shown, Space
+from practicum.serve.upstream import Upstream
+from practicum.serve.watch import Alarm, Watcher
+from practicum.session.components import Parts
+from practicum.session.config import Splits, config_from
+from practicum.session.records import (
+    RUN,
+    as_seed,
+    begin,
+    config_columns,
+    create,
+    create_seed,
+    is_own,
+    load_context,
+    read_config,
+    split_version,
+    update_run,
+)
+from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.names import name_version, read_names
+
+logger = logging.getLogger("practicum.serve")
+
+LATE = 0.02
+"""Seconds that a request waits for the store or for an embedder elsewhere; then it goes on unchanged."""
+
+LOOK = 0.2
+"""Seconds between two looks at whether somebody else wrote to the runs."""
+
+RECENT = 5_000
+"""Interactions that are kept in memory, since most feedback is about one of them."""
+
+SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class UnknownSpace(UsageError):
+    """A space that this service does not have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a service learns and serves.
+
+    `spaces` are served; the first is that of requests that name none. `context` is what the first one starts from.
+    `learn_every` outcomes, or `learn_minutes` after the first, learning begins; the budgets are for a day and a space.
+    `canary` is the share of sessions that see a candidate, and `canary_length` how many scored requests it gets.
+    """
+
+    store: Path
+    spaces: tuple[str, ...] = ("default",)
+    context: str | None = None
+    method: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    review: Review = "foreign"
+    learn: bool = True
+    learner: str | None = None
+    learn_every: int = 20
+    learn_minutes: float = 60.0
+    max_calls_day: int | None = None
+    max_usd_day: float | None = None
+    canary: float = 0.2
+    canary_length: int = 200
+    webhook: str | None = None
+
+
+class Service:
+    """An open service. Raises StoreError if another one uses the store."""
+
+    def __init__(self, settings: Settings, upstream: Upstream | None = None) -> None:
+        self.settings = settings
+        self.upstream = upstream
+        self.late = LATE
+        self.counts: Counter[str] = Counter()
+        self.began = time.time()
+        self.log = Log(settings.store)
+        self.spaces: dict[str, Space] = {}
+        self._opening: dict[str, asyncio.Task[Space]] = {}
+        self._watchers: dict[str, Watcher] = {}
+        self._recent: OrderedDict[str, Interaction] = OrderedDict()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._parts = Parts()
+        if upstream is not None and upstream.client is not None:
+            self._parts = Parts(clients={"agent": upstream.client})
+        self.learner = Learner(self)
+
+    async def start(self) -> None:
+        """Make the spaces that there are not yet, open them, and begin to learn. Raises UsageError or StoreError if one
+        cannot be used; then close the service."""
+        self._loop = asyncio.get_running_loop()
+        for number, name in enumerate(self.settings.spaces):
+            await asyncio.to_thread(self._make_space, name, self.settings.context if number == 0 else None)
+            await self.space(name)
+        self._spawn(self._look())
+        if self.settings.learn:
+            self.learner.start()
+
+    async def close(self) -> None:
+        """Stop learning, write what is left, and close everything."""
+        await asyncio.to_thread(self.learner.stop)
+        for task in [*self._tasks, *self._opening.values()]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for space in self.spaces.values():
+            await space.close()
+        await asyncio.to_thread(self.log.close)
+
+    # Spaces
+
+    def folder(self, name: str) -> Path:
+        """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
+        if not SPACE_NAME.fullmatch(name):
+            raise UnknownSpace(f"{name!r:.80} is no name of a space: letters, digits, . _ and -, 64 at most")
+        return self.settings.store / "spaces" / name
+
+    async def space(self, name: str) -> Space:
+        """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
+        if (space := self.spaces.get(name)) is not None:
+            return space
+        if name not in self._opening:
+            if not (self.folder(name) / DATABASE_FILE).is_file():
+                raise UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
+            task = self._opening[name] = asyncio.create_task(self._open(name))
+            task.add_done_callback(lambda _: self._opening.pop(name, None))
+        return await asyncio.shield(self._opening[name])
+
+    async def _open(self, name: str) -> Space:
+        space = await asyncio.to_thread(Space.open, name, self.folder(name), self._parts)
+        c, r, o = tables.corrections, tables.rollouts, tables.outcomes
+        rows = await asyncio.to_thread(
+            self.log.rows, select(c).where(c.c.run_id == name, c.c.state == "live").order_by(c.c.number)
+        )
+        space.corrections.change((), [Correction(row.number, **json.loads(row.data)) for row in rows])
+        # Whatever the first request would be late for.
+        await space.show(text_request("warm up"), "")
+        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.run_id == name, o.c.state == WAITING)
+        ((space.waiting, since),) = await asyncio.to_thread(self.log.rows, waiting)
+        space.waiting_since = since or 0.0
+        for row in await asyncio.to_thread(self.log.rows, select(r).where(r.c.run_id == name, r.c.state == CANARY)):
+            await asyncio.to_thread(self._continue_rollout, space, row)
+        self.spaces[name] = space
+        return space
+
+    def _continue_rollout(self, space: Space, row: Any) -> None:
+        """Go on with a rollout where it was when the service ended: from the outcomes that are stored."""
+        rollout = Rollout.stored(row)
+        if space.live == rollout.version:
+            # The service ended between the promotion and its note.
+            self.log.do(partial(write_rollout, row=rollout.row(space.name, PROMOTED, "promoted"))).result()
+            return
+        i, o = tables.interactions, tables.outcomes
+        mine = (i.c.run_id == space.name) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
+        scores = select(i.c.version, i.c.kind, o.c.score, i.c.data)
+        both = scores.join(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
+        scored = both.where(mine).order_by(o.c.at)
+        for version, kind, score, data in self.log.rows(scored):
+            rollout.take(version, score, kind, json.loads(data)["pin"])
+        space.rollout = rollout
+        space.context(rollout.version)
+
+    def _make_space(self, name: str, context: str | None) -> None:
+        """Make the run of a space, if there is none yet."""
+        folder, settings = self.folder(name), self.settings
+        if (folder / DATABASE_FILE).is_file():
+            with Store.open(folder) as store:
+                config, _ = read_config(store)
+                if settings.method is not None and config.method != settings.method:
+                    raise UsageError(
+                        f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or "
+                        "serve another --space"
+                    )
+                model = {"model": self.learner.model} if self.learner.model else {}
+                config = config_from({**config.model_dump(), **model, "review": settings.review})
+                update_run(store, **config_columns(config))
+                known = read_names(store, RUN)
+                if LIVE not in known:
+                    name_version(store, RUN, LIVE)
+            return
+        small = self.upstream is not None and self.upstream.small
+        values: dict[str, Any] = {
+            "method": settings.method or ("episodes" if small else "unified"), "settings": dict(settings.settings),
+            "profile": "small" if small else "full", "scorer": "contains", "nonce": nonce_for(()),
+        }  # fmt: skip
+        own = False
+        if context is not None:
+            path, _ = split_version(context)
+            if (path / DATABASE_FILE).is_file():
+                with Store.read(path) as store:
+                    config, _ = read_config(store)
+                    own = is_own(store, config)
+                if own and settings.method is None and config.method != "none":
+                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "nonce", "scorer")
+                    values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
+        if values["method"] not in methods.NAMES:
+            raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
+        config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        seed = load_context(context) if context is not None else None
+        if seed is not None and not own:
+            create_seed(folder, seed, "own", config)
+        else:
+            with create(folder) as store:
+                begin(store, config, Splits(), as_seed(seed) if seed is not None else Context(), "done")
+        with Store.beside(folder) as store:
+            name_version(store, RUN, LIVE)
+
+    # Requests
+
+    async def show(self, name: str, request: Request, session: str) -> Shown | None:
+        """What a request is shown; None if that cannot be known in time. Raises UnknownSpace."""
+        try:
+            space = self.spaces.get(name)
+            async with asyncio.timeout(self.late if space is None or space.waits else None):
+                space = space or await self.space(name)
+                return await space.show(request, session)
+        except UnknownSpace:
+            raise
+        except (TimeoutError, PracticumError, OSError) as error:
+            self.counts["unchanged requests"] += 1
+            logger.warning("a request of space %s goes on unchanged: %s", name, str(error) or "too late")
+            return None
+        except Exception:
+            # Whatever is wrong here, the user's agent has to get its answer.
+            self.counts["unchanged requests"] += 1
+            logger.exception("a request of space %s goes on unchanged", name)
+            return None
+
+    def keep(
+        self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
+        *, session: str | None, user: str | None, status: int, seconds: float,
+    ) -> None:  # fmt: skip
+        """Keep an interaction: what was asked, shown and answered."""
+        answer = answer or Answer()
+        data = {
+            "query": query, "steps": steps, "answer": answer.text, "calls": answer.calls, "entries": shown.entries,
+            "corrections": shown.corrections, "pin": shown.session, "status": status, "seconds": round(seconds, 3),
+            "model": request.model if request else "",
+            "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
+        }  # fmt: skip
+        row = {
+            "run_id": space, "id": id, "at": time.time(), "session": session, "user": user,
+            "response": answer.id or None, "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
+            "data": json.dumps(data, ensure_ascii=False),
+        }  # fmt: skip
+        self.log.post(tables.interactions, row)
+        known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
+        for key in filter(None, (id, answer.id)):
+            self._recent[f"{space} {key}"] = known
+        while len(self._recent) > RECENT:
+            self._recent.popitem(last=False)
+        self.counts["interactions"] += 1
+        if shown.vector is not None:
+            watcher = self._watcher(space)
+            best = shown.entries[0][1] if shown.entries else None
+            for alarm in watcher.request(shown.vector, best):
+                self.alarm(alarm)
+
+    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> dict[str, Any]:
+        """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
+        Raises UnknownSpace."""
+        space = await self.space(name)
+        request = text_request(query)
+        id = new_id()
+        shown = await space.show(request, session or id)
+        self.keep(name, id, request, query, (), shown, None, session=session, user=user, status=200, seconds=0.0)
+        turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
+        notes = [one.note for one in shown.learned.values() if one.note]
+        text = "\n\n".join(filter(None, [shown.fixed, *notes, *turns]))
+        return {
+            "interaction": id, "version": shown.version, "text": text,
+            "entries": [list(pair) for pair in shown.entries], "corrections": [*shown.corrections],
+        }  # fmt: skip
+
+    # Feedback
+
+    async def feedback(self, name: str, feedback: Feedback, trust: Trust) -> dict[str, Any]:
+        """Take feedback; it is on the disk when this returns. Raises Unknown for what this space does not know, and
+        StoreError if it cannot be written."""
+        space = await self.space(name)
+        async with space.lock:
+            known = self._recent.get(f"{name} {feedback.interaction}")
+            if known is None:
+                known = await asyncio.wrap_future(self.log.do(partial(find_interaction, space=name, feedback=feedback)))
+            answer = feedback.answer or known.answer
+            said = " ".join(filter(None, (feedback.target, feedback.correction)))
+            holds = trust == "own" or (self.settings.review == "none" and not flags(said))
+            replaced: list[int] = []
+            if said and holds:
+                replaced = await space.corrections.replaced_by(known.query, feedback.target or "", answer)
+            change = partial(
+                self._write, name=name, known=known, feedback=feedback, trust=trust, replaced=replaced,
+                state="live" if holds else "waiting",
+            )  # fmt: skip
+            outcome, correction = await asyncio.wrap_future(self.log.do(change))
+            if correction is not None and holds:
+                space.corrections.change(replaced, [correction])
+        self.counts["feedback"] += 1
+        if outcome.newly_waiting:
+            space.waiting_since = space.waiting_since if space.waiting else time.time()
+            space.waiting += 1
+            self.learner.wake()
+        if outcome.score is not None and outcome.before is None:
+            await self._scored(space, known, outcome.score)
+        effect = None if correction is None else "in effect" if holds else "waits for review"
+        return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
+
+    def _write(
+        self, db: Connection, name: str, known: Interaction, feedback: Feedback, trust: Trust, replaced: list[int],
+        state: str,
+    ) -> tuple[Outcome, Correction | None]:  # fmt: skip
+        outcome = write_outcome(db, name, known, feedback, trust, time.time())
+        said = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
+        if not said or outcome.score == 1.0 or not known.query:
+            return outcome, None
+        t = tables.corrections
+        if replaced:
+            db.execute(update(t).where(t.c.run_id == name, t.c.number.in_(replaced)).values(state="replaced"))
+        number = next_number(db, t, name)
+        correction = Correction(number, known.query, outcome.target, outcome.words, trust)
+        data = json.dumps(correction.as_data(), ensure_ascii=False)
+        db.execute(t.insert().values(run_id=name, number=number, interaction=known.id, state=state, data=data))
+        return outcome, correction
+
+    async def _scored(self, space: Space, known: Interaction, score: float) -> None:
+        """What follows from the first score of an interaction."""
+        if alarm := self._watcher(space.name).outcome(score):
+            self.alarm(alarm)
+        rollout = space.rollout
+        if rollout is None or known.rollout != rollout.number:
+            return
+        decision = rollout.take(known.version, score, known.kind, known.data["pin"])
+        if decision is not None:
+            await self.decide(space, rollout, decision)
+
+    async def list_corrections(self, name: str, state: str) -> dict[str, Any]:
+        """The corrections of a space in a state: live, waiting, replaced or rejected."""
+        await self.space(name)
+        t = tables.corrections
+        query = select(t).where(t.c.run_id == name, t.c.state == state).order_by(t.c.number)
+        rows = await asyncio.to_thread(self.log.rows, query)
+        found = [{"number": r.number, "interaction": r.interaction, **json.loads(r.data)} for r in rows]
+        return {"space": name, "state": state, "corrections": found}
+
+    async def review_correction(self, name: str, number: int, approved: bool) -> dict[str, Any]:
+        """Let a correction that waits for review hold, or reject it. Raises Unknown if none of this number waits."""
+        space, t = await self.space(name), tables.corrections
+        mine = (t.c.run_id == name) & (t.c.number == number)
+        async with space.lock:
+
+            def decide(db: Connection) -> Correction:
+                row = db.execute(select(t).where(mine, t.c.state == "waiting")).first()
+                if row is None:
+                    raise Unknown(f"no correction {number} waits for review in space {name}")
+                db.execute(update(t).where(mine).values(state="live" if approved else "rejected"))
+                return Correction(number, **json.loads(row.data))
+
+            correction = await asyncio.wrap_future(self.log.do(decide))
+            if approved:
+                replaced = await space.corrections.replaced_by(correction.query, correction.target, "")
+                older = update(t).where(t.c.run_id == name, t.c.number.in_(replaced)).values(state="replaced")
+                await asyncio.wrap_future(self.log.do(lambda db: db.execute(older) and None))
+                space.corrections.change(replaced, [correction])
+        return {"number": number, "state": "live" if approved else "rejected"}
+
+    # Rollouts
+
+    async def decide(self, space: Space, rollout: Rollout, decision: Decision) -> None:
+        """Promote a candidate, or take it back: in effect with the next request, and then written."""
+        if space.rollout is not rollout:
+            return
+        if decision.state == PROMOTED:
+            await asyncio.to_thread(space.set_live, rollout.version)
+        space.rollout = None
+        row = rollout.row(space.name, decision.state, decision.reason)
+        await asyncio.wrap_future(self.log.do(partial(write_rollout, row=row)))
+        self.alarm(Alarm(space.name, "rollout", f"version {rollout.version} {decision.state}: {decision.reason}"))
+        self.learner.wake()
+
+    async def begin_rollout(self, space: Space, rollout: Rollout) -> None:
+        """Show a candidate to its share of the sessions."""
+        await asyncio.wrap_future(self.log.do(partial(write_rollout, row=rollout.row(space.name))))
+        space.context(rollout.version)
+        space.rollout = rollout
+
+    async def roll_back(self, name: str, version: int | None) -> dict[str, Any]:
+        """Make an earlier version live (None: the one before the live one), and take a candidate back."""
+        space = await self.space(name)
+        if space.rollout is not None:
+            await self.decide(space, space.rollout, Decision(TAKEN_BACK, "by hand"))
+            if version is None:
+                return {"version": space.live}
+        if version is None:
+            t = tables.rollouts
+            mine = (t.c.run_id == name) & (t.c.version == space.live) & (t.c.state == PROMOTED)
+            rows = await asyncio.to_thread(self.log.rows, select(t.c.base).where(mine).order_by(t.c.number.desc()))
+            version = rows[0].base if rows else space.parent
+            if version is None:
+                raise UsageError(f"version {space.live} of space {name} is the first: there is none before it")
+        await asyncio.to_thread(space.set_live, version)
+        self.alarm(Alarm(name, "rollout", f"version {version} is live again, by hand"))
+        return {"version": space.live}
+
+    # Alarms
+
+    def alarm(self, alarm: Alarm) -> None:
+        """Tell whoever looks after the service."""
+        logger.warning("space %s: %s: %s", alarm.space, alarm.kind, alarm.text)
+        self.counts["alarms"] += 1
+
+        def write(db: Connection) -> None:
+            values = {"at": time.time(), "kind": alarm.kind, "text": alarm.text}
+            number = next_number(db, tables.alarms, alarm.space)
+            db.execute(tables.alarms.insert().values(run_id=alarm.space, number=number, **values))
+
+        self.log.do(write)
+        if self.settings.webhook:
+            self._spawn(self._call_webhook(self.settings.webhook, asdict(alarm)))
+
+    async def _call_webhook(self, url: str, alarm: dict[str, Any]) -> None:
+        try:
+            timeout = aiohttp.ClientTimeout(total=10.0)
+            async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json=alarm) as response:
+                if response.status >= 400:
+                    raise aiohttp.ClientError(f"status {response.status}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.counts["webhooks that failed"] += 1
+            logger.error("the webhook did not take an alarm: %s", error)
+
+    def _watcher(self, space: str) -> Watcher:
+        if space not in self._watchers:
+            self._watchers[space] = Watcher(space)
+        return self._watchers[space]
+
+    async def _look(self) -> None:
+        """Notice what others write to the runs: a rollback, an approval, an edit."""
+        while True:
+            await asyncio.sleep(LOOK)
+            for space in [*self.spaces.values()]:
+                if not space.touched:
+                    continue
+                space.touched = False
+                try:
+                    await asyncio.to_thread(space.read_versions)
+                except (PracticumError, OSError) as error:
+                    self.counts["looks that failed"] += 1
+                    logger.warning("the run of space %s cannot be read: %s", space.name, error)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def call_soon(self, work: Any) -> Any:
+        """Run a coroutine in the event loop of the service, from another thread; returns its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def health(self) -> dict[str, Any]:
+        """How the service is."""
+        spaces = {
+            space.name: {
+                "version": space.live, "entries": len(space.context(space.live)), "corrections": len(space.corrections),
+                "waiting": space.waiting,
+                "candidate": None if space.rollout is None else space.rollout.version,
+            }
+            for space in self.spaces.values()
+        }  # fmt: skip
+        return {
+            "status": "ok", "seconds": round(time.time() - self.began, 1), "spaces": spaces,
+            "counts": dict(self.counts), "unwritten": self.log.lost, "learning": self.learner.status,
+        }  # fmt: skip
+
+
+def new_id() -> str:
+    """An id that nobody else gives; ids sort in the order of asking."""
+    return f"i{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"

@@ -1,0 +1,279 @@
+"""A space at work: the versions that it shows, which session sees which, and what a request is shown.
+
+All that a request needs is in memory. The run folder is looked at beside the requests, so a store that is slow or gone
+delays none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select
+
+from practicum.agents.chat import USING
+from practicum.core.context import Context
+from practicum.core.errors import UsageError
+from practicum.core.views import View, behind
+from practicum.engine.framing import NOTES
+from practicum.serve.corrections import HEADING, Correction, Corrections
+from practicum.serve.protocols import Learned, Request
+from practicum.serve.rollout import Rollout
+from practicum.session.components import Parts
+from practicum.session.reader import Reader
+from practicum.session.records import RUN
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.names import name_version, read_head, read_names
+from practicum.store.versions import lineage
+
+LIVE = "live"
+"""The name of the version that all see who see no candidate."""
+
+PINNED = 1_800.0
+"""Seconds without a request after which a session sees the newest version."""
+
+SESSIONS, POINTS, VERSIONS = 100_000, 10_000, 8
+"""What is kept in memory of a space: the versions of sessions, what earlier messages were shown, and contexts."""
+
+LONGEST_QUERY = 2_000
+"""Characters of a request that are searched for: its beginning and its end."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a request is shown: `fixed` behind the system message, `learned` by the places of user messages. `entries`
+    were looked up for the last one, with their similarities, and so were the corrections of these numbers."""
+
+    version: int
+    session: str = ""
+    fixed: str = ""
+    learned: dict[int, Learned] = field(default_factory=dict)
+    entries: tuple[tuple[str, float], ...] = ()
+    corrections: tuple[int, ...] = ()
+    rollout: int | None = None
+    kind: int | None = None
+    vector: np.ndarray | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """What a user's message was shown when it was the last one."""
+
+    learned: Learned
+    entries: tuple[tuple[str, float], ...]
+    corrections: tuple[int, ...]
+    version: int
+    changes: int
+
+
+class Space:
+    """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop."""
+
+    def __init__(self, name: str, folder: Path, reader: Reader) -> None:
+        self.name = name
+        self.folder = folder
+        self.reader = reader
+        self.corrections = Corrections(reader.retriever.vectors)
+        self.rollout: Rollout | None = None
+        self.waiting = 0
+        """Outcomes that can be learned from and were not."""
+        self.waiting_since = 0.0
+        self.touched = True
+        self.lock = asyncio.Lock()
+        self._pins: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._points: OrderedDict[str, _Point] = OrderedDict()
+        self._contexts: OrderedDict[int, Context] = OrderedDict()
+        self._fixed: tuple[tuple[str, ...], str] = ((), "")
+        self._changes = -1
+        self._of_run: tuple[Any, ...] = ()
+        self.live = self.last = 0
+        """The version that is live, and the newest one of the run."""
+        self._line: list[int] = []
+
+    @classmethod
+    def open(cls, name: str, folder: Path, parts: Parts) -> Space:
+        """Open the run of a space. Raises StoreError or UsageError if it cannot be used."""
+        space = cls(name, folder, Reader(folder, folder, None, {}, parts, False))
+        space.read_versions()
+        # Whatever the first request would wait for is made now.
+        asyncio.run(space.view("warm up", space._contexts[space.live]))
+        return space
+
+    @property
+    def small(self) -> bool:
+        """Whether the model that answers is a small one."""
+        return self.reader.config.profile == "small"
+
+    @property
+    def waits(self) -> bool:
+        """Whether showing waits for anybody: for an embedder elsewhere. Otherwise all it needs is in memory."""
+        return ":" in self.reader.config.embedder
+
+    async def view(self, query: str, context: Context) -> View:
+        """What the method shows for a query. Raises UsageError for a method that asks models first."""
+        return await self.reader.view(query, context, _no_models, framed=False)
+
+    # Versions
+
+    def read_versions(self) -> bool:
+        """Look at the run, if somebody else wrote to it: which version is live. Returns whether anything changed."""
+        store = self.reader.store
+        if (changes := store.changes()) == self._changes:
+            return False
+        table = schema.versions
+        head = read_head(store, RUN, None)
+        if head is not None and head.of_run != self._of_run:
+            if self._of_run:
+                # The run was rewritten, such as by `forget`: what was read of it may be gone.
+                self.reader.reopen()
+                self._contexts.clear()
+                store = self.reader.store
+            self._of_run = head.of_run
+        rows = store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == RUN))
+        parents = {row.version: row.parent for row in rows}
+        live = read_names(store, RUN).get(LIVE, max(parents))
+        wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
+        known = {number: self._contexts.get(number) or self.reader.version(number) for number in wanted}
+        self._line, self.last = lineage(parents, live), max(parents)
+        for number, context in known.items():
+            self._contexts[number] = context
+        self.live, self._changes = live, changes
+        return True
+
+    @property
+    def parent(self) -> int | None:
+        """The version that the live one was made from; None for the first."""
+        return self._line[-2] if len(self._line) > 1 else None
+
+    def set_live(self, version: int) -> None:
+        """Make a version the one that all see, on the disk and here."""
+        with Store.beside(self.folder) as store:
+            name_version(store, RUN, LIVE, version)
+        self.read_versions()
+
+    def context(self, version: int) -> Context:
+        """A version. One that is gone, such as by `forget`, is replaced by the live one."""
+        if version in self._contexts:
+            self._contexts.move_to_end(version)
+            return self._contexts[version]
+        try:
+            context = self.reader.version(version)
+        except UsageError:
+            return self._contexts[self.live]
+        self._contexts[version] = context
+        needed = {self.live, version, self.rollout.version if self.rollout else self.live}
+        for old in [number for number in self._contexts if number not in needed][: len(self._contexts) - VERSIONS]:
+            del self._contexts[old]
+        return context
+
+    def version_for(self, session: str) -> int:
+        """The version that a session sees. It stays the same while the session lasts, for prefix caches and so that no
+        conversation changes its mind, unless the version was taken back."""
+        now = time.monotonic()
+        candidate = self.rollout.version if self.rollout is not None else None
+        pinned, at = self._pins.pop(session, (-1, 0.0))
+        if now - at > PINNED or (pinned not in self._line and pinned != candidate):
+            drawn = self.rollout is not None and _share(f"{self.rollout.number} {session}") < self.rollout.share
+            pinned = candidate if drawn and candidate is not None else self.live
+        self._pins[session] = pinned, now
+        if len(self._pins) > SESSIONS:
+            self._pins.popitem(last=False)
+        return pinned
+
+    # Showing
+
+    async def show(self, request: Request, session: str) -> Shown:
+        """What a request of a session is shown."""
+        self.touched = True
+        version = self.version_for(session)
+        context = self.context(version)
+        if not request.points:
+            view = await self.view("-", context)
+            return Shown(version, session, self._fixed_text(view))
+        *earlier, (place, digest) = request.points
+        learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
+        query = searched(request.query)
+        view = await self.view(query, context)
+        point = self._points.get(digest)
+        if point is None or (point.version, point.changes) != (version, self.corrections.changes):
+            near = await self.corrections.near(query)
+            numbers = tuple(correction.number for correction in near)
+            shown = self._learned(view, near)
+            point = _Point(shown, view.retrieved, numbers, version, self.corrections.changes)
+            self._points[digest] = point
+            if len(self._points) > POINTS:
+                self._points.popitem(last=False)
+        if point.learned.note or point.learned.turns:
+            learned[place] = point.learned
+        vector = await self.reader.retriever.vectors.query(query)
+        rollout = self.rollout
+        counted = rollout is not None and version in (rollout.version, rollout.base)
+        return Shown(
+            version, session, self._fixed_text(view), learned, point.entries, point.corrections,
+            rollout.number if rollout is not None and counted else None,
+            rollout.kind_of(vector) if rollout is not None and counted else None, vector,
+        )  # fmt: skip
+
+    def _still_true(self, digest: str, version: int, context: Context) -> _Point | None:
+        """What an earlier message was shown, unless some of it holds no longer."""
+        point = self._points.get(digest)
+        if point is None:
+            return None
+        entries = (context.get(id) for id, _ in point.entries)
+        same = point.version == version or all(e is not None and e.changed <= point.version for e in entries)
+        return point if same and all(number in self.corrections for number in point.corrections) else None
+
+    def _fixed_text(self, view: View) -> str:
+        """What all requests are shown of a version, made once."""
+        pages = view.pages[: view.fixed]
+        if self._fixed[0] != pages:
+            lead = "" if view.instructing or not pages else f"{USING}\n\n"
+            text = lead + (self._framed(pages) if pages and not view.instructing else "\n\n".join(pages))
+            self._fixed = pages, text
+        return self._fixed[1]
+
+    def _learned(self, view: View, corrections: list[Correction]) -> Learned:
+        """What was looked up for a request. A small model gets solved tasks as earlier turns, which it can continue; a
+        capable one as notes, so that the conversation stays the user's own."""
+        pages = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
+        solved = [(turn.user, turn.assistant) for turn in view.turns]
+        if self.small:
+            solved += [(correction.query, correction.target) for correction in corrections if correction.target]
+            corrections = [correction for correction in corrections if not correction.target]
+        elif solved:
+            shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)
+            pages.append("# Solved tasks that are similar\n" + "\n".join(shown))
+        if corrections:
+            pages.append("\n".join([HEADING, *(correction.text for correction in corrections)]))
+        return Learned(self._framed(tuple(pages)) if pages else "", tuple(solved) if self.small else ())
+
+    def _framed(self, pages: tuple[str, ...]) -> str:
+        nonce = self.reader.config.nonce
+        if not nonce:
+            return "\n".join(pages)
+        return "\n".join([NOTES.format(nonce=nonce), f"<notes-{nonce}>", *pages, f"</notes-{nonce}>"])
+
+    async def close(self) -> None:
+        """Close the run."""
+        await self.reader.close()
+
+
+def searched(query: str) -> str:
+    half = LONGEST_QUERY // 2
+    return query if len(query) <= LONGEST_QUERY else f"{query[:half]}\n{query[-half:]}"
+
+
+def _share(text: str) -> float:
+    """A number in [0, 1) that is the same for the same text."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big") / 256**7
+
+
+def _no_models() -> Any:
+    raise UsageError("a method that asks a model before it shows anything cannot serve requests: choose another one")

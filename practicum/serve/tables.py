@@ -1,0 +1,88 @@
+"""The tables of the service: what was asked and answered in each space, what was reported about it, what follows.
+
+What a space learned is in a run folder of its own. `run_id` is the name of the space.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table, Text
+
+FORMAT = 1
+"""Counted in SQLite's `user_version`; another practicum may write another one."""
+
+metadata = MetaData()
+
+
+def _table(name: str, *items: Column[Any] | Index) -> Table:
+    return Table(name, metadata, Column("run_id", String, primary_key=True), *items)
+
+
+interactions = _table(
+    "interactions",
+    Column("id", String, primary_key=True),  # in the order of asking
+    Column("at", Float, nullable=False),  # seconds since 1970
+    Column("session", String),
+    Column("user", String),
+    Column("response", String),  # the id that the upstream gave its response
+    Column("version", Integer, nullable=False),  # that was shown
+    Column("rollout", Integer),  # the rollout whose candidate or control it was, if one was under way
+    Column("kind", Integer),  # of the request, during a rollout
+    Column("data", Text, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status
+    Index("interactions_by_session", "run_id", "session", "id"),
+    Index("interactions_by_response", "response"),
+)
+
+outcomes = _table(
+    "outcomes",
+    Column("id", String, primary_key=True),  # of the interaction; of a session's last one
+    Column("at", Float, nullable=False),  # of the first report
+    Column("revision", Integer, nullable=False),  # grows with each report that changed something
+    Column("score", Float),
+    Column("trust", String, nullable=False),  # own or user: the more trusted of those who reported
+    Column("state", String, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
+    Column("data", Text, nullable=False),  # JSON: target, correction, label, comment, session, all reports
+    Index("outcomes_by_state", "run_id", "state", "id"),
+    Index("outcomes_by_time", "run_id", "at"),
+)
+
+credits = _table(
+    "credits",
+    Column("item", String, primary_key=True),  # the id of an entry that was looked up, or "version 7"
+    Column("scored", Integer, nullable=False),  # interactions with a score that were shown it
+    Column("total", Float, nullable=False),  # the sum of these scores
+)
+
+corrections = _table(
+    "corrections",
+    Column("number", Integer, primary_key=True),  # counted in the space
+    Column("interaction", String, nullable=False),
+    Column("state", String, nullable=False),  # live, waiting, replaced, rejected
+    Column("data", Text, nullable=False),  # JSON: query, target, words, trust, at, reason
+    Index("corrections_by_state", "run_id", "state", "number"),
+)
+
+rollouts = _table(
+    "rollouts",
+    Column("number", Integer, primary_key=True),
+    Column("version", Integer, nullable=False),  # the candidate
+    Column("base", Integer, nullable=False),  # the version that was live when it began
+    Column("state", String, nullable=False),  # canary, promoted, dropped (by the gate), taken back
+    Column("data", Text, nullable=False),  # JSON: share, length, when, evidence, reason, centroids of the kinds
+)
+
+days = _table(
+    "days",
+    Column("day", String, primary_key=True),
+    Column("calls", Integer, nullable=False),  # that learning had spent in the space when the day began
+    Column("usd", Float, nullable=False),
+)
+
+alarms = _table(
+    "alarms",
+    Column("number", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("kind", String, nullable=False),  # outcomes, inputs, retrieval, rollout, learning
+    Column("text", Text, nullable=False),
+)

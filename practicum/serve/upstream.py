@@ -1,0 +1,123 @@
+"""The model server behind the service: its address, its key, and the client with which the service itself learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from practicum.core.errors import UsageError
+from practicum.models.client import Client
+from practicum.models.keys import ADDRESSES, key_for
+from practicum.models.registry import ClientSettings, Models, is_local
+
+CONNECT = 10.0
+"""Seconds until a connection is made."""
+
+_DROPPED = frozenset({
+    "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
+    "proxy-authorization", "proxy-connection", "accept-encoding", "authorization", "x-api-key", "expect", "cookie",
+})  # fmt: skip
+"""Headers of a request that are the connection's or hold a key."""
+
+RETURNED = (
+    b"content-type", b"retry-after", b"request-id", b"x-request-id", b"openai-", b"x-ratelimit-", b"anthropic-",
+)  # fmt: skip
+"""How headers of a response begin that are returned to the client."""
+
+
+@dataclass
+class Upstream:
+    """A model server. `model` is filled into requests that name none; `name` is that for learning, if it is known."""
+
+    address: str
+    key: str | None = field(repr=False)
+    model: str = ""
+    name: str = ""
+    anthropic: bool = False
+    small: bool = False
+    timeout: float = 600.0
+    client: Client | None = None
+    _models: Models | None = None
+    _session: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        """Open the connections, in the event loop that uses them."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=self.timeout)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    def headers(self, given: Iterable[tuple[bytes, bytes]], client_key: bool) -> dict[str, str]:
+        """The headers of a request upstream: the client's, without those of the connection and of practicum, and with
+        the key of the service, or with the client's own one."""
+        kept: dict[str, str] = {"Accept-Encoding": "identity"}
+        for raw, value in given:
+            name = raw.decode("latin-1")
+            own = client_key and name in ("authorization", "x-api-key")
+            if own or not (name in _DROPPED or name.startswith(("x-practicum-", "x-forwarded-"))):
+                kept[name] = value.decode("latin-1")
+        if self.key and not client_key:
+            if self.anthropic:
+                kept["x-api-key"] = self.key
+                kept.setdefault("anthropic-version", "2023-06-01")
+            else:
+                kept["authorization"] = f"Bearer {self.key}"
+        return kept
+
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Any:
+        """Send a request; `path` begins behind the /v1 of the address. Returns aiohttp's context of the response."""
+        assert self._session is not None
+        return self._session.request(method, self.address + path, data=body, headers=headers, allow_redirects=False)
+
+    async def close(self) -> None:
+        """Close connections, and end a model in this process."""
+        if self._session is not None:
+            await self._session.close()
+        if self._models is not None:
+            await self._models.close()
+
+
+def open_upstream(name: str, logs: Path, timeout: float) -> Upstream:
+    """The server that a name means: a provider's model, an OpenAI-compatible address with or without the name of a
+    model, or a model on this machine, which is started.
+
+    Raises UsageError or ModelError if the name, the key or the model is wrong.
+    """
+    if name.startswith(ADDRESSES) and not name.partition("#")[2]:
+        address = name.partition("#")[0].rstrip("/")
+        return Upstream(address, key_for(address), timeout=timeout)
+    if name.startswith("scripted:"):
+        raise UsageError("a script answers no requests over HTTP: give the address of a server as the upstream")
+    models = Models(ClientSettings(log=logs))
+    client: Any = models.open(name)
+    address, small = str(client.model.base_url or "").rstrip("/"), is_local(name)
+    if not address:
+        raise UsageError(f"{name!r} has no address to pass requests to: give http://host:port/v1#NAME")
+    anthropic = name.startswith("anthropic:")
+    if anthropic and not address.endswith("/v1"):
+        address += "/v1"
+    model = client.model.model_name
+    # A client belongs to the event loop that uses it first: the learner opens its own, except for a local model.
+    return Upstream(
+        address, client.key, model, name, anthropic, small, timeout, client if small else None, models
+    )  # fmt: skip
+
+
+async def sole_model(address: str, key: str | None) -> str:
+    """The only model of a server; empty if it has several, or does not say."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    timeout = aiohttp.ClientTimeout(total=5.0)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{address}/models", headers=headers) as response,
+        ):
+            found = [str(model["id"]) for model in (await response.json())["data"]]
+    except (TimeoutError, aiohttp.ClientError, ValueError, KeyError, TypeError):
+        return ""
+    return found[0] if len(found) == 1 else ""

@@ -1,0 +1,258 @@
+"""Reading a run: a version of its context, and what its method shows an agent for a query.
+
+Learning and evaluation attempt a task. Here the attempt ends where the agent would be asked, so showing is what the
+method itself does and costs no call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from practicum import methods
+from practicum.agents.base import AgentRun
+from practicum.blocks.sections import default_sections
+from practicum.core.context import Context
+from practicum.core.errors import MethodError, StoreError, UsageError
+from practicum.core.redact import Redactor
+from practicum.core.types import Task, Trace
+from practicum.core.views import View
+from practicum.engine.framing import nonce_for
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
+from practicum.engine.state import RunState, Seat
+from practicum.models.registry import Models
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Vectors
+from practicum.session.components import Parts, make_method, make_settings
+from practicum.session.config import Config, Splits, config_from
+from practicum.session.foreign import Origin
+from practicum.session.opening import Shared, call_options, client_settings, open_clients, run_embedder
+from practicum.session.records import RUN, load_context, override_config
+from practicum.session.setup import Setup, make_redactor, set_up, with_defaults
+from practicum.store.database import Store, as_stored
+from practicum.store.journal import NoJournal
+from practicum.store.names import Head, edits_size, find_version, read_head
+from practicum.store.snapshot import read_context
+
+T = TypeVar("T")
+
+
+class _Captured(Exception):
+    """Carries the view that an agent was to be shown."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__("captured")
+        self.view = view
+
+
+class _Capture:
+    """An agent that is shown a view and makes no attempt."""
+
+    journaled, max_turns, identity = False, 1, "capture"
+
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
+        raise _Captured(view)
+
+
+class _ModelWanted(Exception):
+    """A model was to be asked before the agent was shown anything."""
+
+
+class _NoSeats(dict[str, Seat]):
+    """No model is open."""
+
+    def __missing__(self, role: str) -> Seat:
+        raise _ModelWanted
+
+
+class Reader:
+    """What one thread has open to show and to answer."""
+
+    def __init__(
+        self, source: Path | Context, folder: Path | None, version: int | str | None, given: Mapping[str, Any],
+        parts: Parts, trust_run: bool,
+    ) -> None:  # fmt: skip
+        self._source, self._folder, self._wanted, self._given, self._parts = source, folder, version, given, parts
+        self._trust_run = trust_run
+        self._store: Store | None = None
+        self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
+        self.reopen()
+
+    config: Config
+    _origin: Origin | None
+    _context: Context
+    _changes: int
+    _head: Head
+    _size: int | None
+
+    def reopen(self) -> None:
+        """Read everything anew."""
+        if self._store is not None:
+            self._store.close()
+        self._store = store = None if self._folder is None else Store.read(self._folder)
+        for made in ("acting", "method", "redactor", "retriever"):
+            self.__dict__.pop(made, None)
+        self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
+        values = override_config({}, self._given) if self._origin is None else self._origin.values()
+        # What is no run, or was made elsewhere, has the nonce of no tasks.
+        self._values = {"nonce": nonce_for(()), **values, "from_traces": False}
+        self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
+        if store is not None:
+            self._changes = store.changes()
+            with as_stored(store.folder):
+                self._head = self._read_head()
+                self._context = self._by_origin(read_context(store, RUN, self._head.version))
+                self._size = edits_size(store, RUN, self._head.version)
+        elif isinstance(self._source, Context):
+            self._context = self._source
+        else:
+            self._context = load_context(self._source, self._wanted)
+
+    def context(self) -> Context:
+        """The context to be shown now."""
+        if self._store is not None and (changes := self._store.changes()) != self._changes:
+            with as_stored(self._store.folder):
+                self._follow()
+            self._changes = changes
+        return self._context
+
+    def _by_origin(self, context: Context) -> Context:
+        """The context; entries of a run that was made elsewhere are foreign, whatever it says of their sources."""
+        return context if self._origin is None or self._origin.trusted else context.marked("foreign")
+
+    def _read_head(self) -> Head:
+        """The wanted version as it is now. Raises UsageError if there is none any more."""
+        assert self._store is not None
+        head = read_head(self._store, RUN, self._wanted)
+        if head is None:
+            # Says what is wrong.
+            read_context(self._store, RUN, find_version(self._store, RUN, self._wanted))
+            raise StoreError(f"{self._folder} was changed while it was being read: try again")
+        return head
+
+    def _follow(self) -> None:
+        """Bring the context up to date, by what changed alone if that is enough."""
+        assert self._store is not None
+        old, new = self._head, self._read_head()
+        if new.of_run != old.of_run:
+            self.reopen()
+        elif new != old:
+            # A resumed run may have replaced its last versions by others of the same numbers.
+            size = edits_size(self._store, RUN, old.version)
+            if new.version != old.version or size != self._size:
+                old_context = self._context if size == self._size else None
+                self._context = self._by_origin(read_context(self._store, RUN, new.version, old_context))
+                self._size = edits_size(self._store, RUN, new.version)
+            self._head = new
+
+    @property
+    def store(self) -> Store:
+        """The open run. Only for a reader of a run."""
+        assert self._store is not None
+        return self._store
+
+    def version(self, number: int) -> Context:
+        """One version of the run. Raises ContextFileError if there is none of this number."""
+        assert self._store is not None
+        with as_stored(self._store.folder):
+            return self._by_origin(read_context(self._store, RUN, number, self._context))
+
+    async def view(self, query: str, context: Context, logs: Callable[[], Path], *, framed: bool = True) -> View:
+        """What is shown of a context for a query; `framed` as in a prompt of the run (see `engine.framing`)."""
+        nonce = self.config.nonce if framed else ""
+        try:
+            return await self._capture(query, context, _NoSeats(), nonce)
+        except _ModelWanted:
+            pass
+        if not (roles := self.method.act_roles):
+            raise UsageError(
+                f"method {self.config.method} asks models before it shows anything, and shows something else in each "
+                "step: there is no one context for a query. Ask the run itself (Space.ask)"
+            )
+        if self._origin is not None:
+            self._origin.require((), roles)
+        clients = open_clients(self.config, self._parts, roles, (await self.models(logs())).models)
+        options = call_options(self.config)
+        return await self._capture(query, context, {r: Seat(c, options) for r, c in clients.items()}, nonce)
+
+    async def _capture(self, query: str, context: Context, seats: dict[str, Seat], nonce: str) -> View:
+        """The view that the method's `act` shows its agent first."""
+        config = self.config
+        state = RunState(
+            NoJournal(), seats, _Capture(), None, self.retriever.vectors, config.instructions, config.choices,
+            config.profile or "full", config.sections or default_sections(config.profile or "full"), seed=config.seed,
+            nonce=nonce, given_retriever=self.retriever,
+        )  # fmt: skip
+        try:
+            await self.method.act(Task("query", query), context, Run(state, "query", ("task:query",), teaches=False))
+        except _Captured as shown:
+            return shown.view
+        raise MethodError(f"`act` of method {self.method.name} ends without showing its agent anything")
+
+    @cached_property
+    def method(self) -> Method:
+        """The method, of which only `act` is used. It makes one attempt, since each would be shown the same."""
+        if self._origin is not None:
+            self._origin.require(("settings",))
+        config, name = self.config, self.config.method
+        if name in methods.NAMES and "scaling" in methods.settings_of(name).model_fields:
+            once = methods.override_settings(name, config.settings, {"scaling": "none"})
+            config = config.model_copy(update={"settings": once})
+        return make_method(config, make_settings(config), Splits(), self._parts)
+
+    @cached_property
+    def redactor(self) -> Redactor | None:
+        """What redacts the queries and the reports of the run, if anything does."""
+        if self._origin is not None:
+            self._origin.require(("redact_map",))
+        return make_redactor(self.config)
+
+    def redacted(self, value: T) -> T:
+        """The value as it may be stored and sent."""
+        return value if self.redactor is None else self.redactor(value)
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        """What searches the context."""
+        if self._origin is not None:
+            self._origin.require(("embedder",))
+        return Retriever(Vectors(run_embedder(self.config, self._parts), self._store))
+
+    @cached_property
+    def acting(self) -> Setup:
+        """What answers a query, as in evaluation; nothing is scored."""
+        if self._origin is not None:
+            self._origin.require_acting(without=("scorer",))
+        task, parts = Task("query", "-"), replace(self._parts, scorer=None)
+        return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
+
+    async def models(self, logs: Path) -> Shared:
+        """The models that are open in this event loop, to which their connections belong."""
+        loop = asyncio.get_running_loop()
+        if self._models is None or self._models[0] is not loop:
+            await self._close_models()
+            self._models = loop, Shared(Models(client_settings(self.config, logs, self._parts)))
+        return self._models[1]
+
+    async def _close_models(self) -> None:
+        models, self._models = self._models, None
+        if models is not None:
+            # The connections of an event loop that has ended went with it.
+            with suppress(RuntimeError) if models[0].is_closed() else nullcontext():
+                await models[1].models.close()
+
+    async def close(self) -> None:
+        """Close connections, models and files."""
+        self.close_files()
+        await self._close_models()
+
+    def close_files(self) -> None:
+        """Close connections to the run."""
+        if self._store is not None:
+            self._store.close()

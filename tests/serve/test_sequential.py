@@ -1,0 +1,354 @@
+"""The sequential tests take back a worse canary and see a fall soon, alarm falsely no more than they say, and do not
+depend on what they must not depend on."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from practicum.bench.canary import (
+    ALARM,
+    BETTER,
+    KINDS,
+    WORSE,
+    WORSE_THERE,
+    CanaryCase,
+    CanaryRow,
+    DriftCase,
+    case_rows,
+    draw,
+    quantile,
+    targets,
+)
+from practicum.cli.app import main
+from practicum.serve.sequential import LEAST, THRESHOLD, CanaryTest, Drift, kind_of, kinds
+
+STRATA = 3
+scores = st.sampled_from([0.0, 1.0]) | st.floats(0, 1)
+takes = st.lists(st.tuples(st.booleans(), scores, st.none() | st.integers(0, STRATA - 1)), max_size=60)
+
+
+def judged(requests: list[Any], strata: int = STRATA, alpha: float = 0.05) -> CanaryTest:
+    test = CanaryTest(strata, alpha)
+    for request in requests:
+        test.take(*request)
+    return test
+
+
+def rows(case: CanaryCase | DriftCase, rollouts: int, seed: int = 7) -> dict[str, CanaryRow]:
+    return {row.event: row for row in case_rows(case, rollouts, np.random.default_rng(seed))}
+
+
+# ---- the canary
+
+
+@given(takes)
+def test_the_same_scores_give_the_same_evidence_and_it_is_plain(requests: list[Any]) -> None:
+    evidence = judged(requests).as_json()
+    assert evidence == judged(requests).as_json() == json.loads(json.dumps(evidence, allow_nan=False))
+    for canary, name in ((True, "canary"), (False, "live")):
+        own = [(score, kind) for arm, score, kind in requests if arm is canary]
+        assert evidence["all"][name]["scores"] == len(own)
+        assert evidence["all"][name]["mean"] == (pytest.approx(np.mean([s for s, _ in own])) if own else None)
+        assert [kind[name]["scores"] for kind in evidence["kinds"]] == [
+            sum(kind == n for _, kind in own) for n in range(STRATA)
+        ]
+
+
+@given(takes)
+def test_wealth_is_never_negative_and_no_bet_is_won_before_its_goal(requests: list[Any]) -> None:
+    test = judged(requests)
+    assert min(arms.worse.wealth for arms in (test.all, *test.kinds)) >= 0
+    won = [kind for kind, arms in enumerate(test.kinds) if arms.worse.wealth >= arms.worse.goal]
+    assert test.worse == ("all" if test.all.worse.wealth >= test.all.worse.goal else won[0] if won else None)
+
+
+@given(st.floats(0, 1), st.floats(0.05, 0.95), st.integers(0, 2**16))
+def test_equal_constant_scores_never_decide(score: float, share: float, seed: int) -> None:
+    rng = Random(seed)
+    test = judged([(rng.random() < share, score, rng.randrange(STRATA)) for _ in range(300)], alpha=0.9)
+    assert test.worse is None
+    assert not test.better
+
+
+@given(takes)
+def test_worse_and_better_are_symmetric(requests: list[Any]) -> None:
+    test, mirrored = judged(requests), judged([(canary, 1 - score, kind) for canary, score, kind in requests])
+    assert test.all.better is not None
+    assert mirrored.all.better is not None
+    assert mirrored.all.better.wealth == pytest.approx(test.all.worse.wealth)
+    assert mirrored.all.worse.wealth == pytest.approx(test.all.better.wealth)
+
+
+@given(st.lists(scores, min_size=1, max_size=12), scores, scores, st.randoms(use_true_random=False))
+def test_the_order_of_scores_that_are_compared_together_is_nothing(
+    live: list[float], first: float, second: float, random: Random
+) -> None:
+    half = (len(live) + 1) // 2
+    # The older half is compared with the first canary score, half of the rest with the second.
+    older, newer = live[:half], live[half:]
+    random.shuffle(older)
+    one, other = CanaryTest(), CanaryTest()
+    for test, order in ((one, live), (other, older + newer)):
+        for score in order:
+            test.take(False, score)
+        test.take(True, first)
+        test.take(True, second)
+    assert one.all.worse.wealth == other.all.worse.wealth
+    assert one.all.live.waiting == other.all.live.waiting
+
+
+def test_every_canary_score_is_compared_also_one_that_came_too_early() -> None:
+    early, late = CanaryTest(), CanaryTest()
+    for canary, score in ((True, 0.0), (True, 0.25), (False, 1.0), (False, 0.5)):
+        early.take(canary, score)
+    for canary, score in ((False, 1.0), (True, 0.0), (False, 0.5), (True, 0.25)):
+        late.take(canary, score)
+    assert early.as_json() == late.as_json()
+    assert early.all.worse.wealth > CanaryTest().all.worse.wealth
+
+
+@given(takes, st.integers(1, 8), st.floats(0, 1))
+def test_a_canary_score_gains_nothing_on_average_if_the_arms_are_equal(
+    requests: list[Any], block: int, chance: float
+) -> None:
+    """Whatever came before, the next comparison of equal arms leaves the expected wealth as it is."""
+    before = judged([(canary, score, None) for canary, score, _ in requests], 0, 1e-12)
+    # From here on nothing waits but `block` live scores, which are 0 or 1 with the same chance as the canary score.
+    expected = 0.0
+    half = (block + 1) // 2
+    for outcome in range(2 ** (half + 1)):
+        drawn = [float(outcome >> bit & 1) for bit in range(half + 1)]
+        test = judged([(canary, score, None) for canary, score, _ in requests], 0, 1e-12)
+        test.all.live.waiting, test.all.canary.waiting = [*drawn[:half], *[0.5] * (block - half)], []
+        test.take(True, drawn[half])
+        expected += float(np.prod([chance if x else 1 - chance for x in drawn])) * test.all.worse.wealth
+    assert expected == pytest.approx(before.all.worse.wealth)
+
+
+def test_the_error_is_shared_by_the_whole_and_the_strata() -> None:
+    assert CanaryTest(0, 0.1).all.worse.goal == pytest.approx(10)
+    test = CanaryTest(4, 0.1)
+    goals = [test.all.worse.goal, *(kind.worse.goal for kind in test.kinds)]
+    assert sum(1 / goal for goal in goals) == pytest.approx(0.1)
+    assert goals[0] == pytest.approx(20)
+
+
+def test_a_harm_to_one_kind_is_named() -> None:
+    # Kind 1 gets worse by as much as kind 0 gets better, so the whole stays the same.
+    test = CanaryTest(2)
+    for _ in range(40):
+        for kind in (0, 1):
+            test.take(False, 0.5, kind)
+            test.take(True, 1.0 - kind, kind)
+    assert test.worse == 1
+    assert not test.better
+    assert test.kinds[1].canary.mean == 0.0
+
+
+def test_a_won_bet_stays_won() -> None:
+    test = judged([(False, 1.0, None), (True, 0.0, None)] * 30, 0)
+    assert test.worse == "all"
+    for _ in range(3_000):
+        test.take(False, 0.0)
+        test.take(True, 1.0)
+    assert test.worse == "all"
+    assert test.better
+    assert test.all.canary.count == 3_030
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), inf])
+def test_a_score_out_of_range_is_refused_and_changes_nothing(score: float) -> None:
+    test, drift = CanaryTest(1), Drift()
+    for take in (lambda: test.take(True, score), lambda: drift.take(score)):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            take()
+    for kind in (-1, 1):
+        with pytest.raises(ValueError, match=f"no kind {kind}"):
+            test.take(False, 0.5, kind)
+    assert test.as_json() == CanaryTest(1).as_json()
+    assert drift == Drift()
+
+
+@pytest.mark.parametrize(("share", "high"), [(0.1, 60), (0.5, 110)])
+def test_thirty_points_are_found_within_sixty_scores_of_the_canary(share: float, high: int) -> None:
+    row = rows(CanaryCase(live=[0.8], canary=[0.5], share=share, within=300), 60)[WORSE]
+    assert (quantile(row.found, 0.5) or inf) <= 60
+    assert (quantile(row.found, 0.9) or inf) <= high
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+@pytest.mark.slow
+def test_ten_points_are_found_within_600_scores_of_the_canary(share: float) -> None:
+    worse = rows(CanaryCase(live=[0.8], canary=[0.7], share=share, within=600), 150)[WORSE]
+    better = rows(CanaryCase(live=[0.7], canary=[0.8], share=share, within=600), 150)[BETTER]
+    assert min(worse.share, better.share) >= 0.7
+    assert max(quantile(worse.found, 0.5) or inf, quantile(better.found, 0.5) or inf) <= 450
+
+
+def test_a_harm_to_one_of_eight_kinds_is_found_by_its_own_stratum() -> None:
+    live, canary = [0.8] * KINDS, [0.3] + [0.8] * (KINDS - 1)
+    found = rows(CanaryCase(live=live, canary=canary, share=0.2, strata=True, within=800), 25)
+    assert found[WORSE].share >= 0.9
+    assert found[WORSE_THERE].share >= 0.6
+
+
+def test_equal_arms_seldom_decide() -> None:
+    """At an alpha of 0.3, so that a test that errs too often is seen in few rollouts."""
+    wrong, rollouts, rng = [0, 0], 120, np.random.default_rng(3)
+    for _ in range(rollouts):
+        arms, kind = rng.random(400) < 0.4, rng.integers(STRATA, size=400)
+        test = judged([*zip(arms.tolist(), draw(np.full(400, 0.6), False, rng), kind.tolist(), strict=True)], 3, 0.3)
+        wrong[0] += test.worse is not None
+        wrong[1] += test.better
+    # 0.3 and three standard errors; no error at all would be a test that finds nothing.
+    assert min(wrong) >= 3
+    assert max(wrong) <= rollouts * 0.3 + 3 * (rollouts * 0.3 * 0.7) ** 0.5
+
+
+@pytest.mark.parametrize(("mean", "graded"), [(0.5, False), (0.8, False), (0.95, False), (0.7, True)])
+@pytest.mark.slow
+def test_an_equal_canary_is_taken_back_in_at_most_the_share_alpha(mean: float, graded: bool) -> None:
+    equal = [mean] * KINDS
+    for row in rows(CanaryCase(live=equal, canary=equal, strata=True, graded=graded), 100).values():
+        assert row.ci95[0] <= 0.05
+
+
+# ---- drift
+
+
+def fed(values: list[float], reference: int = 200) -> tuple[Drift, list[int]]:
+    drift = Drift(reference)
+    return drift, [n for n, value in enumerate(values) if drift.take(value)]
+
+
+@given(st.lists(scores, max_size=80), st.integers(2, 20))
+def test_drift_is_deterministic_plain_and_keeps_every_value(values: list[float], reference: int) -> None:
+    (drift, alarms), (again, _) = fed(values, reference), fed(values, reference)
+    evidence = drift.as_json()
+    assert drift == again
+    assert evidence == json.loads(json.dumps(evidence, allow_nan=False))
+    assert evidence["alarms"] == len(alarms)
+    kept = values[alarms[-1] + 1 :] if alarms else values
+    assert evidence["baseline"]["values"] + evidence["suspect"]["values"] == len(kept)
+    assert 0 <= drift.wealth < THRESHOLD
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_stream_that_does_not_fall_raises_no_alarm(value: float, rise: float) -> None:
+    values = [value] * 210 + [min(value + rise, 1.0)] * 300
+    assert fed(values)[1] == []
+
+
+def test_an_alarm_is_raised_once_and_a_second_fall_again() -> None:
+    drift, alarms = fed([0.9] * 200 + [0.6] * 400 + [0.3] * 200)
+    first, second = alarms
+    assert 200 < first < 260
+    assert 600 < second < 660
+    assert drift.alarms == 2
+    assert drift.mean is None or drift.mean == pytest.approx(0.3)
+
+
+def test_the_baseline_gets_sharper_while_nothing_happens_and_not_while_something_does() -> None:
+    drift, _ = fed([0.0, 1.0] * 600)
+    assert drift.count >= 1_100
+    early, _ = fed([0.0, 1.0] * 100)
+    assert early.bar < drift.bar < 0.5
+    before = drift.count
+    for _ in range(5):
+        drift.take(0.0)
+    assert drift.count <= before + 1
+    assert len(drift.suspect) >= 4
+
+
+def test_a_fall_of_thirty_points_raises_the_alarm_within_sixty_values() -> None:
+    for old, new, least in ((0.8, 0.5, 0.6), (0.6, 0.3, 0.45)):
+        row = rows(DriftCase(old=old, new=new, within=60), 80)[ALARM]
+        assert row.share >= least
+
+
+def test_a_steady_stream_seldom_raises_the_alarm() -> None:
+    row = rows(DriftCase(old=0.8, new=0.8), 60)[ALARM]
+    assert row.ci95[0] <= 0.05
+
+
+@pytest.mark.slow
+def test_a_fall_of_ten_points_raises_the_alarm_within_600_values_of_a_long_stream() -> None:
+    for old, new, least in ((0.8, 0.7, 0.8), (0.6, 0.5, 0.6)):
+        assert rows(DriftCase(old=old, new=new, steady=800, within=600), 150)[ALARM].share >= least
+
+
+@pytest.mark.parametrize(("mean", "graded"), [(0.5, False), (0.8, False), (0.95, False), (0.7, True)])
+@pytest.mark.slow
+def test_steady_streams_raise_the_alarm_in_at_most_one_of_twenty(mean: float, graded: bool) -> None:
+    assert rows(DriftCase(old=mean, new=mean, graded=graded), 400)[ALARM].ci95[0] <= 0.05
+
+
+# ---- kinds of tasks
+
+
+def clouds(sizes: list[int], seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors around as many random directions, and the cloud of each."""
+    rng, own = np.random.default_rng(seed), np.repeat(np.arange(len(sizes)), sizes)
+    vectors = rng.normal(size=(len(sizes), 64))[own] + 0.3 * rng.normal(size=(len(own), 64))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), own
+
+
+def test_kinds_finds_clouds_and_kind_of_says_in_which_a_vector_is() -> None:
+    vectors, own = clouds([60, 90, 40])
+    centroids = kinds(vectors, most=3, seed=2)
+    found = [kind_of(centroids, vector) for vector in vectors]
+    # Each cloud is one kind.
+    assert len(set(zip(found, own.tolist(), strict=True))) == 3
+    assert np.linalg.norm(centroids, axis=1) == pytest.approx(1)
+    assert np.array_equal(centroids, kinds(vectors, most=3, seed=2))
+
+
+@given(st.integers(0, 260), st.integers(1, 8), st.integers(0, 5))
+def test_kinds_are_few_enough_for_the_vectors_and_none_is_small(count: int, most: int, seed: int) -> None:
+    vectors, _ = clouds([count // 2, count - count // 2], seed)
+    centroids = kinds(vectors, most, seed)
+    assert centroids.shape[1] == 64
+    assert min(count // LEAST, 1) <= len(centroids) <= min(most, count // LEAST)
+    if len(centroids):
+        assert np.bincount((vectors @ centroids.T).argmax(axis=1), minlength=len(centroids)).min() >= LEAST
+
+
+def test_equal_vectors_are_one_kind_and_outliers_are_none_of_their_own() -> None:
+    assert len(kinds(np.tile(np.eye(8)[0], (100, 1)))) == 1
+    vectors, _ = clouds([100, 100, 3])
+    assert len(kinds(vectors, most=2)) <= 2
+    assert all(len(kinds(vectors, most=3, seed=seed)) >= 1 for seed in range(5))
+
+
+# ---- the bench
+
+
+def test_quantiles_and_targets_count_rollouts_where_nothing_happened() -> None:
+    assert quantile([3, 1, inf, 2], 0.5) == 2
+    assert quantile([3, 1, inf, 2], 0.9) is None
+    worse, equal = CanaryCase(live=[0.8], canary=[0.5], bound=60), CanaryCase(live=[0.8], canary=[0.8])
+    found = [
+        CanaryRow(event=WORSE, case=worse, found=(10, inf, inf), total=(20, inf, inf)),
+        CanaryRow(event=WORSE, case=worse, found=(10, 20, inf), total=(20, 40, inf)),
+        CanaryRow(event=WORSE, case=equal, found=(10, inf, inf), total=(20, inf, inf)),
+    ]
+    assert [target.met for target in targets(found)] == [False, True, False]
+    assert found[0].as_json()["median"] is None
+    assert found[1].as_json()["total_median"] == 40
+
+
+def test_the_command_measures_all_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "canary", "--rollouts", "2", "--json"])
+    assert not end.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert found["bench"] == "canary"
+    assert len(found["rows"]) == len(found["targets"]) >= 35

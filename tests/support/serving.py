@@ -1,0 +1,152 @@
+"""The learning service in the event loop of a test, in front of a simulated upstream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from practicum.serve.app import App, Keys
+from practicum.serve.service import Service, Settings
+from practicum.serve.upstream import open_upstream
+from practicum.testing.upstream import Answer, Upstream, UpstreamOptions, upstream
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+
+Headers = Mapping[str, str]
+
+
+def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response that was read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def interaction(self) -> str:
+        return self.headers["x-practicum-interaction"]
+
+    @property
+    def said(self) -> str:
+        """What an error says."""
+        return str(self.json["error"]["message"])
+
+
+@dataclass
+class Served:
+    """A service at an address, and what its upstream received."""
+
+    url: str
+    service: Service
+    upstream: Upstream
+    http: aiohttp.ClientSession
+
+    async def send(self, method: str, path: str, body: Any = None, headers: Headers | None = None) -> Reply:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        # aiohttp warns of large bytes.
+        data = BytesIO(data) if data and len(data) > 2**20 else data
+        async with self.http.request(method, self.url + path, data=data, headers=headers) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def ask(self, text: str, headers: Headers | None = None, **more: Any) -> Reply:
+        """Ask in a chat of one message."""
+        return await self.send("POST", CHAT, {"messages": [{"role": "user", "content": text}], **more}, headers)
+
+    async def report(self, headers: Headers | None = None, **said: Any) -> Reply:
+        return await self.send("POST", "/v1/feedback", said, headers)
+
+    async def shown(self, text: str, headers: Headers | None = None) -> str:
+        """What the upstream is sent for a question."""
+        await self.ask(text, headers)
+        return prompt(self.upstream.requests[-1].body)
+
+
+def prompt(body: bytes) -> str:
+    """All texts of a request, in the order in which a model reads them."""
+    sent = json.loads(body)
+    conversation = sent.get("messages", sent.get("input"))
+    items = conversation if isinstance(conversation, list) else [{"content": conversation}]
+    first = [sent.get("system"), sent.get("instructions")]
+    return "\n".join(_text(content) for content in [*first, *(item.get("content") for item in items)])
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return content or ""
+
+
+async def until(reached: Callable[[], object]) -> None:
+    """Wait until something is so, which other threads or tasks bring about."""
+    async with asyncio.timeout(30):
+        while not reached():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[str]:
+    """An application at a free port, without signal handlers."""
+    config = Config(app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False)
+    config.load()
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: config.http_protocol_class(config, state, {}),  # type: ignore[call-arg,return-value]
+        "127.0.0.1", 0, family=socket.AF_INET,
+    )  # fmt: skip
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for connection in list(state.connections):
+            connection.transport.abort()
+        for task in list(state.tasks):
+            task.cancel()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def served(
+    store: Path, responder: Callable[[Any], Answer] | None = None, *, keys: tuple[str, ...] = (),
+    pass_key: bool = False, address: str | None = None, silence: float = 60.0, **settings: Any,
+) -> AsyncIterator[Served]:  # fmt: skip
+    """A service on a store. Without `learn=True` it learns only when a test makes it."""
+    async with AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(upstream(UpstreamOptions(responder=responder, keep=True, chunks=8)))
+        to = open_upstream(f"{address or behind.url}#sim", store, silence)
+        await to.start()
+        stack.push_async_callback(to.close)
+        service = Service(Settings(**{"store": store, "learn": False, **settings}), to)
+        # A machine that runs other tests may be slow.
+        service.late = 10.0
+        stack.push_async_callback(service.close)
+        await service.start()
+        url = await stack.enter_async_context(serving(App(service, to, Keys.read(keys), pass_key=pass_key)))
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        yield Served(url, service, behind, http)
