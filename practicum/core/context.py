@@ -139,8 +139,27 @@ class Context:
 
     def in_section(self, section: str) -> list[Entry]:
         """The entries of one section, oldest first."""
-        having = (page for page in self.pages if section in page.rendered(_sections))
-        return [e for page in having for e in page.entries.values() if e.section == section]
+        pages = self._pages_by_section.get(section, ())
+        return [e for page in pages for e in page.entries.values() if e.section == section]
+
+    @cached_property
+    def _pages_by_section(self) -> dict[str, list[Page]]:
+        found: dict[str, list[Page]] = {}
+        for page in self.pages:
+            for section in page.rendered(_sections):
+                found.setdefault(section, []).append(page)
+        return found
+
+    def rendered(self, render: Callable[[Iterable[Entry]], T]) -> list[T]:
+        """`render` of each page with entries, computed once (see `Page.rendered`)."""
+        if render not in self._renderings:
+            self._renderings[render] = [page.rendered(render) for page in self.pages if page.entries]
+        renderings: list[T] = self._renderings[render]
+        return renderings
+
+    @cached_property
+    def _renderings(self) -> dict[object, Any]:
+        return {}
 
     @cached_property
     def digest(self) -> str:

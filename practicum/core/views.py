@@ -105,7 +105,7 @@ def _page_without(sections: tuple[str, ...]) -> Callable[[Iterable[Entry]], tupl
 def render_full(context: Context, *without: str) -> View:
     """Every entry that is not hidden, except those of the sections `without`."""
     render = _page_without(without) if without else _page
-    shown = [pair for page in context.pages if page.entries and (pair := page.rendered(render))[0]]
+    shown = [pair for pair in context.rendered(render) if pair[0]]
     return replace(_paged(context, shown), entries=partial(_not_hidden, context, *without))
 
 
@@ -115,7 +115,7 @@ def _not_hidden(context: Context, *without: str) -> Iterable[Entry]:
 
 def render_annotated(context: Context) -> View:
     """Every entry as an XML element, for an agent that reports what it made of each (RCL, section 3.2)."""
-    view = _paged(context, [page.rendered(_annotated_page) for page in context.pages if page.entries])
+    view = _paged(context, context.rendered(_annotated_page))
     return replace(view, citable=True, annotated=True, entries=partial(_not_hidden, context))
 
 

@@ -319,9 +319,13 @@ class Run:
         self._state.proof.ended(self.job)
         for child in children:
             child.begins()
-        results = await asyncio.gather(
-            *(child.do(job) for (_, job), child in zip(jobs, children, strict=True)), return_exceptions=True
-        )
+        if len(jobs) == 1:
+            # Nobody runs beside it, so it needs no task of its own.
+            results: list[T | BaseException] = [await children[0].do(jobs[0][1])]
+        else:
+            results = await asyncio.gather(
+                *(child.do(job) for (_, job), child in zip(jobs, children, strict=True)), return_exceptions=True
+            )
         failure = next((result for result in results if isinstance(result, BaseException)), None)
         if isinstance(failure, Stopped):
             # Nothing goes on from here, and what was lost is tried again.

@@ -22,6 +22,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.trust import Trust
 from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
+from practicum.retrieval.rough import FEWEST, Rough, rough_installed
 from practicum.retrieval.vectors import Vectors, products, stored_dims
 from practicum.retrieval.words import SavedWords, WordIndex, highest
 from practicum.store.database import INDEX_FILE, WORDS_FILE
@@ -58,6 +59,9 @@ and kind of step."""
 
 DENSE = 0.25
 """Share of the vectors from which on comparing with all is faster than copying those that match."""
+
+BLOCK = 32
+"""Values of which the largest stands for all when the k-th largest is looked for."""
 
 PART = 8_192
 """Vectors that are copied at a time."""
@@ -263,6 +267,17 @@ class _Members:
         self.rows = rows
         self._conversations = conversations
         self._mean_length: float | None = None
+        self._searches = 0
+        self._rough: Rough | None = None
+
+    def rough(self, vectors: Vectors) -> Rough | None:
+        """The vectors with 8 bits, from the second search on; None where they are few, or turns of conversations."""
+        self._searches += 1
+        if self._rough is None and self._searches > 1 and len(self.rows) >= FEWEST and rough_installed():
+            if self.neighbours is not None:
+                return None
+            self._rough = Rough.of(vectors.matrix.take(self.rows))
+        return self._rough
 
     @cached_property
     def of_row(self) -> np.ndarray:
@@ -379,14 +394,26 @@ def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.
     rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
+    if (rough := members.rough(vectors)) is not None:
+        cosines, error = rough.cosines(query.vector)
+        similarity = query.similarity(cosines, rows)
+        return np.flatnonzero(similarity >= _at_most_kth(similarity, k) - 2 * (1 - query.weight) * error - MARGIN)
     if len(rows) >= DENSE * len(vectors.matrix):
         cosines = vectors.matrix.times(query.vector)[rows]
     else:
         parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
         cosines = np.concatenate([products(vectors.matrix.take(part), query.vector) for part in parts])
     similarity = members.raised(query.similarity(cosines, rows))
-    kth = np.partition(similarity, len(rows) - k)[len(rows) - k]
-    return np.flatnonzero(similarity >= kth - MARGIN)
+    return np.flatnonzero(similarity >= _at_most_kth(similarity, k) - MARGIN)
+
+
+def _at_most_kth(values: np.ndarray, k: int) -> float:
+    """At most the k-th largest value, and near it: the k-th largest of the maxima of blocks. To sort all values takes
+    ten times as long."""
+    blocks = len(values) // BLOCK
+    if blocks > 4 * k:
+        values = values[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
+    return float(np.partition(values, len(values) - k)[len(values) - k])
 
 
 def _best(members: _Members, near: np.ndarray, vectors: Vectors, query: _Query, k: int) -> list[tuple[int, float]]:

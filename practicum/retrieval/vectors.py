@@ -77,7 +77,11 @@ class WordLlama:
         tokenizer, table = _wordllama()
         # An empty text has no tokens, and so no direction.
         filled = [text if text.strip() else "-" for text in texts]
-        encoded = tokenizer.encode_batch_fast(filled, add_special_tokens=False)
+        if len(filled) == 1:
+            # A batch is handed to other threads, and one text waits longer for them than it takes.
+            encoded = [tokenizer.encode(filled[0], add_special_tokens=False)]
+        else:
+            encoded = tokenizer.encode_batch_fast(filled, add_special_tokens=False)
         sums = np.empty((len(texts), table.shape[1]), dtype=np.float32)
         for row, text in zip(sums, encoded, strict=True):
             np.add.reduce(table.take(text.ids, axis=0, mode="clip"), axis=0, out=row)
@@ -243,6 +247,7 @@ class Vectors:
         self._row: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._queries: dict[str, asyncio.Task[np.ndarray]] = {}
+        self._searched: dict[str, np.ndarray] = {}
 
     @property
     def folder(self) -> Path | None:
@@ -264,22 +269,24 @@ class Vectors:
         if text in self._row or (self._store is not None and not self._store.read_only):
             kept: np.ndarray = (await self([text]))[0]
             return kept
+        if (known := self._searched.get(text)) is not None:
+            return known
+        if isinstance(self.embedder, WordLlama):
+            # It waits for nothing, so nobody else can ask for the same meanwhile.
+            return await self._embed_query(text)
         if text not in self._queries:
             task = self._queries[text] = asyncio.create_task(self._embed_query(text))
-            task.add_done_callback(lambda done: self._forget_failed(text, done))
-            if len(self._queries) > QUERIES:
-                del self._queries[next(iter(self._queries))]
+            task.add_done_callback(lambda _: self._queries.pop(text))
         vector: np.ndarray = await asyncio.shield(self._queries[text])
         return vector
 
     async def _embed_query(self, text: str) -> np.ndarray:
         found = self._checked(np.asarray(await self.embedder.embed([text]), dtype=np.float32), 1)
         vector: np.ndarray = found[0]
+        self._searched[text] = vector
+        if len(self._searched) > QUERIES:
+            del self._searched[next(iter(self._searched))]
         return vector
-
-    def _forget_failed(self, text: str, task: asyncio.Task[np.ndarray]) -> None:
-        if (task.cancelled() or task.exception() is not None) and self._queries.get(text) is task:
-            del self._queries[text]
 
     async def ready(self, texts: Iterable[str]) -> None:
         """Give each of these texts a row in the matrix: read it from the store or embed it."""

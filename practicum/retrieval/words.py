@@ -12,7 +12,6 @@ else was ever searched, and `bm25s` cannot add a text; so none of them is used.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,10 +118,13 @@ class _Postings:
         kept = rows >= 0
         return _Postings(self.keys[kept], rows[kept], self.counts[kept])
 
-    def find(self, keys: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each word the rows that have it, ascending, and how often."""
-        starts, ends = np.searchsorted(self.keys, (keys, keys + 1)).tolist()
-        return [(self.rows[a:b], self.counts[a:b]) for a, b in zip(starts, ends, strict=True)]
+    def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows that have any of these words, and how often; one word after the other, with the place of the word
+        among `keys`."""
+        starts, ends = np.searchsorted(self.keys, (keys, keys + 1))
+        spans = [slice(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        which = np.repeat(np.arange(len(keys)), ends - starts)
+        return _joined([self.rows[span] for span in spans]), _joined([self.counts[span] for span in spans]), which
 
 
 @dataclass(frozen=True)
@@ -155,33 +157,32 @@ class Words:
     def weigh(self, text: str, members: np.ndarray, mean_length: float) -> WordQuery:
         """A query among entries of this mean length. `members` is how many of them have the text of each row."""
         n, keys = int(members.sum()), [*dict.fromkeys(word_keys(text))]
-        weights = {}
-        for key, (rows, _) in zip(keys, self._find(keys), strict=True):
-            having = int(members[rows[: rows.searchsorted(len(members))]].sum())
-            weights[key] = math.log1p((n - having + 0.5) / (having + 0.5))
-        return WordQuery(weights, mean_length)
+        rows, _, which = self._find(keys)
+        there = rows < len(members)
+        having = np.bincount(which[there], members[rows[there]], len(keys))
+        weights = np.log1p((n - having + 0.5) / (having + 0.5))
+        return WordQuery(dict(zip(keys, weights.tolist(), strict=True)), mean_length)
 
     def scores(self, query: WordQuery) -> np.ndarray:
         """How much of a query each text has, shape (n,), from 0 to below 1: the BM25 score, as a share of that of a
         text that has every word endlessly often."""
-        found = np.zeros(len(self))
-        for weight, (rows, counts) in zip(query.weights.values(), self._find([*query.weights]), strict=True):
-            lengths = self.lengths[rows] / (query.mean_length or 1.0)
-            found[rows] += weight * (counts / (counts + K1 * (1 - B + B * lengths)))
-        found /= sum(query.weights.values()) or 1.0
+        rows, counts, which = self._find([*query.weights])
+        weights = np.fromiter(query.weights.values(), dtype=float)
+        lengths = self.lengths[rows] / (query.mean_length or 1.0)
+        each = weights[which] * (counts / (counts + K1 * (1 - B + B * lengths)))
+        found: np.ndarray = np.bincount(rows, each, len(self)) / (sum(query.weights.values()) or 1.0)
         return found
 
-    def _find(self, keys: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each word the rows that have it, ascending, and how often. All are looked up at once, because a lookup
-        costs more than what it finds."""
+    def _find(self, keys: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows that have any of these words, how often, and the place of the word among `keys`. All words are
+        looked up at once, because a lookup costs more than what it finds."""
         wanted = np.array(keys, dtype=np.int64)
-        found = [part.find(wanted) for part in self.parts] or [_Postings.count((), 0).find(wanted)]
-        if len(found) == 1:
-            return found[0]
-        return [
-            (np.concatenate([rows for rows, _ in of]), np.concatenate([n for _, n in of]))
-            for of in zip(*found, strict=True)
-        ]
+        rows, counts, which = zip(*(part.find(wanted) for part in self.parts or (_Postings.count((), 0),)), strict=True)
+        return _joined(rows), _joined(counts), _joined(which)
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
 
 
 def no_words() -> Words:

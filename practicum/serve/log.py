@@ -7,20 +7,22 @@ while the disk is full, and written once there is room.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Select, Table, create_engine, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from practicum.core.errors import StoreError
@@ -30,10 +32,15 @@ from practicum.store.database import synchronous
 
 T = TypeVar("T")
 
+logger = logging.getLogger("practicum.serve")
+
 DATABASE_FILE = "service.sqlite"
 
 UNWRITTEN = 20_000
 """Rows that nobody waits for and that are kept, at most, while they cannot be written."""
+
+WINDOW = 0.05
+"""Seconds that such rows wait for others to be written with."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,9 @@ class Log:
         except BaseException:
             self._lock.release()
             raise
-        self._queue: SimpleQueue[_Change[Any] | _Row | None] = SimpleQueue()
-        self._again: deque[_Row] = deque()
+        self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
+        self._closed = False
+        self._rows: deque[_Row] = deque()
         self._thread = threading.Thread(target=self._loop, name="practicum-log", daemon=True)
         self._thread.start()
 
@@ -90,8 +98,14 @@ class Log:
         return done
 
     def post(self, table: Table, row: dict[str, Any]) -> None:
-        """Insert a row without waiting."""
-        self._queue.put(_Row(table, row))
+        """Insert a row without waiting: soon, and before every change that is asked for later."""
+        first = not self._rows
+        self._rows.append(_Row(table, row))
+        while len(self._rows) > UNWRITTEN:
+            self._rows.popleft()
+            self.lost += 1
+        if first:
+            self._queue.put(None)
 
     def rows(self, query: Select[Any]) -> Sequence[Any]:
         """The rows of a query, as named tuples."""
@@ -103,47 +117,59 @@ class Log:
 
     def close(self) -> None:
         """Write what is queued, and release the folder."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join()
         self._engine.dispose()
         self._lock.release()
 
     def _loop(self) -> None:
-        running = True
-        while running:
-            batch = [self._queue.get()]
+        while not (self._closed and self._queue.empty()):
+            changes = [self._next()]
             while not self._queue.empty():
-                batch.append(self._queue.get())
-            running = None not in batch
-            self._commit([*self._again, *(write for write in batch if write is not None)])
+                changes.append(self._queue.get())
+            self._commit([change for change in changes if change is not None])
 
-    def _commit(self, writes: Sequence[_Change[Any] | _Row]) -> None:
-        """Make these changes in one transaction, and tell who waits."""
-        results: list[tuple[_Change[Any], Any, BaseException | None]] = []
-        self._again.clear()
+    def _next(self) -> _Change[Any] | None:
+        """The next change. Rows alone are written after a moment, so that many share a transaction."""
+        change = None
+        if not self._rows:
+            change = self._queue.get()
+        if change is None and not self._closed:
+            with suppress(Empty):
+                change = self._queue.get(timeout=WINDOW)
+        return change
+
+    def _commit(self, changes: Sequence[_Change[Any]]) -> None:
+        """Write the rows that wait and make these changes, in one transaction, and tell who waits."""
+        rows, results = [*self._rows], list[tuple[Any, BaseException | None]]()
         try:
             with self._engine.begin() as db:
                 db.execute(text("BEGIN IMMEDIATE"))
-                # Rows of one table that follow each other are inserted together; a change sees all before it.
-                for table, group in groupby(writes, lambda write: write.table if isinstance(write, _Row) else None):
-                    if table is not None:
-                        rows = [write.values for write in group if isinstance(write, _Row)]
-                        db.execute(table.insert().prefix_with("OR REPLACE"), rows)
-                        continue
-                    for write in group:
-                        assert isinstance(write, _Change)
-                        results.append((write, *_made(write, db)))
-        except SQLAlchemyError as error:
+                for table, group in groupby(rows, lambda row: row.table):
+                    db.execute(table.insert().prefix_with("OR REPLACE"), [row.values for row in group])
+                results = [_made(change, db) for change in changes]
+        except OperationalError as error:
+            # The rows stay, and are tried again.
             failure = StoreError(f"cannot write to the store {self.folder}: {_said(error)} (is the disk full?)")
-            self._again.extend(write for write in writes if isinstance(write, _Row))
-            while len(self._again) > UNWRITTEN:
-                self._again.popleft()
-                self.lost += 1
-            results = [(write, None, failure) for write in writes if isinstance(write, _Change)]
-        for change, result, raised in results:
+            results = [(None, failure)] * len(changes)
+        # Anything else: the thread must go on, and rows that cannot be written must not hold up others.
+        except Exception as error:
+            logger.exception("%d interactions are lost", len(rows))
+            results = [(None, StoreError(f"cannot write to the store {self.folder}: {error}"))] * len(changes)
+            self.lost += len(rows)
+            self._drop(rows)
+        else:
+            self._drop(rows)
+        for change, (result, raised) in zip(changes, results, strict=True):
             if change.done.set_running_or_notify_cancel():
                 change.done.set_result(result) if raised is None else change.done.set_exception(raised)
+
+    def _drop(self, rows: Sequence[_Row]) -> None:
+        """Forget these rows, the oldest ones; some may have been given up meanwhile."""
+        done = set(map(id, rows))
+        while self._rows and id(self._rows[0]) in done:
+            self._rows.popleft()
 
 
 def _made(change: _Change[Any], db: Connection) -> tuple[Any, BaseException | None]:

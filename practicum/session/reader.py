@@ -96,7 +96,7 @@ class Reader:
         if self._store is not None:
             self._store.close()
         self._store = store = None if self._folder is None else Store.read(self._folder)
-        for made in ("acting", "method", "redactor", "retriever"):
+        for made in ("acting", "method", "redactor", "retriever", "_sections"):
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
         values = override_config({}, self._given) if self._origin is None else self._origin.values()
@@ -186,7 +186,7 @@ class Reader:
         config = self.config
         state = RunState(
             NoJournal(), seats, _Capture(), None, self.retriever.vectors, config.instructions, config.choices,
-            config.profile or "full", config.sections or default_sections(config.profile or "full"), seed=config.seed,
+            config.profile or "full", self._sections, seed=config.seed,
             nonce=nonce, given_retriever=self.retriever,
         )  # fmt: skip
         try:
@@ -194,6 +194,10 @@ class Reader:
         except _Captured as shown:
             return shown.view
         raise MethodError(f"`act` of method {self.method.name} ends without showing its agent anything")
+
+    @cached_property
+    def _sections(self) -> Mapping[str, str]:
+        return self.config.sections or default_sections(self.config.profile or "full")
 
     @cached_property
     def method(self) -> Method:

@@ -1,0 +1,124 @@
+"""An open space: what a program asks it and tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from practicum.client import http
+from practicum.client.blocks import Report, Session, Task, body_of, checked
+from practicum.client.link import Link
+from practicum.client.local import Local
+from practicum.client.remote import Remote
+from practicum.core.errors import UsageError
+from practicum.models.keys import ADDRESSES
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import httpx2
+
+C = TypeVar("C")
+
+
+def open(
+    where: str | Path, *, space: str | None = None, key: str | None = None, pass_key: bool = False,
+    learner: str | None = None,
+) -> Space:  # fmt: skip
+    """Open a space: of the service at an address, or of a store, which is a folder.
+
+    `space` is by default the service's first one, and "default" in a store. `key` is that of the service. Wrapped
+    clients send their own key along with `pass_key`, for a service with --pass-key. In a store, `learner` is the model
+    that learns in the background (openai:gpt-4.1-mini); without one, corrections hold, and nothing else is learned.
+
+    Raises UsageError if these do not go together, and StoreError if the store cannot be used. Whether a service is
+    there shows with the first request.
+    """
+    if isinstance(where, str) and where.startswith(ADDRESSES):
+        if learner is not None:
+            raise UsageError("`learner` is for a store: a service is started with its own (practicum serve --learner)")
+        return Space(Remote(where, space, key, pass_key))
+    if key is not None or pass_key:
+        raise UsageError(f"`key` and `pass_key` are for a service: {str(where)!r} is no address (http://host:port)")
+    return Space(Local(Path(where), space or "default", learner))
+
+
+class Space:
+    """An open space. `async with` or `with` closes it at the end."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What failed without stopping the agent: tasks without a context, reports that were dropped, ..."""
+        return self._link.counts
+
+    def task(self, input: str, *, user: str | None = None, session: str | None = None) -> Task:
+        """A task, for `async with` or `with`: it has a context for the prompt, and takes the answer and a report."""
+        return Task(self._link, input, session, user)
+
+    def session(self, session: str, *, user: str | None = None) -> Session:
+        """A session, for `async with` or `with`: all calls of wrapped clients inside belong to it."""
+        return Session(self._link, session, user)
+
+    async def feedback(
+        self, interaction: str | None = None, *, session: str | None = None, user: str | None = None,
+        **said: Unpack[Report],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Say what came of an interaction, or of a session; it is on the disk when this returns. With a `user`, it is
+        that user's word, which waits for review. The interaction may also be the id of the provider's response.
+
+        Raises UsageError for what is no feedback, or about nothing known, and StoreError if it cannot be stored.
+        """
+        body = body_of(said, interaction=interaction, session=session)
+        return await self._link.wait(self._link.feedback(body, checked("user", user)))
+
+    def feedback_sync(
+        self, interaction: str | None = None, *, session: str | None = None, user: str | None = None,
+        **said: Unpack[Report],
+    ) -> dict[str, Any]:  # fmt: skip
+        """`feedback` for programs without an event loop."""
+        body = body_of(said, interaction=interaction, session=session)
+        return self._link.run(self._link.feedback(body, checked("user", user)))
+
+    def wrap(self, sdk_client: C) -> C:
+        """A copy of a client of OpenAI or Anthropic, sync or async, whose requests are shown what was learned. Whatever
+        goes wrong in practicum, they go on without."""
+        return http.wrap(sdk_client, self._link)
+
+    def http_client(self) -> httpx2.Client:
+        """An HTTP client for frameworks that make their client of OpenAI themselves and take one."""
+        from openai import DefaultHttpxClient
+
+        client: httpx2.Client = http.over(DefaultHttpxClient(), self._link)
+        return client
+
+    def async_http_client(self) -> httpx2.AsyncClient:
+        """The same for their async client."""
+        from openai import DefaultAsyncHttpxClient
+
+        client: httpx2.AsyncClient = http.over(DefaultAsyncHttpxClient(), self._link)
+        return client
+
+    async def close(self) -> None:
+        """Write what is left, and close. Wrapped clients can still be used, and are shown nothing."""
+        await asyncio.to_thread(self._link.close)
+
+    def close_sync(self) -> None:
+        """`close` for programs without an event loop."""
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_sync()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,58 @@
+"""Cosines from 8 bits: their bound holds, and a search that uses them finds what a full one finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
+from practicum.retrieval import search
+from practicum.retrieval.rough import Rough
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Vectors, WordLlama
+from practicum.testing.fill import pseudo_words
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 200), spread=st.floats(0.0, 8.0))
+def test_no_cosine_is_further_off_than_the_bound(seed: int, n: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    # With a spread, a few numbers are much larger than the others, which leaves these few bits.
+    vectors = (rng.standard_normal((n + 1, 64)) * np.exp(spread * rng.standard_normal(64))).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines, error = Rough.of(vectors[1:]).cosines(vectors[0])
+    assert cosines.shape == (n,)
+    assert np.abs(cosines - vectors[1:] @ vectors[0]).max() <= error + 1e-6
+
+
+def test_a_search_finds_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    from random import Random
+
+    rng = Random(1)
+    texts = [pseudo_words(rng) for _ in range(3_000)]
+    context = Context().apply(Delta(tuple(Add("memories", text) for text in texts))).context
+    queries = [pseudo_words(rng) for _ in range(30)] + texts[:10]
+    made: Counter[str] = Counter()
+    original = Rough.of
+
+    def counted(vectors: np.ndarray) -> Rough:
+        made["rough"] += 1
+        return original(vectors)
+
+    monkeypatch.setattr(Rough, "of", counted)
+
+    async def found() -> list[list[tuple[str, float]]]:
+        retriever = Retriever(Vectors(WordLlama()))
+        results = [await retriever.nearest(context, query, 5) for query in queries]
+        return [[(match.entry.id, match.similarity) for match in result.found] for result in results]
+
+    rough = asyncio.run(found())
+    assert made["rough"] == 1
+    monkeypatch.setattr(search, "rough_installed", lambda: False)
+    assert asyncio.run(found()) == rough
+    assert made["rough"] == 1
