@@ -34,10 +34,12 @@ def serve(
     key: list[str] = Option([], metavar="KEY", help=f"A key, or SPACE=KEY; repeatable. Better: in {KEYS_VARIABLE}."),
     pass_key: bool = Option(False, "--pass-key", help="Clients send their own upstream key; ours in x-practicum-key."),
     timeout: float = Option(600.0, min=1.0, help="Seconds that the upstream may be silent."),
-    method: str | None = learning(None, help="How it learns (default: unified; with a local model: episodes)."),
+    method: str | None = learning(None, help="How it learns (default: unified; profile small: episodes)."),
+    profile: Literal["full", "small"] | None = learning(None, help="For capable or small models (local: small)."),
     set_: list[str] = learning([], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
     learner: str | None = learning(None, metavar="MODEL", help="The model that learns (default: the upstream's)."),
     no_learning: bool = learning(False, "--no-learning", help="Corrections hold, and nothing else is learned."),
+    judge: float = learning(0.0, min=0.0, max=1.0, help="Share of answers without an outcome that a judge scores."),
     review: Literal["none", "foreign", "all"] = learning("foreign", help="What waits for practicum review."),
     learn_every: int = learning(20, min=1, help="Outcomes from which a round of learning begins."),
     learn_minutes: float = learning(60.0, min=0.0, help="Minutes after the first outcome, if there are fewer."),
@@ -60,8 +62,8 @@ def serve(
 
         raise UsageError(f"practicum serve needs: {pip_install('serve')} ({error})") from error
     settings = Settings(
-        store=store, spaces=tuple(dict.fromkeys(space)), context=context, method=method,
-        settings=pairs(set_, "--set"), review=review, learn=not no_learning, learner=learner,
+        store=store, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
+        settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
         learn_every=learn_every, learn_minutes=learn_minutes, max_calls_day=max_calls_day, max_usd_day=max_usd_day,
         canary=canary, canary_length=canary_length, webhook=webhook,
     )  # fmt: skip

@@ -29,8 +29,8 @@ BAD = frozenset(
 )
 """Labels that are scores: 1 and 0. Any other label is kept as it is."""
 
-HELD_OUT = 5
-"""One in so many outcomes with a right answer teaches nothing and is kept for the replay gate."""
+HELD_OUT = 0.2
+"""The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
 
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 """The states of an outcome."""
@@ -167,7 +167,7 @@ def write_outcome(
         data["session"] = feedback.session
     score = scored(data, str(data.get("answer") or interaction.answer))
     teaches = any(name in data for name in ("score", "target", "correction"))
-    held_out = "target" in data and trust == "own" and _drawn(interaction.id)
+    held_out = "target" in data and trust == "own" and drawn(interaction.id, HELD_OUT)
     state = NOTHING if not teaches else HELD if held_out else WAITING
     values = {
         "run_id": space, "id": interaction.id, "at": now if row is None else row.at,
@@ -214,5 +214,6 @@ def scored(data: dict[str, Any], answer: str) -> float | None:
     return 0.0 if "correction" in data else None
 
 
-def _drawn(id: str) -> bool:
-    return blake2b(id.encode(), digest_size=4).digest()[0] % HELD_OUT == 0
+def drawn(id: str, share: float) -> bool:
+    """Whether an interaction is one of a share of all, always the same ones."""
+    return int.from_bytes(blake2b(id.encode(), digest_size=4).digest(), "big") < share * 2**32

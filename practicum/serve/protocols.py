@@ -287,12 +287,15 @@ class _Usage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
     input_tokens_details: _Details | None = None
 
     def add_to(self, answer: Answer) -> None:
         details = self.prompt_tokens_details or self.input_tokens_details or _Details()
-        answer.input_tokens = self.prompt_tokens or self.input_tokens or answer.input_tokens
+        # Anthropic's input tokens are those that were neither read from the cache nor written to it.
+        apart = (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
+        answer.input_tokens = self.prompt_tokens or (self.input_tokens or 0) + apart or answer.input_tokens
         answer.output_tokens = self.completion_tokens or self.output_tokens or answer.output_tokens
         answer.cached_tokens = details.cached_tokens or self.cache_read_input_tokens or answer.cached_tokens
 

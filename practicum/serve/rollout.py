@@ -65,7 +65,7 @@ class Rollout:
     def stored(cls, row: Any) -> Rollout:
         """One from its row."""
         data = json.loads(row.data)
-        centroids = np.array(data["centroids"], dtype=float).reshape(len(data["centroids"]), -1)
+        centroids = np.array(data["centroids"] or np.zeros((0, 1)), dtype=float)
         return cls(
             row.number, row.version, row.base, data["share"], data["length"], data["alpha"], centroids,
             data["began"], data["gate"],

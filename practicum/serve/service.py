@@ -27,6 +27,7 @@ from practicum.core.context import Context
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.screen import flags
 from practicum.core.trust import Trust
+from practicum.core.types import Profile
 from practicum.engine.door import Review
 from practicum.engine.framing import nonce_for
 from practicum.serve import tables
@@ -37,6 +38,7 @@ from practicum.serve.feedback import (
     Interaction,
     Outcome,
     Unknown,
+    drawn,
     find_interaction,
     write_outcome,
 )
@@ -88,18 +90,21 @@ class Settings:
     """How a service learns and serves.
 
     `spaces` are served; the first is that of requests that name none. `context` is what the first one starts from.
-    `learn_every` outcomes, or `learn_minutes` after the first, learning begins; the budgets are for a day and a space.
-    `canary` is the share of sessions that see a candidate, and `canary_length` how many scored requests it gets.
+    Learning begins with `learn_every` outcomes, or `learn_minutes` after the first; its budgets are for a day and a
+    space. `judge` is the share of answers without an outcome that a judge scores for learning. `canary` is the share of
+    sessions that see a candidate, and `canary_length` how many scored requests it gets.
     """
 
     store: Path
     spaces: tuple[str, ...] = ("default",)
     context: str | None = None
     method: str | None = None
+    profile: Profile | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     review: Review = "foreign"
     learn: bool = True
     learner: str | None = None
+    judge: float = 0.0
     learn_every: int = 20
     learn_minutes: float = 60.0
     max_calls_day: int | None = None
@@ -222,9 +227,10 @@ class Service:
                     name_version(store, RUN, LIVE)
             return
         small = self.upstream is not None and self.upstream.small
+        profile = settings.profile or ("small" if small else "full")
         values: dict[str, Any] = {
-            "method": settings.method or ("episodes" if small else "unified"), "settings": dict(settings.settings),
-            "profile": "small" if small else "full", "scorer": "contains", "nonce": nonce_for(()),
+            "method": settings.method or ("episodes" if profile == "small" else "unified"), "profile": profile,
+            "settings": dict(settings.settings), "scorer": "contains", "nonce": nonce_for(()),
         }  # fmt: skip
         own = False
         if context is not None:
@@ -294,11 +300,30 @@ class Service:
         while len(self._recent) > RECENT:
             self._recent.popitem(last=False)
         self.counts["interactions"] += 1
+        if answer.text and drawn(id, self.settings.judge):
+            self._judge_later(known, space)
         if shown.vector is not None:
             watcher = self._watcher(space)
             best = shown.entries[0][1] if shown.entries else None
             for alarm in watcher.request(shown.vector, best):
                 self.alarm(alarm)
+
+    def _judge_later(self, known: Interaction, name: str) -> None:
+        """Let an answer be learned from by a judge's verdict, unless an outcome is reported before."""
+        trust: Trust = "user" if known.user is not None else "own"
+        row = {
+            "run_id": name, "id": known.id, "at": time.time(), "revision": 1, "trust": trust, "state": WAITING,
+            "data": json.dumps({"reports": []}),
+        }  # fmt: skip
+        self.log.post(tables.outcomes, row)
+        if (space := self.spaces.get(name)) is not None:
+            self._waits(space)
+
+    def _waits(self, space: Space) -> None:
+        """Count an outcome that can be learned from."""
+        space.waiting_since = space.waiting_since if space.waiting else time.time()
+        space.waiting += 1
+        self.learner.wake()
 
     async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> dict[str, Any]:
         """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
@@ -341,9 +366,7 @@ class Service:
                 space.corrections.change(replaced, [correction])
         self.counts["feedback"] += 1
         if outcome.newly_waiting:
-            space.waiting_since = space.waiting_since if space.waiting else time.time()
-            space.waiting += 1
-            self.learner.wake()
+            self._waits(space)
         if outcome.score is not None and outcome.before is None:
             await self._scored(space, known, outcome.score)
         effect = None if correction is None else "in effect" if holds else "waits for review"

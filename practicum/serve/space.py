@@ -133,7 +133,8 @@ class Space:
             if self._of_run:
                 # The run was rewritten, such as by `forget`: what was read of it may be gone.
                 self.reader.reopen()
-                self._contexts.clear()
+                for kept in (self._contexts, self._points, self._pins):
+                    kept.clear()
                 store = self.reader.store
             self._of_run = head.of_run
         rows = store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == RUN))

@@ -97,7 +97,7 @@ async def test_what_is_learned_is_shown_to_a_share_and_then_to_all(tmp_path: Pat
 
 @asynchronous
 async def test_a_candidate_that_is_worse_is_taken_back_alone(tmp_path: Path) -> None:
-    async with served(tmp_path, **EPISODES) as at:
+    async with served(tmp_path, **{**EPISODES, "canary_length": 200}) as at:
         await out(at)
         space = at.service.spaces["default"]
         assert space.rollout is not None
@@ -232,6 +232,60 @@ async def test_a_round_begins_when_enough_outcomes_wait(every: int, rounds: int,
             assert at.service.counts["rounds"] == 0
             await at.send("POST", "/v1/learn", {})
             await until(lambda: at.service.counts["rounds"])
+
+
+@asynchronous
+async def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again(tmp_path: Path) -> None:
+    async with served(tmp_path, **{**EPISODES, "canary": 0.0}) as at:
+        replies = [await at.ask(f"Which team handles case {n}?") for n in range(12)]
+        for reply in replies:
+            await at.report(interaction=reply.interaction, target="the old team")
+        space = at.service.spaces["default"]
+        await until(lambda: space.live > 0 and LEARNED in states(at, tables.outcomes))
+        rows = at.service.log.rows(select(tables.outcomes).where(tables.outcomes.c.state == LEARNED))
+        told = (await at.report(interaction=rows[0].id, target="the new team")).json
+        assert (told["status"], told["correction"]) == ("changed", "in effect")
+        at.service.learner.want("default")
+        await until(lambda: any("the new team" in str(entry.data) for entry in space.context(space.live)))
+        query = at.service.log.rows(select(tables.interactions).where(tables.interactions.c.id == rows[0].id))[0]
+        asked = json.loads(query.data)["query"]
+        answers = [entry.data["answer"] for entry in space.context(space.live) if entry.text == asked]
+        assert answers == ["the new team"]
+
+
+@asynchronous
+async def test_a_judge_scores_answers_without_an_outcome(tmp_path: Path) -> None:
+    def judging(body: Any) -> Answer:
+        if "response_format" in body:
+            return json.dumps({"reason": "It is right.", "success": True, "correct": True, "verdict": True})
+        return "the blue team"
+
+    async with served(tmp_path, judging, **{**EPISODES, "judge": 1.0}) as at:
+        for n in range(8):
+            await at.ask(f"Which team handles case {n}?")
+        await until(lambda: at.service.counts["rounds"] or at.service.counts["rounds that failed"])
+        assert at.service.counts["rounds that failed"] == 0
+        assert LEARNED in states(at, tables.outcomes)
+
+
+@asynchronous
+async def test_what_is_forgotten_in_the_run_is_shown_no_more(tmp_path: Path) -> None:
+    from practicum.session.forget import forget
+    from practicum.session.records import RUN
+
+    async with served(tmp_path, **{**EPISODES, "canary": 0.0}) as at:
+        await teach(at, 12)
+        space = at.service.spaces["default"]
+        await until(lambda: space.live > 0)
+        await asyncio.to_thread(at.service.learner.stop)
+        text, session = "Which team handles case 1, now?", {"x-practicum-session": "pinned"}
+        assert SOLVED in await at.shown(text, session)
+        entries = [entry.id for entry in space.context(space.live)]
+        with Store.open(space.folder) as store:
+            forget(store, RUN, entries=entries)
+        await until(lambda: space.touched is False and not len(space.context(space.live)))
+        assert SOLVED not in await at.shown(text, session)
+        assert (await at.ask(text, session)).status == 200
 
 
 class Row:

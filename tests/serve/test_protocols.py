@@ -1,0 +1,179 @@
+"""Requests are taken apart and put together without a change; responses are read the same, whole or as streams."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import CHAT, MESSAGES, RESPONSES, asynchronous
+
+from practicum.serve.protocols import (
+    Kind,
+    Learned,
+    Unreadable,
+    read_answer,
+    read_request,
+    read_stream,
+    with_metadata,
+)
+from practicum.testing.upstream import Answer, UpstreamOptions, upstream
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+TEXTS = st.text(max_size=30)
+
+
+@st.composite
+def bodies(draw: st.DrawFn, kind: Kind) -> dict[str, Any]:
+    """A request with anything in the places that practicum does not know."""
+    parts = st.lists(
+        st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}, optional={"more": JSON}), max_size=3
+    )
+    message = st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "system"]), "content": TEXTS | parts}, optional={"x": JSON}
+    )
+    conversation = "input" if kind == "responses" else "messages"
+    body: dict[str, Any] = {conversation: draw(st.lists(message, max_size=5)), "tools": draw(JSON)}
+    if kind == "responses" and draw(st.booleans()):
+        body[conversation] = draw(TEXTS)
+    system = {"chat": None, "responses": "instructions", "messages": "system"}[kind]
+    if system and draw(st.booleans()):
+        body[system] = draw(TEXTS)
+    return body
+
+
+KINDS = st.sampled_from(["chat", "responses", "messages"])
+
+
+@given(data=st.data(), kind=KINDS)
+def test_nothing_changes_where_nothing_is_put_in(data: st.DataObject, kind: Kind) -> None:
+    body = data.draw(bodies(kind))
+    raw = json.dumps(body).encode()
+    assert json.loads(read_request(kind, raw).write("", {})) == body
+
+
+@given(data=st.data(), kind=KINDS, fixed=TEXTS, note=st.text(min_size=1, max_size=30))
+def test_what_is_put_in_leaves_every_other_value_as_it_was(
+    data: st.DataObject, kind: Kind, fixed: str, note: str
+) -> None:
+    body = data.draw(bodies(kind))
+    request = read_request(kind, json.dumps(body).encode())
+    changed = json.loads(request.write(fixed, {place: Learned(note) for place, _ in request.points}))
+    conversation = "input" if kind == "responses" else "messages"
+    before, after = body[conversation], changed[conversation]
+    if isinstance(before, str):
+        assert after in (before, f"{note}\n\n{before}")
+    else:
+        # A system message may have come first.
+        after = after[len(after) - len(before) :]
+        users = {place for place, _ in request.points}
+        for place, (old, new) in enumerate(zip(before, after, strict=True)):
+            assert {k: v for k, v in old.items() if k != "content"} == {k: v for k, v in new.items() if k != "content"}
+            if place in users:
+                content = new["content"]
+                texts = [content] if isinstance(content, str) else [part["text"] for part in content]
+                assert any(text.startswith(note) for text in texts)
+            elif old["role"] != "system":
+                assert new == old
+    assert changed["tools"] == body["tools"]
+
+
+@given(data=st.data(), kind=KINDS)
+def test_a_conversation_that_goes_on_keeps_the_digests_of_its_messages(data: st.DataObject, kind: Kind) -> None:
+    body = data.draw(bodies(kind))
+    conversation = "input" if kind == "responses" else "messages"
+    if isinstance(body[conversation], str):
+        return
+    more = {**body, conversation: [*body[conversation], {"role": "user", "content": "And now?"}]}
+    before = read_request(kind, json.dumps(body).encode()).points
+    after = read_request(kind, json.dumps(more).encode()).points
+    assert after[:-1] == before
+    assert len({digest for _, digest in after}) == len(after)
+
+
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()), KINDS)
+def test_any_bytes_are_read_or_refused(body: bytes, kind: Kind) -> None:
+    try:
+        request = read_request(kind, body)
+    except Unreadable:
+        return
+    assert json.loads(request.write("", {})) is not None
+
+
+@given(st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_response_is_read_or_not_of_the_protocol(body: bytes) -> None:
+    for read in (read_answer(body), read_stream(body), read_stream(b"data: " + body)):
+        assert read is None or isinstance(read.text, str)
+    assert with_metadata(b"not json", {"a": "b"}) == b"not json"
+
+
+CALL = {"name": "look_up", "arguments": {"card": "lost"}}
+
+
+@pytest.mark.parametrize("said", ["A text\nof lines, \u00e9\U0001f600.", CALL], ids=["text", "call"])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@asynchronous
+async def test_a_stream_is_read_as_the_whole_response(path: str, said: Answer) -> None:
+    import aiohttp
+
+    text = {"messages": [{"role": "user", "content": "?"}], "input": "?", "max_tokens": 9, "model": "m"}
+    body = {name: value for name, value in text.items() if (name == "input") == (path == RESPONSES) or name == "model"}
+    options = UpstreamOptions(responder=lambda _: said, chunks=7)
+    async with upstream(options) as at, aiohttp.ClientSession() as http:
+        url = at.url.removesuffix("/v1") + path
+        async with http.post(url, json=body) as response:
+            whole = read_answer(await response.read())
+        async with http.post(url, json={**body, "stream": True, "stream_options": {"include_usage": True}}) as response:
+            stream = read_stream(await response.read())
+    assert whole is not None
+    assert stream is not None
+    assert stream.text == whole.text
+    assert (stream.input_tokens, stream.cached_tokens) == (whole.input_tokens, whole.cached_tokens) == (120, 64)
+    for one in (whole, stream):
+        if isinstance(said, str):
+            assert one.text == said
+        else:
+            assert [(name, json.loads(text)) for name, text in one.calls] == [("look_up", {"card": "lost"})]
+    assert whole.id
+    assert stream.id
+    assert whole.id.partition("_")[0].partition("-")[0] == stream.id.partition("_")[0].partition("-")[0]
+
+
+def test_an_agents_work_since_the_users_message_is_read_in_every_protocol() -> None:
+    chat = {
+        "messages": [
+            {"role": "user", "content": "Fix it"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "read", "arguments": '{"a":1}'}}]},
+            {"role": "tool", "content": "text"},
+        ]
+    }
+    messages = {
+        "messages": [
+            {"role": "user", "content": "Fix it"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "read", "input": {"a": 1}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "text"}]},
+        ]
+    }
+    responses = {
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Fix it"}]},
+            {"type": "function_call", "name": "read", "arguments": '{"a":1}'},
+            {"type": "function_call_output", "output": "text"},
+        ]
+    }
+    bodies: dict[Kind, Any] = {"chat": chat, "messages": messages, "responses": responses}
+    for kind, body in bodies.items():
+        request = read_request(kind, json.dumps(body).encode())
+        assert request.query == "Fix it"
+        assert request.steps == (("call", 'read({"a":1})'), ("result", "text")), kind
+        assert len(request.points) == 1
