@@ -77,12 +77,12 @@ def picture(series: dict[str, list[bool]], path: Path) -> None:
     figure = new_figure(8.0, 4.2)
     axes = figure.add_subplot()
     for (name, right), colour in zip(series.items(), (BLUE, GREY), strict=False):
-        means = [100 * sum(right[max(0, n - LAST) : n]) / min(n, LAST) for n in range(1, len(right) + 1)]
-        axes.plot(range(1, len(right) + 1), means, color=colour, linewidth=2, label=name)
+        means = [100 * sum(right[n - LAST : n]) / LAST for n in range(LAST, len(right) + 1)]
+        axes.plot(range(LAST, len(right) + 1), means, color=colour, linewidth=2, label=name)
     axes.set_xlabel("requests")
     axes.set_ylabel(f"right answers of the last {LAST} (%)")
-    axes.set_ylim(0, 100)
-    axes.legend(loc="best", frameon=False)
+    axes.set_ylim(0, 102)
+    axes.legend(loc="center right", frameon=False)
     plain(axes, "both", labelsize=10)
     write_png(figure, path)
 

@@ -32,6 +32,9 @@ BAD = frozenset(
 HELD_OUT = 0.2
 """The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
 
+REPORTS = 20
+"""Reports on one interaction that are kept: the last ones."""
+
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 """The states of an outcome."""
 
@@ -161,7 +164,7 @@ def write_outcome(
         return Outcome(interaction, "repeated", trust, before, before)
     if row is not None and row.trust == "own" and trust == "user" and any(name in data for name in said):
         return Outcome(interaction, "outranked", trust, before, before)
-    data["reports"].append({"at": now, "trust": trust, **said})
+    data["reports"] = [*data["reports"][1 - REPORTS :], {"at": now, "trust": trust, **said}]
     data.update(said)
     if feedback.session is not None:
         data["session"] = feedback.session

@@ -397,8 +397,14 @@ class Service:
         if rollout is None or known.rollout != rollout.number:
             return
         decision = rollout.take(known.version, score, known.kind, known.data["pin"])
-        if decision is not None:
+        if decision is None:
+            return
+        try:
             await self.decide(space, rollout, decision)
+        except PracticumError as error:
+            # The feedback is stored all the same; the next score decides again.
+            self.counts["decisions that failed"] += 1
+            logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
 
     async def list_corrections(self, name: str, state: str) -> dict[str, Any]:
         """The corrections of a space in a state: live, waiting, replaced or rejected."""

@@ -195,6 +195,8 @@ class Space:
         self.touched = True
         version = self.version_for(session)
         context = self.context(version)
+        if context is self._contexts[self.live]:
+            version = self.live
         if not request.points:
             view = await self.view("-", context)
             return Shown(version, session, self._fixed_text(view))
