@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -72,8 +73,9 @@ logger = logging.getLogger("practicum.serve")
 LATE = 0.02
 """Seconds that a request waits for the store or for an embedder elsewhere; then it goes on unchanged."""
 
-LOOK = 0.2
-"""Seconds between two looks at whether somebody else wrote to the runs."""
+LOOK, SELDOM = 0.2, 4
+"""Seconds between two looks at whether somebody else wrote to the runs in use, and how many times as seldom the others
+are looked at."""
 
 RECENT = 5_000
 """Interactions that are kept in memory, since most feedback is about one of them."""
@@ -507,17 +509,27 @@ class Service:
 
     async def _look(self) -> None:
         """Notice what others write to the runs: a rollback, an approval, an edit."""
-        while True:
+        for number in count():
             await asyncio.sleep(LOOK)
             for space in [*self.spaces.values()]:
-                if not space.touched:
+                if not space.touched and number % SELDOM:
                     continue
                 space.touched = False
                 try:
                     await asyncio.to_thread(space.read_versions)
+                    await self._follow(space)
                 except (PracticumError, OSError) as error:
                     self.counts["looks that failed"] += 1
                     logger.warning("the run of space %s cannot be read: %s", space.name, error)
+
+    async def _follow(self, space: Space) -> None:
+        """End a rollout if somebody made another version live by hand."""
+        rollout = space.rollout
+        if rollout is None or space.live == rollout.base:
+            return
+        reason = f"version {space.live} was made live by hand"
+        promoted = space.live == rollout.version
+        await self.decide(space, rollout, Decision(PROMOTED if promoted else TAKEN_BACK, reason))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

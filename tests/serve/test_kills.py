@@ -413,9 +413,18 @@ async def test_a_rollback_by_the_command_line_is_soon_in_effect(launcher: Launch
     async with with_candidate(tmp_path) as at:
         await name_live(launcher, at, 0)
         async with asyncio.timeout(SOON):
+            while 1 in await seen(at):
+                pass
+        assert 0 in await seen(at)
+
+
+@asynchronous
+async def test_a_rollback_by_the_command_line_takes_the_candidate_back(launcher: Launcher, tmp_path: Path) -> None:
+    async with with_candidate(tmp_path) as at:
+        await name_live(launcher, at, 0)
+        async with asyncio.timeout(SOON):
             while await seen(at) != {0}:
                 pass
-        # Nobody is shown the candidate again, which was made from what was rolled back.
         assert at.service.spaces["default"].rollout is None
 
 
