@@ -171,6 +171,8 @@ class App:
         elif own is not None:
             space = self._space(call)
             await own(self, call, space)
+        elif any(path == known for _, known in self._routes):
+            raise Refused(405, f"{call.method} is not for {path}")
         elif call.method == "POST" and path in PROTOCOLS:
             await self._complete(call, PROTOCOLS[path], self._space(call))
         elif path.startswith("/v1/"):
@@ -214,7 +216,7 @@ class App:
             if bound is None:
                 raise Refused(401, "this key is wrong")
             if bound and wanted not in (None, bound):
-                raise Refused(403, f"this key is for another space than {wanted}")
+                raise Refused(403, f"this key is for space {bound}: leave out x-practicum-space")
             wanted = bound or wanted
         return wanted or self.service.settings.spaces[0]
 
@@ -293,8 +295,15 @@ class App:
         await call.answer(200, await self.service.show_text(space, asked["input"], session, user))
 
     async def _learn(self, call: Call, space: str) -> None:
-        self.service.learner.want((await self.service.space(space)).name)
-        await call.answer(202, {"space": space, "learning": "begins"})
+        opened = await self.service.space(space)
+        if not self.service.settings.learn:
+            raise Refused(409, "this service does not learn: it was started with --no-learning, or without a model")
+        self.service.learner.want(opened.name)
+        when = "begins" if opened.rollout is None else f"begins when version {opened.rollout.version} is decided about"
+        await call.answer(202, {"space": space, "learning": when})
+
+    async def _history(self, call: Call, space: str) -> None:
+        await call.answer(200, await self.service.history(space))
 
     async def _rollback(self, call: Call, space: str) -> None:
         asked = _read_object(await call.body(MOST_SMALL) or b"{}")
@@ -318,6 +327,7 @@ class App:
         ("POST", "/v1/feedback"): _feedback,
         ("POST", "/v1/context"): _context,
         ("POST", "/v1/learn"): _learn,
+        ("GET", "/v1/history"): _history,
         ("POST", "/v1/rollback"): _rollback,
         ("GET", "/v1/corrections"): _corrections,
         ("POST", "/v1/corrections"): _review,
@@ -460,8 +470,8 @@ def _upstream_error(error: BaseException) -> tuple[int, str]:
     if isinstance(error, TimeoutError):
         return 504, "the upstream did not answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return 502, f"the upstream cannot be reached: {error}"
-    return 502, f"the upstream broke off: {error or type(error).__name__}"
+        return 502, f"the upstream cannot be reached: {error.os_error.strerror or error}"
+    return 502, "the upstream broke off its answer"
 
 
 def _error(path: str, status: int, message: str) -> dict[str, Any]:

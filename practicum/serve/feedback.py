@@ -8,7 +8,7 @@ which was learned from makes a new revision, which is learned from again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
@@ -38,6 +38,9 @@ REPORTS = 20
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 """The states of an outcome."""
 
+TEACHING = frozenset({"score", "target", "correction"})
+"""What an outcome needs one of to be learned from."""
+
 REPORTED = ("score", "target", "correction", "label", "comment", "answer")
 
 _Text = Annotated[str, Field(min_length=1, max_length=20_000)]
@@ -66,7 +69,7 @@ class Feedback(BaseModel):
     @model_validator(mode="after")
     def _is_about_something(self) -> Feedback:
         if (self.interaction is None) == (self.session is None):
-            raise ValueError("give `interaction` or `session`: what it is about")
+            raise ValueError("give `interaction` or `session`, and not both: what it is about")
         if all(getattr(self, name) is None for name in REPORTED):
             raise ValueError(f"it says nothing: give one of {', '.join(REPORTED)}")
         return self
@@ -88,8 +91,14 @@ def read_feedback(body: bytes) -> Feedback:
         return Feedback.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
-        name, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        raise UsageError(one_line(f"this is no feedback: {name + ': ' if name else ''}{said}", 300)) from error
+        name, said = str(first["loc"][0]) if first["loc"] else "", first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            said = f"there is no field {name!r}: there are {', '.join(Feedback.model_fields)}"
+        elif name == "score":
+            said = "`score` must be a number from 0 to 1, true or false"
+        elif name:
+            said = f"`{name}`: {said[0].lower()}{said[1:]}"
+        raise UsageError(one_line(f"this is no feedback: {said}", 300)) from error
 
 
 @dataclass(frozen=True)
@@ -123,13 +132,13 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     mine = select(t).where(t.c.run_id == space)
     if feedback.session is not None:
         found = db.execute(mine.where(t.c.session == feedback.session).order_by(t.c.id.desc()).limit(1)).first()
-        what = f"session {feedback.session!r}"
+        what = f"session {feedback.session!r}: give what was sent in the header x-practicum-session"
     else:
         id = feedback.interaction
         found = db.execute(mine.where(or_(t.c.id == id, t.c.response == id)).order_by(t.c.id.desc()).limit(1)).first()
-        what = f"interaction {feedback.interaction!r}"
+        what = f"interaction {feedback.interaction!r}: give what the header x-practicum-interaction said"
     if found is None:
-        raise Unknown(f"this space knows nothing of {what:.100}: report what the header x-practicum-interaction said")
+        raise Unknown(f"this space knows nothing of {what:.300}")
     return Interaction(
         found.id, found.session, found.user, found.version, found.rollout, found.kind, json.loads(found.data)
     )
@@ -147,7 +156,6 @@ class Outcome:
     before: float | None = None
     target: str = ""
     words: str = ""
-    teaches: bool = False
     newly_waiting: bool = False
 
 
@@ -157,25 +165,31 @@ def write_outcome(
     """Add a report to the outcome of an interaction, in a transaction."""
     t = tables.outcomes
     row = db.execute(select(t).where(t.c.run_id == space, t.c.id == interaction.id)).first()
-    data = {"reports": []} if row is None else json.loads(row.data)
-    said = {name: value for name, value in feedback.said.items() if data.get(name) != value}
-    before = None if row is None else row.score
+    data = {"reports": [], "own": {}, "user": {}} if row is None else json.loads(row.data)
+    own, whose, before = data["own"], data["own" if trust == "own" else "user"], None if row is None else row.score
+    said = {name: value for name, value in feedback.said.items() if whose.get(name) != value}
     if row is not None and not said:
         return Outcome(interaction, "repeated", trust, before, before)
-    if row is not None and row.trust == "own" and trust == "user" and any(name in data for name in said):
-        return Outcome(interaction, "outranked", trust, before, before)
+    if whose is not own:
+        said = {name: value for name, value in said.items() if name not in own}
+        if not said:
+            return Outcome(interaction, "outranked", trust, before, before)
     data["reports"] = [*data["reports"][1 - REPORTS :], {"at": now, "trust": trust, **said}]
-    data.update(said)
+    if "score" not in said and {"target", "correction"} & said.keys() and whose.get("score") == 1.0:
+        # Who corrects an answer does not call it right any more.
+        del whose["score"]
+    whose.update(said)
     if feedback.session is not None:
         data["session"] = feedback.session
-    score = scored(data, str(data.get("answer") or interaction.answer))
-    teaches = any(name in data for name in ("score", "target", "correction"))
-    held_out = "target" in data and trust == "own" and drawn(interaction.id, HELD_OUT)
-    state = NOTHING if not teaches else HELD if held_out else WAITING
+    fields, least = taught(data)
+    score = scored(fields, str(fields.get("answer") or interaction.answer))
+    # What may have been learned from already is not held out any more.
+    fresh = row is None or row.state in (NOTHING, HELD)
+    held_out = fresh and "target" in own and drawn(interaction.id, HELD_OUT)
+    state = NOTHING if not TEACHING & fields.keys() else HELD if held_out else WAITING
     values = {
         "run_id": space, "id": interaction.id, "at": now if row is None else row.at,
-        "revision": 1 if row is None else row.revision + 1, "score": score,
-        "trust": trust if row is None or row.trust != "own" else "own", "state": state,
+        "revision": 1 if row is None else row.revision + 1, "score": score, "trust": least, "state": state,
         "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
     db.execute(t.insert().prefix_with("OR REPLACE"), values)
@@ -183,9 +197,18 @@ def write_outcome(
         _credit(db, space, shown_items(db, space, interaction, "session" in data), score, before)
     return Outcome(
         interaction, "kept" if row is None else "changed", trust, score, before,
-        str(said.get("target", "")), str(said.get("correction", "")), teaches,
+        str(said.get("target", "")), str(said.get("correction", "")),
         state == WAITING and (row is None or row.state != WAITING),
     )  # fmt: skip
+
+
+def taught(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
+    """What an outcome teaches, and whose word that is: the operator's alone if it teaches anything, and otherwise also
+    what end users said."""
+    own, user = data["own"], data["user"]
+    if not user or TEACHING & own.keys():
+        return dict(own), "own"
+    return {**user, **own}, "user"
 
 
 def shown_items(db: Connection, space: str, interaction: Interaction, session: bool) -> list[str]:
@@ -207,7 +230,7 @@ def _credit(db: Connection, space: str, items: Sequence[str], score: float, befo
     db.execute(new.on_conflict_do_update(index_elements=["run_id", "item"], set_=changed))
 
 
-def scored(data: dict[str, Any], answer: str) -> float | None:
+def scored(data: Mapping[str, Any], answer: str) -> float | None:
     """The score of an outcome. Without one, an answer that had to be corrected was wrong, unless it is the right one
     all the same."""
     if "score" in data:

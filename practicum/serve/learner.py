@@ -28,7 +28,7 @@ from practicum.core.types import Task
 from practicum.engine.run import Run
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.serve import tables
-from practicum.serve.feedback import HELD, LEARNED, WAITING
+from practicum.serve.feedback import HELD, LEARNED, WAITING, taught
 from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, next_number, write_rollout
 from practicum.serve.space import LIVE, searched
 from practicum.serve.watch import Alarm
@@ -179,7 +179,8 @@ class Learner(threading.Thread):
             self._after[space.name] = time.time() + PAUSE
             logger.info("space %s: the budget of today is spent", space.name)
             return
-        if self._hand_over(space):
+        began = space.live
+        if moved := self._hand_over(space):
             async with sessions.open(space.folder, parts=self.parts) as run:
                 result = await run.learn(max_calls=budget.calls, max_usd=budget.usd)
             if result.stopped:
@@ -188,7 +189,9 @@ class Learner(threading.Thread):
             self._settle(space)
             self.service.counts["rounds"] += 1
         space.read_versions()
-        if space.last != space.live:
+        if space.live != began:
+            self._give_up(space, moved)
+        elif space.last != space.live:
             await self._try(space, space.last)
 
     async def _return_to_live(self, space: Space) -> None:
@@ -218,8 +221,22 @@ class Learner(threading.Thread):
             return None
         return BudgetLimits(calls=left_calls, usd=left_usd)
 
-    def _hand_over(self, space: Space) -> int:
-        """Give the outcomes that wait to the run of the space, where they are learned from. Returns how many."""
+    def _give_up(self, space: Space, ids: Sequence[str]) -> None:
+        """Drop what was learned while somebody made another version live by hand: it was made from the version that was
+        taken back. The outcomes are learned from again."""
+        o, dropped = tables.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
+        row = dropped.row(space.name, DROPPED, "another version was made live by hand meanwhile")
+
+        def wait_again(db: Connection) -> None:
+            mine = (o.c.run_id == space.name) & o.c.id.in_(ids) & (o.c.state == LEARNED)
+            db.execute(update(o).where(mine).values(state=WAITING, revision=o.c.revision + 1))
+            write_rollout(db, row)
+
+        self.service.log.do(wait_again).result()
+        space.waiting += len(ids)
+
+    def _hand_over(self, space: Space) -> list[str]:
+        """Give the outcomes that wait to the run of the space, where they are learned from. Returns their ids."""
         o, i = tables.outcomes, tables.interactions
         waiting = select(o).where(o.c.run_id == space.name, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
         rows = self.service.log.rows(waiting)
@@ -234,10 +251,10 @@ class Learner(threading.Thread):
                 stale = (there.c.run_id == RUN) & there.c.id.startswith(f"{row.id}.") & there.c.step.is_(None)
                 values = {
                     "run_id": RUN, "id": f"{row.id}.{row.revision}",
-                    "data": json.dumps(reported(data, own, row.score, row.trust), ensure_ascii=False),
+                    "data": json.dumps(reported(taught(data)[0], own, row.score, row.trust), ensure_ascii=False),
                 }  # fmt: skip
                 store.execute(there.delete().where(stale), there.insert().prefix_with("OR IGNORE").values(**values))
-        return len(rows)
+        return [row.id for row in rows]
 
     def _settle(self, space: Space) -> None:
         """Note which outcomes were learned from."""
@@ -272,18 +289,26 @@ class Learner(threading.Thread):
             del evidence["differences"]
         elif old.digest != new.digest:
             evidence = {"gate": f"not asked: {len(tasks)} of {GATE_LEAST} held-out requests with a right answer"}
-        vectors = await self._vectors(space)
-        number = service.log.do(partial(next_number, table=tables.rollouts, space=space.name)).result()
-        rollout = Rollout.begin(number, version, base, settings.canary, settings.canary_length, vectors, evidence)
+        rollout = self._rollout(space, version, evidence, await self._vectors(space))
+        reason = ""
         if evidence["gate"] == "dropped":
             reason = f"worse on held-out requests ({100 * evidence['mean']:+.1f} points on {evidence['tasks']})"
+        elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
+            reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
+        if reason:
             service.log.do(partial(write_rollout, row=rollout.row(space.name, DROPPED, reason))).result()
             service.call_soon(self._tell(Alarm(space.name, "rollout", f"version {version} dropped: {reason}")))
             return
-        service.call_soon(service.begin_rollout(space, rollout))
+        if not service.call_soon(service.begin_rollout(space, rollout)):
+            return
         if old.digest == new.digest or not settings.canary:
             reason = "it shows the same" if old.digest == new.digest else "no canary is wanted"
             service.call_soon(service.decide(space, rollout, Decision(PROMOTED, reason)))
+
+    def _rollout(self, space: Space, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
+        settings = self.service.settings
+        number = self.service.log.do(partial(next_number, table=tables.rollouts, space=space.name)).result()
+        return Rollout.begin(number, version, space.live, settings.canary, settings.canary_length, vectors, evidence)
 
     def _held_out(self, space: Space) -> list[Task]:
         o, i = tables.outcomes, tables.interactions
@@ -291,7 +316,7 @@ class Learner(threading.Thread):
             select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
             .where(o.c.run_id == space.name, o.c.state == HELD).order_by(o.c.id.desc()).limit(GATE_TASKS)
         )  # fmt: skip
-        found = [(row.id, json.loads(row.asked)["query"], json.loads(row.data)["target"]) for row in rows]
+        found = [(row.id, json.loads(row.asked)["query"], json.loads(row.data)["own"]["target"]) for row in rows]
         return [Task(id, query, target) for id, query, target in found if query]
 
     async def _replay(self, space: Space, tasks: Sequence[Task], base: int, version: int) -> Trial:
@@ -317,8 +342,8 @@ class Learner(threading.Thread):
 
 
 def reported(data: Mapping[str, Any], interactions: Sequence[Any], score: float | None, trust: str) -> dict[str, Any]:
-    """What the run of a space is told of an outcome. The attempts of a session are one attempt: its first request, what
-    was said and done since, and its last answer."""
+    """What the run of a space is told of an outcome, of which `data` is what it teaches. The attempts of a session are
+    one attempt: its first request, what was said and done since, and its last answer."""
     known = [(row, json.loads(row.data)) for row in interactions]
     # In the requests of one agent's work, the last one has the steps of all before it.
     turns = [one for one, after in pairwise(known) if after[1]["query"] != one[1]["query"]] + known[-1:]

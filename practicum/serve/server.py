@@ -14,7 +14,9 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from practicum.core.errors import UsageError
+from practicum.core.errors import StoreError, UsageError
+from practicum.models.keys import ADDRESSES
+from practicum.models.registry import require_model_name
 from practicum.serve.app import App, Keys, is_loopback
 from practicum.serve.service import Service, Settings
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
@@ -43,9 +45,14 @@ def run(
             f"on {host} everybody who reaches this machine could use the service: give a key (--key), or listen on "
             "127.0.0.1"
         )
+    if "#" in upstream or not upstream.startswith(ADDRESSES):
+        require_model_name(upstream)
     sock = _bound(host, port)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
-    settings.store.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        settings.store.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StoreError(f"cannot make the store {settings.store}: {error.strerror}") from error
     server = open_upstream(upstream, settings.store, timeout)
     sys.setswitchinterval(SWITCH)
     _allow_many_files()

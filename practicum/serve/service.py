@@ -83,6 +83,9 @@ RECENT = 5_000
 SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
+CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
+
+
 class UnknownSpace(UsageError):
     """A space that this service does not have."""
 
@@ -315,7 +318,7 @@ class Service:
         trust: Trust = "user" if known.user is not None else "own"
         row = {
             "run_id": name, "id": known.id, "at": time.time(), "revision": 1, "trust": trust, "state": WAITING,
-            "data": json.dumps({"reports": []}),
+            "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
         self.log.post(tables.outcomes, row)
         if (space := self.spaces.get(name)) is not None:
@@ -411,22 +414,45 @@ class Service:
     async def list_corrections(self, name: str, state: str) -> dict[str, Any]:
         """The corrections of a space in a state: live, waiting, replaced or rejected."""
         await self.space(name)
+        if state not in CORRECTION_STATES:
+            raise UsageError(f"there is no state {state!r:.80}: there are {', '.join(CORRECTION_STATES)}")
         t = tables.corrections
         query = select(t).where(t.c.run_id == name, t.c.state == state).order_by(t.c.number)
         rows = await asyncio.to_thread(self.log.rows, query)
         found = [{"number": r.number, "interaction": r.interaction, **json.loads(r.data)} for r in rows]
         return {"space": name, "state": state, "corrections": found}
 
+    async def history(self, name: str, most: int = 50) -> dict[str, Any]:
+        """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
+        await self.space(name)
+        r, a, c = tables.rollouts, tables.alarms, tables.credits
+        queries = [
+            select(r).where(r.c.run_id == name).order_by(r.c.number.desc()).limit(most),
+            select(a).where(a.c.run_id == name).order_by(a.c.number.desc()).limit(most),
+            select(c).where(c.c.run_id == name).order_by(c.c.scored.desc()).limit(most),
+        ]
+        rollouts, alarms, credits = [await asyncio.to_thread(self.log.rows, query) for query in queries]
+        told = [{"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts]
+        for one in told:
+            del one["centroids"]
+        return {
+            "space": name, "rollouts": told,
+            "alarms": [{"at": x.at, "kind": x.kind, "text": x.text} for x in alarms],
+            "credits": [{"item": x.item, "scored": x.scored, "mean": x.total / max(x.scored, 1)} for x in credits],
+        }  # fmt: skip
+
     async def review_correction(self, name: str, number: int, approved: bool) -> dict[str, Any]:
-        """Let a correction that waits for review hold, or reject it. Raises Unknown if none of this number waits."""
+        """Let a correction that waits for review hold, or reject one that waits or holds. Raises Unknown if there is
+        none of this number in such a state."""
         space, t = await self.space(name), tables.corrections
         mine = (t.c.run_id == name) & (t.c.number == number)
         async with space.lock:
 
             def decide(db: Connection) -> Correction:
-                row = db.execute(select(t).where(mine, t.c.state == "waiting")).first()
+                states = ("waiting",) if approved else ("waiting", "live")
+                row = db.execute(select(t).where(mine, t.c.state.in_(states))).first()
                 if row is None:
-                    raise Unknown(f"no correction {number} waits for review in space {name}")
+                    raise Unknown(f"no correction {number} {' or '.join(states)} in space {name}")
                 db.execute(update(t).where(mine).values(state="live" if approved else "rejected"))
                 return Correction(number, **json.loads(row.data))
 
@@ -436,6 +462,8 @@ class Service:
                 older = update(t).where(t.c.run_id == name, t.c.number.in_(replaced)).values(state="replaced")
                 await asyncio.wrap_future(self.log.do(lambda db: db.execute(older) and None))
                 space.corrections.change(replaced, [correction])
+            elif number in space.corrections:
+                space.corrections.change([number], [])
         return {"number": number, "state": "live" if approved else "rejected"}
 
     # Rollouts
@@ -452,15 +480,20 @@ class Service:
         self.alarm(Alarm(space.name, "rollout", f"version {rollout.version} {decision.state}: {decision.reason}"))
         self.learner.wake()
 
-    async def begin_rollout(self, space: Space, rollout: Rollout) -> None:
-        """Show a candidate to its share of the sessions."""
+    async def begin_rollout(self, space: Space, rollout: Rollout) -> bool:
+        """Show a candidate to its share of the sessions. Returns whether it began: not if somebody has made another
+        version live meanwhile."""
+        if space.live != rollout.base:
+            return False
         await asyncio.wrap_future(self.log.do(partial(write_rollout, row=rollout.row(space.name))))
         space.context(rollout.version)
         space.rollout = rollout
+        return True
 
     async def roll_back(self, name: str, version: int | None) -> dict[str, Any]:
         """Make an earlier version live (None: the one before the live one), and take a candidate back."""
         space = await self.space(name)
+        await asyncio.to_thread(space.read_versions)
         if space.rollout is not None:
             await self.decide(space, space.rollout, Decision(TAKEN_BACK, "by hand"))
             if version is None:
@@ -472,6 +505,8 @@ class Service:
             version = rows[0].base if rows else space.parent
             if version is None:
                 raise UsageError(f"version {space.live} of space {name} is the first: there is none before it")
+        if version == space.live:
+            raise UsageError(f"version {version} of space {name} is live already")
         await asyncio.to_thread(space.set_live, version)
         self.alarm(Alarm(name, "rollout", f"version {version} is live again, by hand"))
         return {"version": space.live}
@@ -552,7 +587,7 @@ class Service:
         }  # fmt: skip
         return {
             "status": "ok", "seconds": round(time.time() - self.began, 1), "spaces": spaces,
-            "counts": dict(self.counts), "unwritten": self.log.lost, "learning": self.learner.status,
+            "counts": dict(self.counts), "lost": self.log.lost, "learning": self.learner.status,
         }  # fmt: skip
 
 

@@ -89,7 +89,7 @@ async def test_repeated_contradicting_and_later_reports(tmp_path: Path) -> None:
         assert statuses == ["kept", "repeated", "outranked", "changed", "changed", "changed"]
         known = outcome(at, id)
         assert (known["score"], known["revision"], known["trust"]) == (1.0, 4, "own")
-        assert known["data"]["comment"] == "yes"
+        assert (known["data"]["own"]["comment"], known["data"]["user"]["comment"]) == ("yes", "no")
         assert len(known["data"]["reports"]) == 4
 
 
@@ -121,6 +121,49 @@ async def test_credit_reaches_each_entry_that_was_shown_once(tmp_path: Path) -> 
         rows = at.service.log.rows(select(tables.credits))
         assert {row.item for row in rows} == {"e0", "e1", "e2", "version 0"}
         assert {(row.scored, row.total) for row in rows} == {(1, 1.0)}
+
+
+@pytest.mark.parametrize("first", ["own", "user"])
+@asynchronous
+async def test_what_a_user_says_is_not_trusted_because_the_operator_spoke_too(first: str, tmp_path: Path) -> None:
+    said: dict[str, tuple[Any, Any]] = {"own": (None, {"comment": "look at this"}), "user": (USER, {"target": "evil"})}
+    async with served(tmp_path) as at:
+        id = (await at.ask(QUESTION, USER)).interaction
+        for who in (first, *({"own", "user"} - {first})):
+            headers, report = said[who]
+            await at.report(headers, interaction=id, **report)
+        known = outcome(at, id)
+        assert (known["trust"], known["state"]) == ("user", "waiting")
+        assert "evil" not in await at.shown(QUESTION)
+        # The operator's own word on it is taught alone.
+        assert (await at.report(interaction=id, target=RIGHT)).json["correction"] == "in effect"
+        assert outcome(at, id)["trust"] == "own"
+
+
+@asynchronous
+async def test_a_correction_counts_after_a_thumb_that_was_up(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        for headers in (USER, None):
+            id = (await at.ask(QUESTION)).interaction
+            await at.report(headers, interaction=id, label="thumbs_up")
+            told = (await at.report(interaction=id, target=RIGHT)).json
+            assert (told["status"], told["score"], told["correction"]) == ("changed", 0.0, "in effect")
+
+
+@asynchronous
+async def test_a_correction_that_holds_can_be_withdrawn(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        id = (await at.ask(QUESTION)).interaction
+        await at.report(interaction=id, target=RIGHT)
+        assert RIGHT in await at.shown(QUESTION)
+        (live,) = (await at.send("GET", "/v1/corrections?state=live")).json["corrections"]
+        withdrawn = {"number": live["number"], "decision": "reject"}
+        assert (await at.send("POST", "/v1/corrections", withdrawn)).status == 200
+        assert RIGHT not in await at.shown(QUESTION)
+        assert (await at.send("POST", "/v1/corrections", withdrawn)).status == 404
+        assert (await at.send("GET", "/v1/corrections?state=none")).status == 400
+        assert (await at.send("DELETE", "/v1/corrections")).status == 405
+        assert (await at.send("GET", "/v1/history")).json["credits"][0]["mean"] == 0.0
 
 
 # Corrections

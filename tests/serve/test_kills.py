@@ -358,7 +358,7 @@ async def test_a_full_disk_refuses_feedback_alone_and_room_is_all_it_takes(launc
         assert (await server.report(interaction=first.interaction, target=RIGHT)).json["status"] == "repeated"
         for reply in meanwhile[1:]:
             assert (await server.report(interaction=reply.interaction, score=1.0)).json["status"] == "kept"
-        assert (await server.send("GET", "/health")).json["unwritten"] == 0
+        assert (await server.send("GET", "/health")).json["lost"] == 0
     assert undamaged(tmp_path / "store" / DATABASE_FILE)
     with reading(tmp_path / "store" / DATABASE_FILE) as db:
         ids = {id for (id,) in db.execute("SELECT id FROM interactions")}

@@ -16,8 +16,12 @@ from sqlalchemy import select
 from practicum.serve import tables
 from practicum.serve.feedback import HELD, LEARNED, WAITING
 from practicum.serve.learner import reported
+from practicum.serve.space import LIVE
+from practicum.session.amend import roll_back
+from practicum.session.records import RUN
 from practicum.session.review import count_pending
 from practicum.store.database import Store
+from practicum.store.names import name_version
 from practicum.testing.upstream import Answer
 
 SOLVED = "Solved tasks that are similar"
@@ -62,6 +66,18 @@ async def score(at: Served, of: Callable[[bool], float], most: int = 400) -> int
         if space.rollout is not rollout:
             return n + 1
     raise AssertionError("the rollout does not end")
+
+
+async def promote(at: Served) -> None:
+    """Make the next candidate live by hand, from outside."""
+    space = at.service.spaces["default"]
+    await until(lambda: space.rollout)
+    rollout = space.rollout
+    assert rollout is not None
+    with Store.beside(space.folder) as store:
+        name_version(store, RUN, LIVE, rollout.version)
+    await until(lambda: space.rollout is not rollout)
+    assert space.live == rollout.version
 
 
 def knowing(body: Any) -> Answer:
@@ -126,10 +142,9 @@ async def test_a_candidate_that_is_better_is_promoted_early(tmp_path: Path) -> N
 
 @asynchronous
 async def test_the_replay_gate_drops_what_does_worse_on_held_out_requests(tmp_path: Path) -> None:
-    async with served(tmp_path, knowing, **{**EPISODES, "learn": False, "learn_every": 10_000}) as at:
+    async with served(tmp_path, knowing, **{**EPISODES, "learn_every": 10_000}) as at:
         await teach(at, 80)
         assert states(at, tables.outcomes).count(HELD) >= 8
-        at.service.learner.start()
         assert (await at.send("POST", "/v1/learn", {})).status == 202
         await until(lambda: states(at))
         assert states(at) == ["dropped"]
@@ -236,17 +251,20 @@ async def test_a_round_begins_when_enough_outcomes_wait(every: int, rounds: int,
 
 @asynchronous
 async def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again(tmp_path: Path) -> None:
-    async with served(tmp_path, **{**EPISODES, "canary": 0.0}) as at:
+    async with served(tmp_path, **EPISODES) as at:
         replies = [await at.ask(f"Which team handles case {n}?") for n in range(12)]
         for reply in replies:
             await at.report(interaction=reply.interaction, target="the old team")
         space = at.service.spaces["default"]
-        await until(lambda: space.live > 0 and LEARNED in states(at, tables.outcomes))
+        await promote(at)
+        assert LEARNED in states(at, tables.outcomes)
         rows = at.service.log.rows(select(tables.outcomes).where(tables.outcomes.c.state == LEARNED))
         told = (await at.report(interaction=rows[0].id, target="the new team")).json
         assert (told["status"], told["correction"]) == ("changed", "in effect")
-        at.service.learner.want("default")
-        await until(lambda: any("the new team" in str(entry.data) for entry in space.context(space.live)))
+        # Those that waited before may be a round of their own.
+        while not any("the new team" in str(entry.data) for entry in space.context(space.live)):
+            at.service.learner.want("default")
+            await promote(at)
         query = at.service.log.rows(select(tables.interactions).where(tables.interactions.c.id == rows[0].id))[0]
         asked = json.loads(query.data)["query"]
         answers = [entry.data["answer"] for entry in space.context(space.live) if entry.text == asked]
@@ -271,12 +289,11 @@ async def test_a_judge_scores_answers_without_an_outcome(tmp_path: Path) -> None
 @asynchronous
 async def test_what_is_forgotten_in_the_run_is_shown_no_more(tmp_path: Path) -> None:
     from practicum.session.forget import forget
-    from practicum.session.records import RUN
 
-    async with served(tmp_path, **{**EPISODES, "canary": 0.0}) as at:
+    async with served(tmp_path, **EPISODES) as at:
         await teach(at, 12)
         space = at.service.spaces["default"]
-        await until(lambda: space.live > 0)
+        await promote(at)
         await asyncio.to_thread(at.service.learner.stop)
         text, session = "Which team handles case 1, now?", {"x-practicum-session": "pinned"}
         assert SOLVED in await at.shown(text, session)
@@ -286,6 +303,39 @@ async def test_what_is_forgotten_in_the_run_is_shown_no_more(tmp_path: Path) -> 
         await until(lambda: space.touched is False and not len(space.context(space.live)))
         assert SOLVED not in await at.shown(text, session)
         assert (await at.ask(text, session)).status == 200
+
+
+@asynchronous
+async def test_without_a_canary_nothing_goes_live_untested(tmp_path: Path) -> None:
+    async with served(tmp_path, **{**EPISODES, "canary": 0.0}) as at:
+        await teach(at, 8)
+        await until(lambda: states(at))
+        assert states(at)[0] == "dropped"
+        assert at.service.spaces["default"].live == 0
+        assert "untested: there is no canary" in at.service.log.rows(select(tables.rollouts))[0].data
+
+
+@asynchronous
+async def test_a_rollback_during_a_round_drops_what_the_round_learns(tmp_path: Path) -> None:
+    async with served(tmp_path, **{**EPISODES, "learn": False, "learn_every": 10_000}) as at:
+        space, learner = at.service.spaces["default"], at.service.learner
+        await teach(at, 12)
+        hand_over = learner._hand_over
+
+        def rolled_back(space: Any) -> Any:
+            moved = hand_over(space)
+            with Store.beside(space.folder) as store:
+                name_version(store, RUN, LIVE, 1)
+            return moved
+
+        with Store.open(space.folder) as store:
+            roll_back(store, 0)
+        learner._hand_over = rolled_back  # type: ignore[method-assign]
+        learner.start()
+        learner.want("default")
+        await until(lambda: at.service.counts["rounds"] and "dropped" in states(at))
+        assert "made live by hand meanwhile" in at.service.log.rows(select(tables.rollouts))[-1].data
+        assert LEARNED not in states(at, tables.outcomes)
 
 
 class Row:
