@@ -95,7 +95,7 @@ def test_a_key_of_another_space_and_an_unknown_space_are_said(world: Any) -> Non
         assert "the blue one" not in t.context
     with (
         client.open(world.service, key=key, space="default") as space,
-        pytest.raises(UsageError, match="403: this key is for another space"),
+        pytest.raises(UsageError, match="403: this key is for space other"),
         space.task("Which team?"),
     ):
         pass

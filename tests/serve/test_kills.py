@@ -283,11 +283,11 @@ async def look(load: Load, store: Path, run: Path) -> int:
         assert [each for each in reported if each in said] == said
         assert all(each in said or each[1] in load.unsure for each in reported)
         last = dict(reported)
-        assert {name: data[name] for name in last} == last
+        assert data["own"] == last
         assert score == last.get("score", 0.0)
     for id in load.rng.sample(sorted(load.reports), min(4, len(load.reports))):
         name, value = load.reports[id][-1]
-        if outcomes[id][1][name] == value:
+        if outcomes[id][1]["own"][name] == value:
             assert (await load.server.report(interaction=id, **{name: value})).json["status"] == "repeated"
     for question, hold in load.hold.items():
         # Before them is what was learned, of which an older correction may be a part.
