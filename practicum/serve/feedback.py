@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, select
 from sqlalchemy.dialects.sqlite import insert
 
 from practicum.core.errors import UsageError
@@ -131,12 +131,14 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     t = tables.interactions
     mine = select(t).where(t.c.run_id == space)
     if feedback.session is not None:
-        found = db.execute(mine.where(t.c.session == feedback.session).order_by(t.c.id.desc()).limit(1)).first()
+        wanted = [t.c.session == feedback.session]
         what = f"session {feedback.session!r}: give what was sent in the header x-practicum-session"
     else:
-        id = feedback.interaction
-        found = db.execute(mine.where(or_(t.c.id == id, t.c.response == id)).order_by(t.c.id.desc()).limit(1)).first()
+        # One after the other: asked for either at once, SQLite would read all rows of the space.
+        wanted = [t.c.id == feedback.interaction, t.c.response == feedback.interaction]
         what = f"interaction {feedback.interaction!r}: give what the header x-practicum-interaction said"
+    queries = (mine.where(each).order_by(t.c.id.desc()).limit(1) for each in wanted)
+    found = next((row for query in queries if (row := db.execute(query).first()) is not None), None)
     if found is None:
         raise Unknown(f"this space knows nothing of {what:.300}")
     return Interaction(

@@ -186,7 +186,7 @@ class Learner(threading.Thread):
             if result.stopped:
                 self._after[space.name] = time.time() + PAUSE
                 logger.info("space %s: learning stopped: %s", space.name, result.stopped)
-            self._settle(space)
+            self._settle(space, moved)
             self.service.counts["rounds"] += 1
         space.read_versions()
         if space.live != began:
@@ -248,7 +248,9 @@ class Learner(threading.Thread):
                 if "session" in data and own[0].session is not None:
                     own = self.service.log.rows(select(i).where(mine, i.c.session == own[0].session).order_by(i.c.id))
                 there = schema.outcomes
-                stale = (there.c.run_id == RUN) & there.c.id.startswith(f"{row.id}.") & there.c.step.is_(None)
+                # "/" follows "." : all revisions, by the index.
+                revisions = there.c.id.between(f"{row.id}.", f"{row.id}/")
+                stale = (there.c.run_id == RUN) & revisions & there.c.step.is_(None)
                 values = {
                     "run_id": RUN, "id": f"{row.id}.{row.revision}",
                     "data": json.dumps(reported(taught(data)[0], own, row.score, row.trust), ensure_ascii=False),
@@ -256,21 +258,21 @@ class Learner(threading.Thread):
                 store.execute(there.delete().where(stale), there.insert().prefix_with("OR IGNORE").values(**values))
         return [row.id for row in rows]
 
-    def _settle(self, space: Space) -> None:
-        """Note which outcomes were learned from."""
-        t = schema.outcomes
+    def _settle(self, space: Space, ids: Sequence[str]) -> None:
+        """Note which of these outcomes were learned from."""
+        o, there = tables.outcomes, schema.outcomes
+        mine = (o.c.run_id == space.name) & (o.c.state == WAITING)
+        waiting = {
+            f"{row.id}.{row.revision}": row.id for row in self.service.log.rows(select(o).where(mine, o.c.id.in_(ids)))
+        }
+        known = (there.c.run_id == RUN) & there.c.id.in_([*waiting]) & there.c.step.is_not(None)
         with Store.read(space.folder) as store:
-            ids = [row.id for row in store.rows(select(t.c.id).where(t.c.step.is_not(None)).order_by(t.c.id.desc()))]
+            learned = [waiting[row.id] for row in store.rows(select(there.c.id).where(known))]
 
         def close(db: Connection) -> int:
-            o = tables.outcomes
-            mine = (o.c.run_id == space.name) & (o.c.state == WAITING)
-            for row in db.execute(select(o.c.id, o.c.revision).where(mine)).all():
-                if f"{row.id}.{row.revision}" in known:
-                    db.execute(update(o).where(mine, o.c.id == row.id).values(state=LEARNED))
+            db.execute(update(o).where(mine, o.c.id.in_(learned)).values(state=LEARNED))
             return int(db.execute(select(func.count()).where(mine)).scalar_one())
 
-        known = frozenset(ids)
         space.waiting, space.waiting_since = self.service.log.do(close).result(), time.time()
 
     # A candidate

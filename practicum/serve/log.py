@@ -39,8 +39,8 @@ DATABASE_FILE = "service.sqlite"
 UNWRITTEN = 20_000
 """Rows that nobody waits for and that are kept, at most, while they cannot be written."""
 
-WINDOW = 0.05
-"""Seconds that such rows wait for others to be written with."""
+WINDOW, AGAIN = 0.05, 1.0
+"""Seconds that such rows wait for others to be written with, and until they are tried again."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,15 @@ class Log:
             self._lock.release()
             raise
         self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
-        self._closed = False
+        self._closed = self._failed = False
         self._rows: deque[_Row] = deque()
         self._thread = threading.Thread(target=self._loop, name="practicum-log", daemon=True)
         self._thread.start()
+
+    @property
+    def unwritten(self) -> int:
+        """Rows that wait to be written."""
+        return len(self._rows)
 
     def do(self, change: Callable[[Connection], T]) -> Future[T]:
         """Make a change. The future's result is what it returns, once that is on the disk; what it raises undoes
@@ -137,7 +142,7 @@ class Log:
             change = self._queue.get()
         if change is None and not self._closed:
             with suppress(Empty):
-                change = self._queue.get(timeout=WINDOW)
+                change = self._queue.get(timeout=AGAIN if self._failed else WINDOW)
         return change
 
     def _commit(self, changes: Sequence[_Change[Any]]) -> None:
@@ -151,6 +156,7 @@ class Log:
                 results = [_made(change, db) for change in changes]
         except OperationalError as error:
             # The rows stay, and are tried again.
+            self._failed = True
             failure = StoreError(f"cannot write to the store {self.folder}: {_said(error)} (is the disk full?)")
             results = [(None, failure)] * len(changes)
         # Anything else: the thread must go on, and rows that cannot be written must not hold up others.
@@ -160,6 +166,7 @@ class Log:
             self.lost += len(rows)
             self._drop(rows)
         else:
+            self._failed = False
             self._drop(rows)
         for change, (result, raised) in zip(changes, results, strict=True):
             if change.done.set_running_or_notify_cancel():

@@ -53,6 +53,7 @@ class Rollout:
     def __post_init__(self) -> None:
         self.test = CanaryTest(len(self.centroids), self.alpha)
         self.sessions = set[str]()
+        self.decided = False
 
     @classmethod
     def begin(

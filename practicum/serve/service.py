@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
@@ -470,10 +470,15 @@ class Service:
 
     async def decide(self, space: Space, rollout: Rollout, decision: Decision) -> None:
         """Promote a candidate, or take it back: in effect with the next request, and then written."""
-        if space.rollout is not rollout:
+        if space.rollout is not rollout or rollout.decided:
             return
-        if decision.state == PROMOTED:
-            await asyncio.to_thread(space.set_live, rollout.version)
+        rollout.decided = True
+        try:
+            if decision.state == PROMOTED:
+                await asyncio.to_thread(space.set_live, rollout.version)
+        except BaseException:
+            rollout.decided = False
+            raise
         space.rollout = None
         row = rollout.row(space.name, decision.state, decision.reason)
         await asyncio.wrap_future(self.log.do(partial(write_rollout, row=row)))
@@ -546,16 +551,20 @@ class Service:
         """Notice what others write to the runs: a rollback, an approval, an edit."""
         for number in count():
             await asyncio.sleep(LOOK)
-            for space in [*self.spaces.values()]:
-                if not space.touched and number % SELDOM:
-                    continue
+            spaces = [space for space in self.spaces.values() if space.touched or number % SELDOM == 0]
+            for space in spaces:
                 space.touched = False
-                try:
-                    await asyncio.to_thread(space.read_versions)
-                    await self._follow(space)
-                except (PracticumError, OSError) as error:
-                    self.counts["looks that failed"] += 1
-                    logger.warning("the run of space %s cannot be read: %s", space.name, error)
+            await asyncio.to_thread(self._read_versions, spaces)
+            for space in spaces:
+                await self._follow(space)
+
+    def _read_versions(self, spaces: Sequence[Space]) -> None:
+        for space in spaces:
+            try:
+                space.read_versions()
+            except (PracticumError, OSError) as error:
+                self.counts["looks that failed"] += 1
+                logger.warning("the run of space %s cannot be read: %s", space.name, error)
 
     async def _follow(self, space: Space) -> None:
         """End a rollout if somebody made another version live by hand."""
@@ -564,7 +573,10 @@ class Service:
             return
         reason = f"version {space.live} was made live by hand"
         promoted = space.live == rollout.version
-        await self.decide(space, rollout, Decision(PROMOTED if promoted else TAKEN_BACK, reason))
+        try:
+            await self.decide(space, rollout, Decision(PROMOTED if promoted else TAKEN_BACK, reason))
+        except PracticumError as error:
+            logger.warning("the rollout of space %s goes on: %s", space.name, error)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -587,7 +599,8 @@ class Service:
         }  # fmt: skip
         return {
             "status": "ok", "seconds": round(time.time() - self.began, 1), "spaces": spaces,
-            "counts": dict(self.counts), "lost": self.log.lost, "learning": self.learner.status,
+            "counts": dict(self.counts), "unwritten": self.log.unwritten, "lost": self.log.lost,
+            "learning": self.learner.status,
         }  # fmt: skip
 
 

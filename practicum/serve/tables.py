@@ -31,7 +31,8 @@ interactions = _table(
     Column("kind", Integer),  # of the request, during a rollout
     Column("data", Text, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status
     Index("interactions_by_session", "run_id", "session", "id"),
-    Index("interactions_by_response", "response"),
+    Index("interactions_by_response", "run_id", "response", "id"),
+    Index("interactions_by_rollout", "run_id", "rollout", "id"),
 )
 
 outcomes = _table(
