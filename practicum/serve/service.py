@@ -31,6 +31,7 @@ from practicum.core.trust import Trust
 from practicum.core.types import Profile
 from practicum.engine.door import Review
 from practicum.engine.framing import nonce_for
+from practicum.retrieval.vectors import Vectors
 from practicum.serve import tables
 from practicum.serve.corrections import Correction
 from practicum.serve.feedback import (
@@ -52,6 +53,7 @@ from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm, Watcher
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
+from practicum.session.opening import run_embedder
 from practicum.session.records import (
     RUN,
     as_seed,
@@ -130,6 +132,7 @@ class Service:
         self.began = time.time()
         self.log = Log(settings.store)
         self.spaces: dict[str, Space] = {}
+        self._opens = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[Space]] = {}
         self._watchers: dict[str, Watcher] = {}
         self._recent: OrderedDict[str, Interaction] = OrderedDict()
@@ -180,7 +183,9 @@ class Service:
         return await asyncio.shield(self._opening[name])
 
     async def _open(self, name: str) -> Space:
-        space = await asyncio.to_thread(Space.open, name, self.folder(name), self._parts)
+        # A few at a time: more would hold up each other, and the requests of spaces that are open.
+        async with self._opens:
+            space = await asyncio.to_thread(Space.open, name, self.folder(name), self._parts)
         c, r, o = tables.corrections, tables.rollouts, tables.outcomes
         rows = await asyncio.to_thread(
             self.log.rows, select(c).where(c.c.run_id == name, c.c.state == "live").order_by(c.c.number)
@@ -259,6 +264,10 @@ class Service:
                 begin(store, config, Splits(), as_seed(seed) if seed is not None else Context(), "done")
         with Store.beside(folder) as store:
             name_version(store, RUN, LIVE)
+            if seed is not None:
+                # Kept, so that the space opens quickly ever after.
+                vectors = Vectors(run_embedder(config, self._parts), store)
+                asyncio.run(vectors.ready(entry.embedded_text for entry in seed))
 
     # Requests
 
