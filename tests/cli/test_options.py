@@ -23,7 +23,8 @@ from practicum.tasks.datasets import FORMATS
 
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
-    "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench", "serve",
+    "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
+    "serve",
 }  # fmt: skip
 GROUPS = {
     "memory": {"list", "search", "show", "add", "remove", "reembed"},
