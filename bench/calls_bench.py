@@ -28,8 +28,9 @@ from pydantic import Field
 from practicum.bench.measure import Target, in_process, load_average, peak_mb, print_end
 from practicum.core.bounded import EntryId, Output
 from practicum.core.errors import PracticumError
+from practicum.core.files import allow_many_files
 from practicum.core.gc import collect_rarely
-from practicum.testing.server import allow_many_connections, start_process
+from practicum.testing.server import start_process
 
 TARGETS = {64: 2.2, 1000: 2.5}
 """CPU milliseconds a call, by calls at once."""
@@ -230,7 +231,7 @@ def main() -> None:
     parser.add_argument("--url", help="with --one: the server's address")
     parser.add_argument("--profile", metavar="FILE", help="with --one: write a cProfile there")
     options = parser.parse_args()
-    allow_many_connections()
+    allow_many_files()
     if options.one:
         collect_rarely()
         work = partial(asyncio.run, measure(options.one, options.url, options.at_once[0], options.calls))

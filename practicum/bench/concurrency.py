@@ -17,8 +17,9 @@ from typing import Any
 from practicum.bench import simulated_world
 from practicum.bench.measure import OnResult, Target, in_process, peak_mb, timed_run
 from practicum.bench.shared_budget import SharedBudget
+from practicum.core.files import allow_many_files
 from practicum.core.gc import collect_rarely
-from practicum.testing.server import allow_many_connections, start_process
+from practicum.testing.server import start_process
 
 CPU_MS, PEAK_MB = 3.0, 1000.0
 """Targets: CPU time of a call, and peak memory of the process."""
@@ -83,7 +84,7 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
 def main(arguments: list[str]) -> None:
     collect_rarely()
     method, url, at_once = arguments
-    allow_many_connections()
+    allow_many_files()
     with tempfile.TemporaryDirectory(prefix="practicum-concurrency-") as name:
         print(json.dumps(asdict(measure_method(method, url, int(at_once), Path(name)))))
 

@@ -98,3 +98,13 @@ def others_may_read(path: Path) -> bool:
 def _create(path: Path, mode: int) -> BinaryIO:
     # Unlike a mode that is set later, this one holds from the beginning; the umask takes away from it.
     return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), mode), "wb")
+
+
+def allow_many_files() -> None:
+    """Raise this process's limit of open files as far as it may go: each connection is one, too."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -57,7 +57,7 @@ def key_for(address: str, variable: str | None = None) -> str | None:
 def require_private(address: str, what: str) -> None:
     """Raise UsageError if a key, named by `what`, would be sent to another machine over plain HTTP."""
     to = urlsplit(address)
-    if to.scheme == "http" and not _is_loopback(to.hostname or ""):
+    if to.scheme == "http" and not is_loopback(to.hostname or ""):
         raise UsageError(
             f"the key of {what} would go to {to.netloc} over plain http, where everybody on the way can read it: use "
             "https, or a tunnel to a port of this machine (ssh -L). A server that wants no key is named as "
@@ -132,7 +132,8 @@ def _origin(to: SplitResult) -> tuple[str, str | None, int | None]:
     return to.scheme, to.hostname, to.port or _PORTS.get(to.scheme)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +20,7 @@ import aiohttp
 
 from practicum.core.errors import PracticumError, StoreError, UsageError
 from practicum.core.trust import Trust
+from practicum.models.keys import is_loopback
 from practicum.serve.feedback import Unknown, read_feedback
 from practicum.serve.protocols import Kind, Request, Unreadable, read_answer, read_request, read_stream, with_metadata
 from practicum.serve.service import Service, UnknownSpace, new_id
@@ -31,8 +30,6 @@ from practicum.serve.upstream import RETURNED, Upstream
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-
-logger = logging.getLogger("practicum.serve")
 
 PROTOCOLS: Mapping[str, Kind] = {
     "/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"
@@ -131,11 +128,10 @@ class Call:
     async def write(self, body: bytes, more: bool = False) -> None:
         await self.send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def answer(self, status: int, value: Any, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Answer with a JSON value, or with bytes of JSON."""
-        body = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
-        kind = (b"content-type", b"application/json")
-        await self.begin(status, [*headers, kind, (b"content-length", b"%d" % len(body))])
+    async def answer(self, status: int, value: Any) -> None:
+        """Answer with a JSON value."""
+        body = json.dumps(value, ensure_ascii=False).encode()
+        await self.begin(status, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))])
         await self.write(body)
 
 
@@ -484,11 +480,3 @@ _TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large",
 }  # fmt: skip
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

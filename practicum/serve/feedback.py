@@ -243,5 +243,5 @@ def scored(data: Mapping[str, Any], answer: str) -> float | None:
 
 
 def drawn(id: str, share: float) -> bool:
-    """Whether an interaction is one of a share of all, always the same ones."""
+    """Whether an interaction or a session is one of a share of all, always the same ones."""
     return int.from_bytes(blake2b(id.encode(), digest_size=4).digest(), "big") < share * 2**32

@@ -15,9 +15,10 @@ import uvicorn
 import uvloop
 
 from practicum.core.errors import StoreError, UsageError
-from practicum.models.keys import ADDRESSES
+from practicum.core.files import allow_many_files
+from practicum.models.keys import ADDRESSES, is_loopback
 from practicum.models.registry import require_model_name
-from practicum.serve.app import App, Keys, is_loopback
+from practicum.serve.app import App, Keys
 from practicum.serve.service import Service, Settings
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
 
@@ -55,7 +56,7 @@ def run(
         raise StoreError(f"cannot make the store {settings.store}: {error.strerror}") from error
     server = open_upstream(upstream, settings.store, timeout)
     sys.setswitchinterval(SWITCH)
-    _allow_many_files()
+    allow_many_files()
     uvloop.run(_serve(settings, server, known, pass_key, sock, ready))
 
 
@@ -116,13 +117,3 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}; give another --port") from error
     return sock
-
-
-def _allow_many_files() -> None:
-    """Raise the limit of open files as far as it goes: each connection and each space needs some."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from practicum.core.errors import UsageError
 from practicum.core.views import View, behind
 from practicum.engine.framing import NOTES
 from practicum.serve.corrections import HEADING, Correction, Corrections
+from practicum.serve.feedback import drawn
 from practicum.serve.protocols import Learned, Request
 from practicum.serve.rollout import Rollout
 from practicum.session.components import Parts
@@ -64,8 +64,9 @@ class Shown:
 
 @dataclass(frozen=True)
 class _Point:
-    """What a user's message was shown when it was the last one."""
+    """What a user's message was shown when it was the last one, and all requests beside it."""
 
+    fixed: str
     learned: Learned
     entries: tuple[tuple[str, float], ...]
     corrections: tuple[int, ...]
@@ -122,11 +123,11 @@ class Space:
 
     # Versions
 
-    def read_versions(self) -> bool:
-        """Look at the run, if somebody else wrote to it: which version is live. Returns whether anything changed."""
+    def read_versions(self) -> None:
+        """Look at the run, if somebody else wrote to it: which version is live."""
         store = self.reader.store
         if (changes := store.changes()) == self._changes:
-            return False
+            return
         table = schema.versions
         head = read_head(store, RUN, None)
         if head is not None and head.of_run != self._of_run:
@@ -146,7 +147,6 @@ class Space:
         for number, context in known.items():
             self._contexts[number] = context
         self.live, self._changes = live, changes
-        return True
 
     @property
     def parent(self) -> int | None:
@@ -181,8 +181,8 @@ class Space:
         candidate = self.rollout.version if self.rollout is not None else None
         pinned, at = self._pins.pop(session, (-1, 0.0))
         if now - at > PINNED or (pinned not in self._line and pinned != candidate):
-            drawn = self.rollout is not None and _share(f"{self.rollout.number} {session}") < self.rollout.share
-            pinned = candidate if drawn and candidate is not None else self.live
+            chosen = self.rollout is not None and drawn(f"{self.rollout.number} {session}", self.rollout.share)
+            pinned = candidate if chosen and candidate is not None else self.live
         self._pins[session] = pinned, now
         if len(self._pins) > SESSIONS:
             self._pins.popitem(last=False)
@@ -203,13 +203,14 @@ class Space:
         *earlier, (place, digest) = request.points
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
         query = searched(request.query)
-        view = await self.view(query, context)
         point = self._points.get(digest)
         if point is None or (point.version, point.changes) != (version, self.corrections.changes):
+            view = await self.view(query, context)
             near = await self.corrections.near(query)
             numbers = tuple(correction.number for correction in near)
             shown = self._learned(view, near)
-            point = _Point(shown, view.retrieved, numbers, version, self.corrections.changes)
+            fixed = self._fixed_text(view)
+            point = _Point(fixed, shown, view.retrieved, numbers, version, self.corrections.changes)
             self._points[digest] = point
             if len(self._points) > POINTS:
                 self._points.popitem(last=False)
@@ -219,7 +220,7 @@ class Space:
         rollout = self.rollout
         counted = rollout is not None and version in (rollout.version, rollout.base)
         return Shown(
-            version, session, self._fixed_text(view), learned, point.entries, point.corrections,
+            version, session, point.fixed, learned, point.entries, point.corrections,
             rollout.number if rollout is not None and counted else None,
             rollout.kind_of(vector) if rollout is not None and counted else None, vector,
         )  # fmt: skip
@@ -271,11 +272,6 @@ class Space:
 def searched(query: str) -> str:
     half = LONGEST_QUERY // 2
     return query if len(query) <= LONGEST_QUERY else f"{query[:half]}\n{query[-half:]}"
-
-
-def _share(text: str) -> float:
-    """A number in [0, 1) that is the same for the same text."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big") / 256**7
 
 
 def _no_models() -> Any:

@@ -41,9 +41,9 @@ outcomes = _table(
     Column("at", Float, nullable=False),  # of the first report
     Column("revision", Integer, nullable=False),  # grows with each report that changed something
     Column("score", Float),
-    Column("trust", String, nullable=False),  # own or user: the more trusted of those who reported
+    Column("trust", String, nullable=False),  # own or user: whose word is learned from
     Column("state", String, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
-    Column("data", Text, nullable=False),  # JSON: target, correction, label, comment, session, all reports
+    Column("data", Text, nullable=False),  # JSON: what the operator and what users said, session, the last reports
     Index("outcomes_by_state", "run_id", "state", "id"),
     Index("outcomes_by_time", "run_id", "at"),
 )

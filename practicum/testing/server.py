@@ -23,6 +23,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from aiohttp import web
 
+from practicum.core.files import allow_many_files
 from practicum.core.subprocesses import environment, python_command
 from practicum.testing.fill import fill, pseudo_words
 
@@ -332,14 +333,6 @@ def start_process(module: str = "practicum.testing.server", **options: Any) -> I
             process.terminate()
 
 
-def allow_many_connections() -> None:
-    """Raise this process's limit of open files as far as it may, since each connection is one. Linux and macOS only."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], str | None] | None = None) -> None:
     """Serve until the process is stopped, with the options of a command line."""
 
@@ -363,7 +356,7 @@ def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], str
         options = ServerOptions(**vars(parser.parse_args(arguments)), responder=responder)
     except ValueError as error:
         parser.error(str(error))
-    allow_many_connections()
+    allow_many_files()
     asyncio.run(serve_until_stopped())
 
 
