@@ -31,13 +31,13 @@ from practicum.session.records import (
     run_update,
     seconds_spent,
     step_rows,
-    task_row,
 )
 from practicum.store import schema
 from practicum.store.database import INDEX_FILE, WORDS_FILE, RowValues, Store
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
+from practicum.tasks.stored import task_row
 
 ASK_AGAIN = 0.02
 """Seconds between two looks at whether a run is free."""
@@ -137,9 +137,8 @@ def next_step(store: Store) -> int:
 def task_id(store: Store, step: int) -> str:
     """An id for the query of a step, which no task of the run has."""
     table = schema.tasks
-    known = {row.task_id for row in store.rows(select(table.c.task_id).where(table.c.run_id == store.run_id))}
     id = f"asked-{step}"
-    while id in known:
+    while store.rows(select(table.c.task_id).where(table.c.run_id == store.run_id, table.c.task_id == id).limit(1)):
         id += "'"
     return id
 

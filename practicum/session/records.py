@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Table, select
@@ -28,7 +30,7 @@ from practicum.engine.loop import StepReport, best_of_k, mean_score
 from practicum.models.keys import hosts
 from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
-from practicum.session.config import Config, Splits, prices_for
+from practicum.session.config import Config, Splits, prices_for, require_tasks
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store, as_stored
 from practicum.store.journal import Journal
@@ -36,6 +38,10 @@ from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Version, original, read_versions, rebuild, seed_version, version_row
+from practicum.tasks.stored import StoredTasks, task_row
+from practicum.tasks.survey import Survey
+
+T = TypeVar("T")
 
 CHANGED = ("forgotten", "rolled back", "edited", "asked", "reviewed")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
@@ -44,7 +50,11 @@ ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
 HELD: TypeAdapter[Held] = TypeAdapter(Held)
 REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
-TASK: TypeAdapter[Task] = TypeAdapter(Task)
+
+ROWS = 1000
+"""Tasks that are written at once, at most; and as few as have CHUNK characters."""
+
+CHUNK = 2**23
 
 
 @dataclass(frozen=True)
@@ -119,31 +129,78 @@ def discard_journal(store: Store) -> None:
     )
 
 
-def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> bool:
-    """Write what a run starts from, as a whole or not at all, in place of a run that was there. Returns whether one
-    was."""
-    old = bool(store.rows(select(schema.runs.c.run_id)))
+def is_begun(store: Store) -> bool:
+    """Whether an open store holds a run."""
+    return bool(store.rows(select(schema.runs.c.run_id)))
+
+
+def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
+    """Write what a run starts from, as a whole or not at all, in place of a run that was there. Tasks that are stored
+    stay."""
     run = {"run_id": store.run_id, **config_columns(config), "state": state, "seconds": 0.0}
-    tasks = [
-        task_row(store.run_id, task, split, i)
-        for split, tasks in splits.by_name.items()
-        for i, task in enumerate(tasks)
-    ]
     version = version_row(store.run_id, seed_version(seed))
-    rows = {schema.tasks: tasks, schema.versions: [version], schema.runs: [run]}
-    removed = [(table.delete().where(table.c.run_id == store.run_id), ()) for table in rows]
-    store.execute_all([*removed, *((table.insert(), values) for table, values in rows.items() if values)])
-    return old
+    kept = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
+
+    def statements() -> Iterator[tuple[Any, Sequence[Mapping[str, Any]]]]:
+        yield from ((statement, ()) for statement in _removing(store.run_id, kept))
+        for split, tasks in splits.by_name.items():
+            rows = (task_row(store.run_id, task, split, at) for at, task in enumerate(tasks) if split not in kept)
+            while chunk := list(islice(rows, ROWS)):
+                yield schema.tasks.insert(), chunk
+        yield from ((schema.versions.insert(), [version]), (schema.runs.insert(), [run]))
+
+    store.execute_all(statements())
+
+
+async def store_tasks(store: Store, tasks: Iterator[Task], redactor: Redactor | None) -> StoredTasks:
+    """Write the tasks to learn from as they arrive, a few megabytes at a time, in place of a run that was there, and
+    return them as a sequence that is not held. Until `begin`, the folder holds no run: if this is interrupted, nothing
+    is learned from what was written."""
+    known = Survey()
+
+    def write() -> bool:
+        rows, size = [], 0
+        for task in tasks:
+            require_tasks([task])
+            task = task if redactor is None else redactor(task)
+            rows.append(task_row(store.run_id, task, "train", known.count))
+            known.add(task)
+            size += len(rows[-1]["data"])
+            if len(rows) == ROWS or size >= CHUNK:
+                break
+        if rows:
+            store.execute_all([(schema.tasks.insert(), rows)])
+        return bool(rows)
+
+    store.execute(*_removing(store.run_id))
+    # In a thread, so that Ctrl-C is heard while a store is slow.
+    while await _to_the_end(write):
+        pass
+    found = StoredTasks(store, "train", range(known.count))
+    found.survey = known
+    return found
+
+
+async def _to_the_end(work: Callable[[], T]) -> T:
+    """The result of work in a thread. If it is cancelled, it is waited for: it uses the store."""
+    job = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(job)
+    except asyncio.CancelledError:
+        await asyncio.wait([job])
+        raise
+
+
+def _removing(run_id: str, kept: Sequence[str] = ()) -> list[Any]:
+    """The statements that remove what a run started from, but for the tasks of these splits."""
+    tasks = schema.tasks
+    mine = [table.delete().where(table.c.run_id == run_id) for table in (schema.versions, schema.runs)]
+    return [*mine, tasks.delete().where(tasks.c.run_id == run_id, tasks.c.split.not_in(kept))]
 
 
 def config_columns(config: Config) -> dict[str, str]:
     """The columns of a run's row with its configuration, and the mark that this installation answers for it."""
     return {"config": config.model_dump_json(), "mark": mark(config.executing)}
-
-
-def task_row(run_id: str, task: Task, split: str, position: int) -> dict[str, Any]:
-    data = TASK.dump_json(task).decode()
-    return {"run_id": run_id, "split": split, "position": position, "task_id": task.id, "data": data}
 
 
 def create_seed(folder: Path, context: Context, trust: Trust = "own", config: Config | None = None) -> int:
@@ -231,13 +288,8 @@ def is_own(store: Store, config: Config) -> bool:
 def read_run(store: Store) -> tuple[Config, Splits, str]:
     """The configuration, the tasks and the state of a run. Raises StoreError if there is none."""
     config, state = read_config(store)
-    table = schema.tasks
-    rows = store.rows(select(table).where(table.c.run_id == store.run_id).order_by(table.c.position))
-    by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
-    with as_stored(store.folder):
-        for row in rows:
-            by_split[row.split].append(TASK.validate_json(row.data))
-    return config, Splits(**{split: tuple(tasks) for split, tasks in by_split.items()}), state
+    train, val, test = (StoredTasks(store, split) for split in ("train", "val", "test"))
+    return config, Splits(train, tuple(val), tuple(test)), state
 
 
 def split_version(path: Path | str) -> tuple[Path, str | None]:

@@ -21,7 +21,7 @@ from practicum.core.edits import Edit, Resolution
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.session.config import Config
-from practicum.session.records import LESSON, REFUSED, ROLLOUT, TASK, read_config
+from practicum.session.records import LESSON, REFUSED, ROLLOUT, read_config
 from practicum.session.review import read_reviews
 from practicum.session.story.parts import (
     STEP,
@@ -44,6 +44,7 @@ from practicum.store.journal import NOTE_ROLE, ROW, Journal
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.versions import EDITS, EntryEvent, lineage
+from practicum.tasks.stored import TASK, StoredTasks
 
 BLOCK = 256
 """Rows that are read together."""
@@ -138,13 +139,7 @@ class Story:
 
     def tasks(self, split: str) -> Iterator[Task]:
         """The tasks of a split (train, val, test), in their order."""
-        table = schema.tasks
-        mine = (
-            select(table.c.data)
-            .where(table.c.run_id == self.store.run_id, table.c.split == split)
-            .order_by(table.c.position)
-        )
-        return (TASK.validate_json(row.data) for row in self.store.rows(mine))
+        return iter(StoredTasks(self.store, split))
 
     def task(self, id: str) -> Task | None:
         """The task with this id, of any split; None if there is none."""
