@@ -127,14 +127,14 @@ async def learn(
         values["choices"] = choices_from([*splits.train, *splits.val])
     setup = set_up(values, splits, parts)
     folder = Path(out) if out is not None else new_folder(setup.method.name)
-    fresh = not folder.exists()
+    fresh, seen = not folder.exists(), one_watch(watch)
     try:
         if arriving is not None:
             await _check_models(setup, folder, shared)
         with create(folder) as store:
             again = is_begun(store)
             if arriving is not None:
-                stored = await store_tasks(store, chain(first, arriving), setup.redactor)
+                stored = await store_tasks(store, chain(first, arriving), setup.redactor, seen.reading)
                 if auto:
                     values["choices"] = choices_from(chain(stored, splits.val))
                 if isinstance(tasks, TraceStream):
@@ -145,7 +145,7 @@ async def learn(
             sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
             setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
             leg = Leg(1, seed, 0, setup.splits.train)
-            async with open_session(store, folder, setup, leg, watch, shared) as session:
+            async with open_session(store, folder, setup, leg, seen, shared) as session:
                 session.reserve.check()
                 begin(store, setup.config, setup.splits, seed)
                 if again:

@@ -152,10 +152,12 @@ def begin(store: Store, config: Config, splits: Splits, seed: Context, state: st
     store.execute_all(statements())
 
 
-async def store_tasks(store: Store, tasks: Iterator[Task], redactor: Redactor | None) -> StoredTasks:
+async def store_tasks(
+    store: Store, tasks: Iterator[Task], redactor: Redactor | None, told: Callable[[int], None]
+) -> StoredTasks:
     """Write the tasks to learn from as they arrive, a few megabytes at a time, in place of a run that was there, and
     return them as a sequence that is not held. Until `begin`, the folder holds no run: if this is interrupted, nothing
-    is learned from what was written."""
+    is learned from what was written. `told` is called with the number of tasks so far."""
     known = Survey()
 
     def write() -> bool:
@@ -175,7 +177,7 @@ async def store_tasks(store: Store, tasks: Iterator[Task], redactor: Redactor | 
     store.execute(*_removing(store.run_id))
     # In a thread, so that Ctrl-C is heard while a store is slow.
     while await _to_the_end(write):
-        pass
+        told(known.count)
     found = StoredTasks(store, "train", range(known.count))
     found.survey = known
     return found

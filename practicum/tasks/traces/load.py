@@ -55,15 +55,14 @@ class TraceStream:
     `learn` takes a stream in place of tasks.
 
     Each time that it is read, `count`, `formats`, `problems`, `further` and `unscored` are counted anew; see `Traces`.
-    `told` is called after each trace, and once more when the last one is read. See `load_traces` for the rest.
+    `at_end` is called with them, without the traces, once the last one is read. See `load_traces` for the rest.
     """
 
     address: Path | str
     trust: Trust = "foreign"
     trust_scores: bool = False
-    told: Callable[[TraceStream], None] = lambda stream: None
+    at_end: Callable[[Traces], object] | None = None
     count: int = field(default=0, init=False)
-    ended: bool = field(default=False, init=False)
     formats: Counter[str] = field(default_factory=Counter, init=False)
     problems: list[Problem] = field(default_factory=list, init=False)
     further: int = field(default=0, init=False)
@@ -75,7 +74,7 @@ class TraceStream:
         return Traces((), tuple(self.problems), dict(self.formats), self.unscored, self.further)
 
     def __iter__(self) -> Iterator[Task]:
-        self.count, self.ended, self.further, self.unscored = 0, False, 0, 0
+        self.count = self.further = self.unscored = 0
         self.formats, self.problems = Counter(), []
         names, harbor = _Names(), _HarborResults()
         for source in find(self.address, self._problem):
@@ -90,7 +89,6 @@ class TraceStream:
                 self.formats[format] += 1
                 self.count += 1
                 yield task
-                self.told(self)
             for problem in source.problems():
                 self._problem(problem)
             harbor.add(source)
@@ -100,8 +98,8 @@ class TraceStream:
             raise TaskFileError(
                 f"{shown(self.address)}: no trace could be read: {self._reasons()}; accepted are {ACCEPTED}"
             )
-        self.ended = True
-        self.told(self)
+        if self.at_end is not None:
+            self.at_end(self.summary)
 
     def _problem(self, problem: Problem) -> None:
         if len(self.problems) < MOST_PROBLEMS:
