@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from practicum.session.result import Progress, Result, RunInfo, Watch
     from practicum.session.space import Shown, Space, ask, open
     from practicum.tasks.load import load_tasks
-    from practicum.tasks.traces import load_traces
+    from practicum.tasks.traces import TraceStream, load_traces
 
 __version__ = "0.1.0"
 
@@ -83,7 +83,7 @@ _HOMES = {
     "session.result": ("Progress", "Result", "RunInfo", "Watch"),
     "session.space": ("Shown", "Space", "ask", "open"),
     "tasks.load": ("load_tasks",),
-    "tasks.traces": ("load_traces",),
+    "tasks.traces": ("TraceStream", "load_traces"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -161,6 +161,7 @@ __all__ = [
     "StepReport",
     "Task",
     "Trace",
+    "TraceStream",
     "Update",
     "UpdateSeam",
     "Usage",

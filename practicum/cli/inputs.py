@@ -17,7 +17,7 @@ from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.core.trust import Trust
-    from practicum.tasks.traces import Traces
+    from practicum.tasks.traces import Traces, TraceStream
 
 Number = TypeVar("Number", int, float)
 
@@ -28,9 +28,9 @@ PROBLEMS_SHOWN = 20
 """Problems of traces that are printed one by one."""
 
 
-def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[str, Any]:
+def config_values(given: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -> dict[str, Any]:
     """Keywords of `Config` from the options that were given; `tasks`, those to learn from, are where `--choices auto`
-    finds the answers."""
+    finds the answers. Where it is None, `auto` stays as it is."""
     values = {name: value for name, value in given.items() if value not in (None, [])}
     for name, value in values.items():
         if isinstance(value, str) and not value.strip() and name != "instructions":
@@ -52,8 +52,8 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[
         values["instructions"] = read_instructions(values["instructions"])
     if "sections" in values:
         values["sections"] = read_sections(values["sections"])
-    if "choices" in values:
-        values["choices"] = read_choices(values["choices"], tasks)
+    if "choices" in values and not (tasks is None and values["choices"] == "auto"):
+        values["choices"] = read_choices(values["choices"], tasks or ())
     roles = pairs(values.pop("role", ()), "--role")
     return {**values, "settings": settings, "roles": roles}
 
@@ -80,25 +80,29 @@ def read_tasks(path: Path | None, fields: str | None, trust: Trust = "own") -> l
         ) from error
 
 
-def read_traces(path: Path, trust: Trust, trust_scores: bool) -> Traces:
-    """Attempts that agents made already, as tasks that hold them. Standard error says what could not be read."""
-    from practicum.tasks.traces import load_traces
+def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
+    """Attempts that agents made already, as tasks that hold them, read one after another. When the last one is read,
+    standard error says how many there are, and what could not be read."""
+    from practicum.tasks.traces import TraceStream
+    from practicum.tasks.traces.sources import shown
 
-    traces = load_traces(path, trust, trust_scores)
-    formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
-    lines = [f"{quantity(len(traces.tasks), 'trace')} in {path}: {formats}"]
-    lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
-    if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
-        lines.append(f"and {quantity(more, 'more such line')}")
-    if traces.faults:
-        lines.append(f"in all, {quantity(traces.faults, 'part')} could not be read in full")
-    if traces.unscored:
-        lines.append(
-            f"the score or right answer of {quantity(traces.unscored, 'trace')} is left out, since somebody else may "
-            "have written it: --trust own if the traces are yours, --trust-scores if it counts all the same"
-        )
-    print(*map(visible_line, lines), sep="\n", file=sys.stderr)
-    return traces
+    def said(traces: Traces) -> None:
+        formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
+        lines = [f"{quantity(sum(traces.formats.values()), 'trace')} in {shown(address)}: {formats}"]
+        lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
+        # Of problems that were not kept, only the number of cases is known.
+        if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
+            lines.append(f"and {quantity(more, 'more such line')}")
+        if traces.faults:
+            lines.append(f"in all, {quantity(traces.faults, 'part')} could not be read in full")
+        if traces.unscored:
+            lines.append(
+                f"the score or right answer of {quantity(traces.unscored, 'trace')} is left out, since somebody else "
+                "may have written it: --trust own if the traces are yours, --trust-scores if it counts all the same"
+            )
+        print(*map(visible_line, lines), sep="\n", file=sys.stderr)
+
+    return TraceStream(address, trust, trust_scores, said)
 
 
 def read_instructions(text: str) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from practicum.core.types import Task
 
 
 @opt.settings(
@@ -18,7 +22,11 @@ from practicum.core.errors import UsageError
 )  # fmt: skip
 def learn(
     tasks: Path | None = Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
-    from_traces: Path | None = opt.what(None, help="Learn from a file or folder of traces instead."),
+    from_traces: str | None = opt.what(
+        None,
+        metavar="PATH|URL",
+        help="Learn from traces instead: a file, a folder, or a URL such as s3://bucket/prefix.",
+    ),
     val: Path | None = opt.what(None, help="Tasks that choose the best context."),
     test: Path | None = opt.what(None, help="Held-out tasks, scored at the end."),
     before: bool = opt.what(False, "--before", help="Score --test before learning, too."),
@@ -34,7 +42,7 @@ def learn(
     **given: Any,
 ) -> int:
     """Learn from tasks: attempt them, reflect on the attempts, and improve the context."""
-    from practicum.cli.inputs import config_values, read_tasks, read_traces
+    from practicum.cli.inputs import config_values, open_traces, read_tasks
     from practicum.cli.running import run_session
     from practicum.session.learn import learn as start
     from practicum.session.records import load_context
@@ -43,12 +51,11 @@ def learn(
         raise UsageError("learning needs tasks: give a file of JSON lines, or --from-traces TRACES")
     if trust_scores and from_traces is None:
         raise UsageError("--trust-scores is about the scores in traces: leave it out, or give --from-traces")
-    traces = read_traces(from_traces, trust or "foreign", trust_scores) if from_traces is not None else None
-    train = read_tasks(tasks, fields, trust or "own") if traces is None else traces.tasks
+    train: Iterable[Task] = read_tasks(tasks, fields, trust or "own")
+    if from_traces is not None:
+        train = open_traces(from_traces, trust or "foreign", trust_scores)
     vals, tests = read_tasks(val, fields), read_tasks(test, fields)
-    config = config_values({**given, "before": before}, [*train, *vals])
-    if traces is not None:
-        config.update(from_traces=True, trace_faults=traces.faults)
+    config = config_values({**given, "before": before}, None)
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(
         lambda **how: start(train, val=vals, test=tests, out=folder, seed_context=seed, **config, **how), json_, log

@@ -106,6 +106,9 @@ class Plain(Live):
     def download(self, done: int, total: int) -> None:
         self._download_lines(done, total)
 
+    def reading(self, count: int) -> None:
+        """There is nothing to draw on."""
+
     def began(self, run: RunInfo) -> None:
         super().began(run)
         self._printed = time.monotonic()

@@ -28,6 +28,7 @@ from practicum.core.views import View, render_selected
 from practicum.engine.loop import Batch, History, Method, SampleSeam, sources_of
 from practicum.engine.run import Run
 from practicum.methods.settings import Batched
+from practicum.tasks.stored import ids, picked
 
 SECTION = "reflections"
 """The section of reflections."""
@@ -67,7 +68,8 @@ def trials(most: int, batch: int) -> SampleSeam:
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for trial in range(1, most + 1):
             solved = {r.task.id for step in history for r in step.rollouts if r.feedback.success is True}
-            left = [task for task in shuffled(tasks, trial, run) if task.id not in solved]
+            order = shuffled(tasks, trial, run)
+            left = picked(order, [at for at, id in enumerate(ids(order)) if id not in solved]) if solved else order
             for start in range(0, len(left), batch):
                 yield Batch(tuple(left[start : start + batch]), trial)
 

@@ -159,7 +159,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
         notes.append("without `test` it makes no call at all")
     if not setup.roles:
         options.pop("model", None)
-    if config.review == "foreign" and row.method != "none" and (whose := strangers(setup.config, setup.splits)):
+    if config.review == "foreign" and row.method != "none" and (whose := strangers(setup.config, setup.survey.levels)):
         notes.append(f"what is learned from {whose} waits for review (practicum review RUN)")
     return Advice(kind, model, row, alike, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))
 

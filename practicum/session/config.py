@@ -255,15 +255,22 @@ class Config(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The tasks of a run."""
+    """The tasks of a run. Those to learn from may be stored ones, which are read where they are needed."""
 
-    train: tuple[Task, ...] = ()
+    train: Sequence[Task] = ()
     val: tuple[Task, ...] = ()
     test: tuple[Task, ...] = ()
 
     @property
-    def by_name(self) -> dict[str, tuple[Task, ...]]:
+    def by_name(self) -> dict[str, Sequence[Task]]:
         return {"train": self.train, "val": self.val, "test": self.test}
+
+
+def require_tasks(tasks: Iterable[object]) -> None:
+    """Raises UsageError for what is no task."""
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise UsageError(f"a task must be a Task, not {type(task).__name__}: read tasks with practicum.load_tasks")
 
 
 def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -33,6 +35,7 @@ from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.models.local import pinned
+from practicum.models.registry import is_local
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
@@ -42,17 +45,18 @@ from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_tasks, open_state
 from practicum.session.records import (
     CHANGED,
-    RUN,
     as_seed,
     begin,
     config_columns,
     create,
     discard_journal,
+    is_begun,
     new_folder,
     read_kept,
     read_run,
     rollout_row,
     step_rows,
+    store_tasks,
     update_run,
 )
 from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch, one_watch
@@ -63,6 +67,8 @@ from practicum.store.database import Store
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, delete_versions_after, version_row
+from practicum.tasks.load import choices_from
+from practicum.tasks.traces import TraceStream
 
 KEPT, NOTHING_KEPT = "What was done is kept", "Nothing was paid for yet"
 """Begins what an error says about how to go on."""
@@ -76,7 +82,7 @@ are."""
 
 
 async def learn(
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     *,
     method: str | Method = "ace",
     settings: Mapping[str, Any] | GateSettings | None = None,
@@ -97,30 +103,55 @@ async def learn(
     embedder. `watch`, or each of several, observes the run. `shared` is what the run has in common with runs beside
     it. `RunOptions` describes the other keywords.
 
+    Tasks that are no sequence, such as a `TraceStream`, are written to the folder as they are read, and then read from
+    there where they are needed, so there may be more than fit in memory. A TraceStream sets `from_traces` and
+    `trace_faults`. With `choices="auto"` the choices are the right answers of the tasks to learn from.
+
     A folder whose run was stopped before anything was paid for or made is used again, so that a corrected call works.
 
     Raises UsageError before anything is paid for if something does not fit, and other PracticumErrors if the run cannot
     continue; what was done is kept.
     """
     require_known(learn, config)
-    setup = set_up(
-        {**config, "method": method, "settings": settings or {}}, Splits(tuple(tasks), tuple(val), tuple(test)), parts
-    )
+    values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
+    if isinstance(tasks, TraceStream):
+        values["from_traces"] = True
+    arriving = None if isinstance(tasks, Sequence) else iter(tasks)
+    # Of tasks that arrive, the first tells what is wrong with the settings before the others are read.
+    first = await asyncio.to_thread(list, islice(arriving, 1)) if arriving is not None else []
+    splits = Splits(tuple(tasks if arriving is None else first), tuple(val), tuple(test))
+    auto = values.get("choices") == "auto"
+    if auto and arriving is not None:
+        del values["choices"]
+    elif auto:
+        values["choices"] = choices_from([*splits.train, *splits.val])
+    setup = set_up(values, splits, parts)
     folder = Path(out) if out is not None else new_folder(setup.method.name)
-    seed = as_seed(seed_context or Context(), setup.redactor)
-    # They are stored, so that a resume has the same; so are the commits of models from a hub.
-    sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
-    setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
-    fresh = not folder.exists()
+    fresh, seen = not folder.exists(), one_watch(watch)
     try:
+        if arriving is not None:
+            await _check_models(setup, folder, shared)
         with create(folder) as store:
+            again = is_begun(store)
+            if arriving is not None:
+                stored = await store_tasks(store, chain(first, arriving), setup.redactor, seen.reading)
+                if auto:
+                    values["choices"] = choices_from(chain(stored, splits.val))
+                if isinstance(tasks, TraceStream):
+                    values["trace_faults"] = tasks.summary.faults
+                setup = set_up(values, replace(splits, train=stored), parts)
+            seed = as_seed(seed_context or Context(), setup.redactor)
+            # They are stored, so that a resume has the same; so are the commits of models from a hub.
+            sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
+            setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
             leg = Leg(1, seed, 0, setup.splits.train)
-            async with open_session(store, folder, setup, leg, watch, shared) as session:
+            async with open_session(store, folder, setup, leg, seen, shared) as session:
                 session.reserve.check()
-                if begin(store, setup.config, setup.splits, seed):
+                begin(store, setup.config, setup.splits, seed)
+                if again:
                     session.watch.warned(f"{folder} held a run that had made nothing yet: it is begun anew")
                 return await session.run()
-    except PracticumError:
+    except (PracticumError, asyncio.CancelledError):
         # A run that did not begin leaves no folder, so that the corrected command can use the same name.
         if fresh and not begun(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -160,6 +191,15 @@ async def resume(
             return await session.run()
 
 
+async def _check_models(setup: Setup, folder: Path, shared: Shared | None) -> None:
+    """Raises UsageError if a model, a key or a price is missing, before many tasks are read. Models of this machine,
+    which take long to load, are not tried."""
+    named = (setup.config.model_of(role) for role in setup.roles if setup.client(role) is None)
+    if not any(map(is_local, named)):
+        async with open_state(None, "", folder, setup, shared=shared):
+            pass
+
+
 def _pinned(setup: Setup) -> dict[str, Any]:
     """The names of the run's models, each with its commit if it comes from a hub."""
     config = setup.config
@@ -195,16 +235,17 @@ async def open_session(
     seconds: float = 0.0,
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
-    async with open_state(store, RUN, folder, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
+    async with open_state(
+        store, store.run_id, folder, setup, seconds=seconds, last_step=leg.step, shared=shared
+    ) as state:
         splits, config = setup.splits, setup.config
-        warnings = check_tasks([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
-        learned_from = {task.input for task in splits.train}
-        if same := sum(task.input in learned_from for task in splits.test):
+        warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
+        if same := setup.survey.shared(task.input for task in splits.test):
             warnings.append(
                 f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
                 "not say how well the context serves new tasks"
             )
-        if config.review == "foreign" and (whose := strangers(setup.config, setup.splits)):
+        if config.review == "foreign" and (whose := strangers(setup.config, setup.survey.levels)):
             warnings.append(f"what is learned from {whose} waits for review: look at it with practicum review {folder}")
         yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
 
@@ -278,7 +319,7 @@ class Session:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
-        self.store.execute(invalidate_snapshot(RUN), *self._delete_lost_steps(root))
+        self.store.execute(invalidate_snapshot(self.store.run_id), *self._delete_lost_steps(root))
         # What was decided about a step since it was made stays decided when the step is read from the journal.
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
@@ -322,7 +363,8 @@ class Session:
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
         tables = (schema.steps, schema.rollouts, schema.lessons, schema.reviews) if lost else ()
         return [
-            table.delete().where(table.c.run_id == RUN, table.c.step >= self.leg.step + min(lost)) for table in tables
+            table.delete().where(table.c.run_id == self.store.run_id, table.c.step >= self.leg.step + min(lost))
+            for table in tables
         ]
 
     async def _settle(self) -> str | None:
@@ -362,13 +404,13 @@ class Session:
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent
-        for table, rows in step_rows(report).items():
+        for table, rows in step_rows(self.store.run_id, report).items():
             new_rows = [row for row in rows if table is not schema.reviews or row["id"] not in self._reviewed]
             self.store.post(table, new_rows)
         new = report.context
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)
-            self.store.post(schema.versions, [version_row(RUN, version)])
+            self.store.post(schema.versions, [version_row(self.store.run_id, version)])
         self._hold()
         if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.state.budget.elapsed
@@ -376,7 +418,7 @@ class Session:
         self.watch.stepped(report, self.progress)
 
     def _keep_evaluated(self, rollouts: Sequence[Rollout]) -> None:
-        self.store.post(schema.rollouts, [rollout_row(rollout, 0) for rollout in rollouts])
+        self.store.post(schema.rollouts, [rollout_row(self.store.run_id, rollout, 0) for rollout in rollouts])
 
     async def _restore_best(self) -> Context:
         """Make the best context the last version. Without validation the last context counts as the best."""
@@ -384,10 +426,10 @@ class Session:
         best = self.progress.best if self.setup.splits.val else last
         if best.version != last.version:
             version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
-            await self.store.write(schema.versions, [version_row(RUN, version)])
+            await self.store.write(schema.versions, [version_row(self.store.run_id, version)])
             best = replace(best, version=version.version, next_number=last.next_number)
         # Before a resume the run may have ended with another best context, written as its last version.
-        self.store.execute(delete_versions_after(RUN, best.version))
+        self.store.execute(delete_versions_after(self.store.run_id, best.version))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:

@@ -8,7 +8,7 @@ tasks that the version has not learned from, in places of their own. What was un
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,12 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
-from practicum.session.records import RUN, run_update
+from practicum.session.records import run_update
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, ROW, Journal, JournalRow
 from practicum.store.versions import lineage, read_versions, rebuild
+from practicum.tasks.stored import ids, picked
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class Leg:
 
 
 def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
-    versions, begun = read_versions(store, RUN), _begun(store)
+    versions, begun = read_versions(store, store.run_id), _begun(store)
     if not begun:
         return Leg(1, rebuild([v for v in versions if v.version == 0]), 0, tasks)
-    note, ids = begun[-1], {*begun[-1]["tasks"]}
+    note, own = begun[-1], {*begun[-1]["tasks"]}
     start = rebuild(versions, note["version"])
-    return Leg(len(begun) + 1, start, note["step"], [task for task in tasks if task.id in ids])
+    return Leg(len(begun) + 1, start, note["step"], _with_ids(tasks, own.__contains__))
 
 
 def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
@@ -59,31 +60,35 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
             f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
             f"--seed-playbook {store.folder}"
         )
-    leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store, RUN)), step, left)
-    note = {"version": leg.start.version, "step": leg.step, "tasks": [task.id for task in left]}
+    leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store, store.run_id)), step, left)
+    note = {"version": leg.start.version, "step": leg.step, "tasks": [*ids(left)]}
     row = JournalRow(f"leg {leg.number}", NOTE_ROLE, NOTE_ROLE, json.dumps(note))
-    row_values = Journal(store, RUN).row_values(row)
-    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(state="stopped"), [])])
+    row_values = Journal(store, store.run_id).row_values(row)
+    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(store.run_id, state="stopped"), [])])
     return leg
 
 
-def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[list[Task], int]:
+def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[Sequence[Task], int]:
     """Those of the tasks that the last version has not learned from, and the last step; 0 if there is none."""
-    versions, table = read_versions(store, RUN), schema.steps
+    versions, table = read_versions(store, store.run_id), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
     made = {v.step: v.version for v in reversed(versions) if v.applied}
-    steps = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+    steps = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == store.run_id).order_by(table.c.step))
     learned: set[str] = set()
     undone: set[str] = set()
     for row in steps:
         kept = row.step not in made or made[row.step] in line
         (learned if kept else undone).update(json.loads(row.data)["tasks"])
-    left = [task for task in tasks if task.id in undone or task.id not in learned]
+    left = _with_ids(tasks, lambda id: id in undone or id not in learned)
     return left, steps[-1].step if steps else 0
+
+
+def _with_ids(tasks: Sequence[Task], wanted: Callable[[str], bool]) -> Sequence[Task]:
+    return picked(tasks, [at for at, id in enumerate(ids(tasks)) if wanted(id)])
 
 
 def _begun(store: Store) -> list[dict[str, Any]]:
     """What was noted about each leg but the first."""
     table = schema.journal
-    mine = (table.c.run_id == RUN) & table.c.place.like("leg %") & table.c.place.not_like("%/%")
+    mine = (table.c.run_id == store.run_id) & table.c.place.like("leg %") & table.c.place.not_like("%/%")
     return [json.loads(row.answer) for row in store.rows(select(table.c.answer).where(mine).order_by(ROW))]

@@ -107,6 +107,7 @@ class Live(Watch):
         self._phase = "starting"
         self._total: int | None = None  # of the steps in learning, of the attempts in an evaluation
         self._download = (0, 0)
+        self._read = 0
         self._step, self._batch, self._steps_done = 0, 0, 0
         self._progress: Progress | None = None
         self._counted, self._validated = _Counted(), _Counted()
@@ -134,6 +135,10 @@ class Live(Watch):
     def download(self, done: int, total: int) -> None:
         """The model's file is being downloaded: bytes so far, bytes in all."""
         self._download = (done, total)
+        self.changed()
+
+    def reading(self, count: int) -> None:
+        self._read = count
         self.changed()
 
     def began(self, run: RunInfo) -> None:
@@ -232,6 +237,8 @@ class Live(Watch):
         done, total = self._download
         if total:
             return Status("downloading the model", f"{done // 10**6:,}/{total // 10**6:,} MB", done / total)
+        if self._read and self._run is None:
+            return Status("reading", quantity(self._read, "task"))
         share, learning = self._share(), self._phase == "learning"
         progress, counted = self._progress if learning else None, self._counted
         usage = self._run.budget.spent if self._run else Usage()

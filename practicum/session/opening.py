@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from practicum.blocks.sections import default_sections
@@ -131,9 +132,11 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
     runs_code = state.scorer is not None and state.scorer.name in RUNS_CODE
     unfenced = [UNFENCED_WARNING] if runs_code and os.environ.get(UNFENCED) == "yes" else []
     warnings = []
-    for task in {task.id: task for task in tasks}.values():
-        if (tokens := count_tokens(task.input)) <= (window or ASSUMED_WINDOW):
+    large: set[str] = set()
+    for task in tasks:
+        if (tokens := count_tokens(task.input)) <= (window or ASSUMED_WINDOW) or task.id in large:
             continue
+        large.add(task.id)
         size = f"task {task.id!r} has about {tokens:,} tokens"
         if client is not None and window is not None:
             raise UsageError(f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}")
@@ -199,15 +202,19 @@ class Reserve:
         config = self.setup.config
         if not calls:
             return Need()
-        seats, splits = self.state.seats, self.setup.splits
+        seats = self.state.seats
         one = Need()
         if seats:
             client = (seats.get("agent") or next(iter(seats.values()))).client
-            longest = max((count_tokens(t.input) for t in (*splits.train, *splits.test)), default=0)
-            guess = count_tokens(config.instructions) + longest + render_full(self.seed).tokens + 64
+            guess = count_tokens(config.instructions) + self._longest + render_full(self.seed).tokens + 64
             one = Need.of(self.state.most(client, self.state.largest.get("agent", guess), config.output_tokens))
         spare = int(config.output_tokens * 0.75)
         return Need(1, max(one.tokens - spare, 1), one.usd) * calls + Need(0, spare)
+
+    @cached_property
+    def _longest(self) -> int:
+        """The tokens of the largest task."""
+        return max(self.setup.survey.longest, *(count_tokens(task.input) for task in self.setup.splits.test), 0)
 
     def seconds(self) -> float:
         """How long the final evaluation may take at the pace so far: at most half of the budget."""

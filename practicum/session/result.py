@@ -224,6 +224,9 @@ class Watch(Observer):
     is told of single calls and attempts.
     """
 
+    def reading(self, count: int) -> None:
+        """So many tasks of a stream were read; the run has not begun."""
+
     def began(self, run: RunInfo) -> None:
         """The run begins, or goes on. `run.budget.stop(reason)` ends it early."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.installation import derived_key
 from practicum.core.redact import Redactor
 from practicum.core.requirements import pip_install
-from practicum.core.trust import LEVELS
-from practicum.core.types import Task
+from practicum.core.trust import LEVELS, Trust
 from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
@@ -26,9 +24,11 @@ from practicum.models.keys import hosts
 from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
-from practicum.session.config import APPWORLD, Config, Splits, config_from
+from practicum.session.config import APPWORLD, Config, Splits, config_from, require_tasks
 from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scoring.registry import JUDGED
+from practicum.tasks.stored import StoredTasks, survey
+from practicum.tasks.survey import Survey
 
 AGAIN = ("rounds", "refine", "lessons")
 """Settings of trying a task again, which stored traces do not allow."""
@@ -54,6 +54,12 @@ class Setup:
     roles: tuple[str, ...]
     act_roles: tuple[str, ...]
     redactor: Redactor | None = None
+    known: Survey | None = None
+
+    @property
+    def survey(self) -> Survey:
+        """What is known of all the tasks to learn from."""
+        return self.known or survey(self.splits.train)
 
     def client(self, role: str) -> Client | None:
         """The client that the caller gave for a role, if one was given."""
@@ -70,16 +76,18 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
 
     If nothing is `scored`, targets may be missing. Raises UsageError or TaskFileError before anything is paid for.
     """
-    for task in (*splits.train, *splits.val, *splits.test):
-        if not isinstance(task, Task):
-            raise UsageError(f"a task must be a Task, not {type(task).__name__}: read tasks with practicum.load_tasks")
+    for tasks in splits.by_name.values():
+        require_tasks(() if isinstance(tasks, StoredTasks) else tasks)
     values, parts = take_objects(values, parts or Parts())
-    # A run that was begun keeps its nonce, or has none, if it is older than that.
-    nonce = {"nonce": nonce_for((*splits.train, *splits.val, *splits.test))} if "nonce" not in values else {}
-    config = config_from({**values, **nonce, **parts.names()})
+    config = config_from({**values, **parts.names()})
     if not splits.train and not splits.test:
         raise UsageError("there are no tasks")
     setup = build_setup(with_defaults(config, parts), splits, parts)
+    setup = replace(setup, known=survey(setup.splits.train))
+    # A run that was begun keeps its nonce, or has none, if it is older than that.
+    if "nonce" not in values:
+        digests = (setup.survey.content, *(survey(tasks).content for tasks in (setup.splits.val, setup.splits.test)))
+        setup = replace(setup, config=setup.config.model_copy(update={"nonce": nonce_for(digests)}))
     if config.from_traces:
         _check_traces(setup)
     if scored:
@@ -164,8 +172,8 @@ def _check_tasks(setup: Setup) -> None:
     names = {"train": "the tasks", "val": "the validation tasks", "test": "the test tasks"}
     for split, tasks in splits.by_name.items():
         where = names[split]
-        if twice := [id for id, count in Counter(task.id for task in tasks).items() if count > 1]:
-            raise TaskFileError(f"two of {where} have the id {twice[0]!r}")
+        if (twice := (setup.survey if split == "train" else survey(tasks)).repeated) is not None:
+            raise TaskFileError(f"two of {where} have the id {tasks[twice].id!r}")
         if split == "train" and (config.from_traces or not config.labels):
             continue
         if scorer.needs_target:
@@ -190,7 +198,7 @@ def _check_method(setup: Setup) -> None:
         if not splits.val:
             raise UsageError("gate=true tries each delta on validation tasks: give `val`, or leave it out")
     tries_at_once = settings.NO_GATE and setup.method.roles and splits.train
-    if config.review != "none" and tries_at_once and strangers(config, splits):
+    if config.review != "none" and tries_at_once and strangers(config, setup.survey.levels):
         raise UsageError(
             f"method {config.method} tries what it writes at once, so what strangers may have taught it cannot wait "
             "for review: give `review=none`, or learn with another method"
@@ -201,10 +209,9 @@ def _check_method(setup: Setup) -> None:
         raise UsageError("`validate_every` is for validation tasks: give `val`, or leave it out")
 
 
-def strangers(config: Config, splits: Splits) -> str:
+def strangers(config: Config, levels: Set[Trust]) -> str:
     """What a run learns from that is less than the operator's own, in words; empty if there is none."""
-    levels = {task.trust for task in splits.train} - {"own"}
-    found = [f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels]
+    found = [f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels - {"own"}]
     if config.uses_tools and not (config.trust_tools or config.from_traces):
         found.append("what tools return (`trust_tools`, if it is all your own)")
     return " and ".join(found)
@@ -255,5 +262,5 @@ def _check_traces(setup: Setup) -> None:
     if on := {name: off for name, off in NOT_AGAIN.items() if getattr(settings, name, off) != off}:
         how = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())
         raise UsageError(f"with `from_traces` nothing is run, and {', '.join(on)} would run tasks again: use {how}")
-    if any(task.recorded is None for task in setup.splits.train):
+    if not setup.survey.recorded:
         raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out `from_traces`")

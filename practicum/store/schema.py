@@ -41,6 +41,7 @@ tasks = _table(
     Column("position", Integer, primary_key=True),
     *_required(String, "task_id"),
     *_required(Text, "data"),  # the task as JSON
+    Index("tasks_by_id", "task_id"),
 )
 
 journal = _table(

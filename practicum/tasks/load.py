@@ -6,6 +6,7 @@ record is read, so that nothing is paid for a file that is bad halfway.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,23 +124,24 @@ def parse_fields(text: str) -> dict[str, str]:
     return fields
 
 
-def choices_from(tasks: Sequence[Task]) -> tuple[str, ...]:
+def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
     """The distinct targets of tasks to learn from, sorted, for `--choices auto`.
 
     Raises UsageError if there are fewer than two, or if they are open answers: more than MAX_CHOICES, one longer than
     MAX_CHOICE or of several lines, or each found in fewer than two tasks on average.
     """
-    targets = [task.target for task in tasks if task.target is not None]
-    choices = sorted(set(targets))
+    targets = Counter(task.target for task in tasks if task.target is not None)
+    choices = sorted(targets)
     advice = "; leave out `choices` if answers are open, else list them (`choices=a,b,c`)"
     if len(choices) < 2:
         found = f"only {choices[0]!r}" if choices else "no target"
         raise UsageError(f"`choices=auto`: the tasks to learn from have {found}{advice}")
     if long := next((text for text in choices if len(text) > MAX_CHOICE or "\n" in text), None):
         raise UsageError(f"`choices=auto`: the target {long[:40]!r}… is too long for a choice{advice}")
-    if len(choices) > min(MAX_CHOICES, len(targets) / 2):
+    if len(choices) > min(MAX_CHOICES, targets.total() / 2):
         raise UsageError(
-            f"`choices=auto`: {len(choices)} different targets in {len(targets)} tasks are too many for choices{advice}"
+            f"`choices=auto`: {len(choices)} different targets in {targets.total()} tasks are too many for "
+            f"choices{advice}"
         )
     return tuple(choices)
 

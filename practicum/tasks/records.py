@@ -267,7 +267,7 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, _BATCH):
                     # Through JSON, because a row holds dates, decimals and numbers that are none.
-                    rows = _as_json(batch.slice(start, _BATCH).to_pylist())
+                    rows = as_json(batch.slice(start, _BATCH).to_pylist())
                     if (size := size + len(rows)) > MOST_BYTES:
                         raise TaskFileError(_TOO_LARGE.format(path))
                     for row in from_json(rows):
@@ -279,7 +279,9 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
             raise TaskFileError(f"{path} after record {number}: damaged or of an unknown kind ({reason})") from None
 
 
-def _as_json(rows: list[dict[str, Any]]) -> bytes:
+def as_json(rows: list[dict[str, Any]]) -> bytes:
+    """The rows of a table as a JSON list: times and decimals as text, numbers that are none as null, bytes that are no
+    text in base64."""
     try:
         return to_json(rows, inf_nan_mode="null", fallback=str)
     except PydanticSerializationError:  # bytes that are no text, such as a picture

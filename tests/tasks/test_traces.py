@@ -22,7 +22,7 @@ from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task,
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.tasks import traces
-from practicum.tasks.traces import Problem, Traces, load
+from practicum.tasks.traces import Problem, Traces, sources
 
 DATA = Path(__file__).parent / "data" / "traces"
 load_traces = partial(traces.load_traces, trust="own")
@@ -939,7 +939,7 @@ def test_a_path_without_traces(tmp_path: Path) -> None:
     assert "cannot be read (File name too long)" in refusal(tmp_path / ("x" * 300))
     (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
     (tmp_path / "inner.json").mkdir()
-    assert "the folder holds no file named *.json, *.jsonl, *.ndjson, *.traj and no run" in refusal(tmp_path)
+    assert "the folder holds no file named *.json, *.jsonl, *.ndjson, *.traj, *.parquet and no run" in refusal(tmp_path)
 
 
 def test_the_error_names_the_first_reasons_and_counts_the_others(write: Write) -> None:
@@ -953,14 +953,14 @@ def test_the_error_names_the_first_reasons_and_counts_the_others(write: Write) -
 def test_a_file_without_read_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("", "secret.json")
     write(GOOD, "good.json")
-    opened = load.open_file
+    opened = sources.open_file
 
     def guarded(path: Path) -> Any:
         if path.name == "secret.json":
             raise PermissionError(13, "Permission denied")
         return opened(path)
 
-    monkeypatch.setattr(load, "open_file", guarded)
+    monkeypatch.setattr(sources, "open_file", guarded)
     assert said(load_traces(path.parent), path) == ["secret.json: cannot be read (Permission denied)"]
 
 

@@ -75,7 +75,7 @@ class ComparisonPlan:
     warnings: tuple[str, ...] = field(default=())
 
     @property
-    def scored(self) -> tuple[Task, ...]:
+    def scored(self) -> Sequence[Task]:
         """The tasks whose scores are compared."""
         return self.splits.train if self.online else self.splits.test
 
@@ -146,7 +146,7 @@ def make_plan(
             f"{MIN_SEEDS} (`seeds={MIN_SEEDS}`)"
         )
     waiting = [run.config for run in runs if run.config.review == "foreign" and run.config.method != "none"]
-    if waiting and (whose := strangers(waiting[0], splits)):
+    if waiting and (whose := strangers(waiting[0], {task.trust for task in splits.train})):
         warnings.append(
             f"what is learned from {whose} waits for review, so it is in no score: give `review=none` if nobody will "
             "review it"

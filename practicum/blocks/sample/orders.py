@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from practicum.core.types import Task
 from practicum.engine.loop import Batch, History, SampleSeam
 from practicum.engine.run import Run
+from practicum.tasks.stored import picked
 
 
 def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
@@ -67,9 +69,15 @@ def nothing(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch
     return iter(())
 
 
-def shuffled(tasks: Sequence[Task], epoch: int, run: Run) -> list[Task]:
-    """The tasks in the order of this epoch, which follows from the run's seed alone. All samplers share it."""
-    order = list(tasks)
+def shuffled(tasks: Sequence[Task], epoch: int, run: Run) -> Sequence[Task]:
+    """The tasks in the order of this epoch, which follows from the run's seed alone. All samplers share it. Tasks of a
+    store are not read before they are taken."""
+    return picked(tasks, shuffled_indices(tasks, epoch, run))
+
+
+def shuffled_indices(tasks: Sequence[Task], epoch: int, run: Run) -> MutableSequence[int]:
+    """The indices of the tasks in the order of `shuffled`."""
+    order = array("q", range(len(tasks)))
     run.rng(f"epoch {epoch}").shuffle(order)
     return order
 

@@ -16,10 +16,11 @@ from typing import Literal
 
 import numpy as np
 
-from practicum.blocks.sample.orders import shuffled
+from practicum.blocks.sample.orders import shuffled_indices
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.loop import Batch, History, SampleSeam
 from practicum.engine.run import Run
+from practicum.tasks.stored import picked
 
 RolloutCount = int | Literal["auto"] | None
 """Tasks that a step attempts: a number, "auto" for as many as make enough failures likely, or None for `batch`."""
@@ -55,13 +56,15 @@ def replayed(
         raise ValueError("rollouts must be at least 1")
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-        by_id = {task.id: task for task in tasks}
+        # Of tasks that were attempted, which alone are replayed.
+        index: dict[str, int] = {}
         buffer: dict[str, BufferedTask] = {}
         failed: deque[bool] = deque(maxlen=NEWEST)
         step, read, all_replayed = 0, 0, False
         for epoch in range(1, epochs + 1):
-            unseen = shuffled(tasks, epoch, run)
-            while unseen:
+            order = shuffled_indices(tasks, epoch, run)
+            seen, at = set[int](), 0
+            while at < len(order):
                 step += 1
                 # Each step is read once, so a long run does not slow down.
                 for report in history[read:]:
@@ -75,14 +78,21 @@ def replayed(
                 # After a step of replayed tasks alone, keep room for a new one: tasks that neither pass nor leave the
                 # buffer would go on for ever.
                 wanted = min(share(ratio, size), size - all_replayed, len(inside))
-                drawn = {item.task: by_id[item.task] for item in run.rng(f"replay {step}").sample(inside, wanted)}
-                unseen = [task for task in unseen if task.id not in drawn]
-                fresh, unseen = unseen[: size - wanted], unseen[size - wanted :]
+                drawn = [item.task for item in run.rng(f"replay {step}").sample(inside, wanted)]
+                seen.update(index[id] for id in drawn)
+                fresh = list[int]()
+                while len(fresh) < size - wanted and at < len(order):
+                    fresh += [order[at]] if order[at] not in seen else []
+                    at += 1
+                while at < len(order) and order[at] in seen:
+                    at += 1
                 all_replayed = not fresh
+                batch_tasks = tuple(picked(tasks, [*(index[id] for id in drawn), *fresh]))
+                index.update(zip((task.id for task in batch_tasks[len(drawn) :]), fresh, strict=True))
                 names = ("task", "entered", "passes", "failures")
                 rows = [{name: getattr(item, name) for name in names} for item in inside]
-                data = {"rollouts": size, "replayed": [*drawn], "buffer": rows, **reason}
-                yield Batch((*drawn.values(), *fresh), epoch, data=data)
+                data = {"rollouts": size, "replayed": drawn, "buffer": rows, **reason}
+                yield Batch(batch_tasks, epoch, data=data)
 
     return sample
 

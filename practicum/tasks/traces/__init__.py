@@ -5,7 +5,7 @@ SWE-agent and mini-swe-agent trajectories, ATIF (Harbor, Terminal-Bench) and Cla
 that says what it reads. A format is recognised by content, never by file name.
 """
 
-from practicum.tasks.traces.load import load_traces
+from practicum.tasks.traces.load import TraceStream, load_traces
 from practicum.tasks.traces.trace import Problem, Traces
 
-__all__ = ["Problem", "Traces", "load_traces"]
+__all__ = ["Problem", "TraceStream", "Traces", "load_traces"]

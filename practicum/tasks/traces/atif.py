@@ -18,7 +18,6 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from practicum.core.files import read_bytes
 from practicum.core.types import Score, Task
 from practicum.tasks.traces.fields import object_at, objects_in, own_id, recorded_score, stored_score, text_at, texts_at
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
@@ -82,10 +81,11 @@ def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str,
 
 def _trial_result(place: Place) -> Mapping[str, Any]:
     """Harbor's result for this trajectory, or for its part of the task if the result has several parts."""
-    path = place.source.path.absolute()
+    path = place.source.path
     for folder in path.parents[:RESULT_DEPTH]:
         try:
-            result = from_json(read_bytes(folder / "result.json", MOST_DOCUMENT))
+            with place.source.open(folder / "result.json") as file:
+                result = from_json(file.read(MOST_DOCUMENT))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

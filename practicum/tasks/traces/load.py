@@ -1,4 +1,4 @@
-"""Reads a file or a folder of stored traces. A file is a JSON document, or JSON lines, which are read one at a time.
+"""Reads stored traces. A file is a JSON document, or JSON lines or Parquet, which are read a record at a time.
 
 What cannot be read is reported with file, line and reason, and the rest is read.
 """
@@ -6,28 +6,27 @@ What cannot be read is reported with file, line and reason, and the rest is read
 from __future__ import annotations
 
 import codecs
-import os
+import io
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import count, islice
+from dataclasses import dataclass, field, replace
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import IO, Any
 
 from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError
-from practicum.core.files import open_file
 from practicum.core.trust import Trust
 from practicum.core.types import Task
-from practicum.store.database import DATABASE_FILE
 from practicum.tasks.records import field_names
+from practicum.tasks.survey import digest
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
-from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, Place, Problem, Source, Traces
-
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
-"""Files of a folder that are read, besides run folders. A file that is given itself may have any name."""
+from practicum.tasks.traces.sources import PARQUET, SUFFIXES, find, shown, unpacked
+from practicum.tasks.traces.table import rows
+from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, MOST_PROBLEMS, Place, Problem, Source, Traces
 
 ACCEPTED = (
     "practicum runs, chat messages (OpenAI style), OpenTelemetry GenAI spans, SWE-agent and mini-swe-agent "
@@ -49,8 +48,77 @@ _FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Any]] = {
 record is a whole trace, else a class that collects the records of a file."""
 
 
+@dataclass
+class TraceStream:
+    """The traces of a file, of all files and run folders below a folder, or at a URL that fsspec knows (`s3://`, `gs://`,
+    `az://`, `https://`, with `*` in the name where the store lists names), read one after another and never held.
+    `learn` takes a stream in place of tasks.
+
+    Each time that it is read, `count`, `formats`, `problems`, `further` and `unscored` are counted anew; see `Traces`.
+    `at_end` is called with them, without the traces, once the last one is read. See `load_traces` for the rest.
+    """
+
+    address: Path | str
+    trust: Trust = "foreign"
+    trust_scores: bool = False
+    at_end: Callable[[Traces], object] | None = None
+    count: int = field(default=0, init=False)
+    formats: Counter[str] = field(default_factory=Counter, init=False)
+    problems: list[Problem] = field(default_factory=list, init=False)
+    further: int = field(default=0, init=False)
+    unscored: int = field(default=0, init=False)
+
+    @property
+    def summary(self) -> Traces:
+        """What was read so far, without the traces themselves."""
+        return Traces((), tuple(self.problems), dict(self.formats), self.unscored, self.further)
+
+    def __iter__(self) -> Iterator[Task]:
+        self.count = self.further = self.unscored = 0
+        self.formats, self.problems = Counter(), []
+        names, harbor = _Names(), _HarborResults()
+        for source in find(self.address, self._problem):
+            for format, task in (("practicum", task) for task in runs.read(source)) if source.is_run else _read(source):
+                id = names.free(task.id)
+                own_id = {} if id == task.id else {"own_id": task.id}
+                meta = {**task.meta, "format": format, "file": source.name, **own_id}
+                task = replace(task, id=id, meta=meta, trust=self.trust)
+                if self.trust == "foreign" and not self.trust_scores:
+                    scored, task = task, without_verdict(task)
+                    self.unscored += scored != task
+                self.formats[format] += 1
+                self.count += 1
+                yield task
+            for problem in source.problems():
+                self._problem(problem)
+            harbor.add(source)
+        for address in harbor.alone():
+            self._problem(Problem(address, None, "a Harbor result without an ATIF trajectory below it"))
+        if not self.count:
+            raise TaskFileError(
+                f"{shown(self.address)}: no trace could be read: {self._reasons()}; accepted are {ACCEPTED}"
+            )
+        if self.at_end is not None:
+            self.at_end(self.summary)
+
+    def _problem(self, problem: Problem) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(problem)
+        else:
+            self.further += problem.count
+
+    def _reasons(self) -> str:
+        """Why there is no trace."""
+        reasons = [" ".join(str(problem).split()) for problem in self.problems[:_MAX_REASONS]]
+        if len(self.problems) > _MAX_REASONS:
+            reasons.append(f"and {len(self.problems) - _MAX_REASONS} more")
+        names = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+        return "; ".join(reasons) or f"the folder holds no file named {names} and no run"
+
+
 def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool = False) -> Traces:
-    """The traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
+    """The traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts. `path` may
+    be a URL, as for `TraceStream`, which does not hold them all.
 
     The id of a task is its trace's own, else file and line. If it is taken, "#2" and so on is added, and `meta.own_id`
     keeps the original. `meta` says where the trace comes from (`format`, `file`, `line`, and what the format knows:
@@ -62,54 +130,44 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
 
     Raises TaskFileError when nothing exists at the path, or no trace could be read.
     """
-    root = Path(path)
-    try:
-        root.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise TaskFileError(f"{root}: no such file or folder; give the path of stored traces") from None
-    except OSError as error:
-        raise TaskFileError(f"{root}: cannot be read ({error.strerror})") from None
-    tasks: list[Task] = []
-    problems: list[Problem] = []
-    formats: Counter[str] = Counter()
-    ids: Counter[str] = Counter()
-    unscored = 0
-    sources: list[Source] = []
-    for file in _files(root, problems):
-        found = file.parent if file.name == DATABASE_FILE else file
-        name = found.relative_to(root).as_posix() if root.is_dir() else found.name
-        source = Source(found, root.absolute().name if name == "." else name)
-        sources.append(source)
-        for format, task in (
-            (("practicum", task) for task in runs.read(source)) if found != file else _source_tasks(source)
-        ):
-            id = task.id
-            while id in ids:
-                ids[task.id] += 1
-                id = f"{task.id}#{ids[task.id]}"
-            ids[id] = 1
-            own_id = {} if id == task.id else {"own_id": task.id}
-            task = replace(
-                task, id=id, meta={**task.meta, "format": format, "file": source.name, **own_id}, trust=trust
-            )
-            if trust == "foreign" and not trust_scores:
-                scored, task = task, without_verdict(task)
-                unscored += scored != task
-            tasks.append(task)
-            formats[format] += 1
-        problems += source.problems()
-    trial_folders = {folder for s in sources if "atif" in s.formats for folder in s.path.parents[: atif.RESULT_DEPTH]}
-    for source in sources:
-        if _HARBOR_RESULT in source.formats and source.path.parent not in trial_folders:
-            problems.append(Problem(str(source.path), None, "a Harbor result without an ATIF trajectory below it"))
-    if not tasks:
-        reasons = [" ".join(str(problem).split()) for problem in problems[:_MAX_REASONS]]
-        if len(problems) > _MAX_REASONS:
-            reasons.append(f"and {len(problems) - _MAX_REASONS} more")
-        names = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
-        reason = "; ".join(reasons) or f"the folder holds no file named {names} and no run"
-        raise TaskFileError(f"{root}: no trace could be read: {reason}; accepted are {ACCEPTED}")
-    return Traces(tuple(tasks), tuple(problems), dict(formats), unscored)
+    stream = TraceStream(path, trust, trust_scores)
+    tasks = tuple(stream)
+    return replace(stream.summary, tasks=tasks)
+
+
+class _Names:
+    """The ids that are taken, as digests: a million takes 70 MB."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._repeats: Counter[str] = Counter()
+
+    def free(self, wanted: str) -> str:
+        """This id or, if it is taken, the first that is free of those with a number behind it. It is taken then."""
+        id = wanted
+        while (key := digest(id)) in self._taken:
+            self._repeats[wanted] += 1
+            id = f"{wanted}#{self._repeats[wanted] + 1}"
+        self._taken.add(key)
+        return id
+
+
+class _HarborResults:
+    """Results of Harbor's trials that are read before it is known whether a trajectory belongs to them."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, int] = {}
+        self._trials: set[int] = set()
+
+    def add(self, source: Source) -> None:
+        if "atif" in source.formats:
+            self._trials.update(digest(str(folder)) for folder in source.path.parents[: atif.RESULT_DEPTH])
+        if _HARBOR_RESULT in source.formats:
+            self._results[source.shown] = digest(str(source.path.parent))
+
+    def alone(self) -> Iterator[str]:
+        """The addresses of results without a trajectory."""
+        return (address for address, folder in self._results.items() if folder not in self._trials)
 
 
 def without_verdict(task: Task) -> Task:
@@ -118,57 +176,41 @@ def without_verdict(task: Task) -> Task:
     return replace(task, target=None, recorded=recorded)
 
 
-def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
-    """The files to read. What cannot be read is a problem, and so is a link that leads out of the folder: whoever made
-    the folder would choose which of the reader's own files are sent to a model."""
-    if not root.is_dir():
-        yield root
-        return
-
-    def problem(path: object, reason: str) -> None:
-        problems.append(Problem(str(path), None, reason))
-
-    whole = root.resolve()
-    for folder, folders, names in os.walk(
-        root, onerror=lambda e: problem(e.filename, f"cannot be read ({e.strerror})")
-    ):
-        folders.sort()
-        for inner in (Path(folder, name) for name in folders):
-            if inner.is_symlink():
-                problem(inner, "a link to a folder is not followed")
-        for file in (Path(folder, name) for name in sorted(names)):
-            if file.suffix.lower() not in SUFFIXES and file.name != DATABASE_FILE:
-                continue
-            if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(whole):
-                problem(file, "a link that leads out of the folder is not followed")
-            elif not file.is_file():
-                problem(file, "a device, a pipe or a broken link is no file")
-            else:
-                yield file
-
-
 def _records(source: Source) -> Iterator[tuple[Place, Any]]:
     """Place and value of each record. What cannot be read is a problem, and the rest is read."""
     try:
-        with open_file(source.path) as file:
-            first, second, *_ = (*islice((line for _, line in _lines(file)), 2), b"", b"")
-            file.seek(0)
-            if second and not _is_json(first) and (first.strip() in (b"[", b"{") or not _is_json(second, dict)):
-                raw = file.read(MOST_DOCUMENT + 1).removeprefix(codecs.BOM_UTF8)
-                if len(raw) > MOST_DOCUMENT:
-                    Place(source).warn(f"a JSON document of more than {MOST_DOCUMENT // 2**20} MB is left out")
-                    return
-                if _is_json(raw) or not any(_is_json(line, dict) for line in raw.split(b"\n")):
-                    yield from _parsed(raw, Place(source))
-                    return
-                file.seek(0)  # these are JSON lines, the first of which are broken
-            for number, line in _lines(file):
-                if not line:
-                    Place(source, number).warn(f"a line of more than {MOST_LINE // 2**20} MB is left out")
-                    continue
-                yield from _parsed(line, Place(source, number, f":{number}"))
-    except OSError as error:
-        Place(source).warn(f"cannot be read ({error.strerror or error})")
+        with source.open(source.path) as opened:
+            if (file := unpacked(opened)).peek(len(PARQUET)).startswith(PARQUET):
+                with source.open_table(source.path) as table:
+                    for number, row in rows(table, Place(source)):
+                        yield Place(source, number, f":{number}"), row
+                return
+            yield from _json_records(file, source)
+    except (OSError, EOFError, zlib.error) as error:
+        Place(source).warn(f"cannot be read ({getattr(error, 'strerror', None) or error})")
+
+
+def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Place, Any]]:
+    lines = _lines(file)
+    head = list(islice(lines, 2))
+    (begin, first), (end, second) = (*head, (0, b""), (0, b""))[:2]
+    if second and not _is_json(first) and (first.strip() in (b"[", b"{") or not _is_json(second, dict)):
+        # Blank lines in place of those that were skipped, so that the numbers of lines are right.
+        raw = b"\n" * (begin - 1) + first + b"\n" * (end - begin - 1) + second
+        raw += file.read(MOST_DOCUMENT + 1 - len(raw))
+        if len(raw) > MOST_DOCUMENT:
+            Place(source).warn(f"a JSON document of more than {MOST_DOCUMENT // 2**20} MB is left out")
+            return
+        if _is_json(raw) or not any(_is_json(line, dict) for line in raw.split(b"\n")):
+            yield from _parsed(raw, Place(source))
+            return
+        # These are JSON lines, the first of which are broken.
+        head, lines = [], _lines(io.BytesIO(raw))
+    for number, line in chain(head, lines):
+        if not line:
+            Place(source, number).warn(f"a line of more than {MOST_LINE // 2**20} MB is left out")
+            continue
+        yield from _parsed(line, Place(source, number, f":{number}"))
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -207,7 +249,7 @@ def _parsed(raw: bytes, place: Place) -> Iterator[tuple[Place, Any]]:
         replace(place, line=place.line or (int(line[1]) if line else None)).warn(reason, detail)
 
 
-def _source_tasks(source: Source) -> Iterator[tuple[str, Task]]:
+def _read(source: Source) -> Iterator[tuple[str, Task]]:
     collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
     format = place = None
     for place, record in _flatten(_records(source)):

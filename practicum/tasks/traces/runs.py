@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -28,7 +29,7 @@ def read(source: Source) -> Iterator[Task]:
     """The attempts of a run folder, in the order of its steps."""
     table, warn = schema.rollouts, Place(source).warn
     try:
-        with Store.read(source.path) as store:
+        with Store.read(Path(source.path)) as store:
             configs = store.rows(select(schema.runs.c.config))
             config = from_json(configs[0].config) if configs else {}
             rows = store.rows(select(table).order_by(table.c.step, table.c.place))

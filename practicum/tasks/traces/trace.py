@@ -6,11 +6,10 @@ what the agent was asked, its steps, and its last message or action as the answe
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from pathlib import PurePath
+from typing import Any, BinaryIO, NamedTuple
 
 from practicum.core.types import Recorded, Score, Step, Task, Trace
 
@@ -19,6 +18,17 @@ MOST_DOCUMENT = 2**28
 
 MOST_LINE = 2**26
 """The most bytes of a line."""
+
+MOST_PROBLEMS = 300
+"""The most problems that are kept with their reasons; further ones are counted."""
+
+MOST_REASONS = 50
+"""The most reasons of problems that are kept apart in one file."""
+
+LINES_SHOWN = 6
+"""The lines that a problem names at most."""
+
+OTHER_REASONS = "problems of other kinds"
 
 _AGENT_KINDS = ("thought", "message", "action")
 
@@ -49,37 +59,58 @@ class Problem:
 @dataclass(frozen=True)
 class Traces:
     """Recorded tasks, the problems met in reading them, and the number of traces by format. Of so many (`unscored`) a
-    score or a right answer was left out, because they are foreign."""
+    score or a right answer was left out, because they are foreign. `further` is how many times something could not be
+    read beside the `problems` that were kept."""
 
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
     formats: Mapping[str, int]
     unscored: int = 0
+    further: int = 0
 
     @property
     def faults(self) -> int:
         """How many times something could not be read as it was."""
-        return sum(problem.count for problem in self.problems)
+        return sum(problem.count for problem in self.problems) + self.further
+
+
+@dataclass
+class Cases:
+    """Equal problems of a file: how many there are, the detail of the first, and the first lines."""
+
+    detail: str
+    count: int = 0
+    lines: list[int] = field(default_factory=list)
+
+    def add(self, line: int | None) -> None:
+        self.count += 1
+        if line is not None and len(self.lines) < LINES_SHOWN and line not in self.lines:
+            self.lines.append(line)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file or a run that is read. `cases` are the lines and details of its problems, by reason."""
+    """A file or a run that is read. `shown` is its address in messages, without any password; `open` opens it, or a
+    file beside it, to be read from the beginning on, and `open_table` to be read anywhere. `cases` are its problems, by
+    reason."""
 
-    path: Path
+    path: PurePath
     name: str
+    shown: str
+    open: Callable[[PurePath], BinaryIO]
+    open_table: Callable[[PurePath], BinaryIO]
+    is_run: bool = False
     formats: set[str] = field(default_factory=set)
-    cases: defaultdict[str, list[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(list))
+    cases: dict[str, Cases] = field(default_factory=dict)
 
     def problems(self) -> Iterator[Problem]:
         """Each reason once, with a count, the first detail and the first lines, in the order of their first cases."""
         for reason, cases in self.cases.items():
-            lines = list(dict.fromkeys(line for line, _ in cases if line is not None))
-            text = f"{reason} ({cases[0][1]})" if cases[0][1] else reason
-            if len(cases) > 1:
-                others = ", ".join(map(str, lines[1:6]))
-                text += f"; {len(cases)} times" + (f", also on line {others}" if others else "")
-            yield Problem(str(self.path), lines[0] if lines else None, text, len(cases))
+            text = f"{reason} ({cases.detail})" if cases.detail else reason
+            if cases.count > 1:
+                others = ", ".join(map(str, cases.lines[1:]))
+                text += f"; {cases.count} times" + (f", also on line {others}" if others else "")
+            yield Problem(self.shown, cases.lines[0] if cases.lines else None, text, cases.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +123,10 @@ class Place:
 
     def warn(self, reason: str, detail: str = "") -> None:
         """Record a problem here; reading goes on. Of equal reasons, only the first detail is shown."""
-        self.source.cases[reason].append((self.line, detail))
+        cases = self.source.cases
+        if reason not in cases and len(cases) >= MOST_REASONS:
+            reason, detail = OTHER_REASONS, ""
+        cases.setdefault(reason, Cases(detail)).add(self.line)
 
     def task(
         self,

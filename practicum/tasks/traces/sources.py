@@ -1,0 +1,260 @@
+"""Where stored traces lie: files and folders of this machine, and objects of a store that fsspec reaches by a URL.
+
+Both become a stream of sources, each with what opens it. A local file that cannot be read is a problem, and the others
+are read. An object store that fails ends the reading, since nobody could tell what is missing: a read that fails is
+tried once more from where it stopped, beside what fsspec itself tries again. No error shows a password or a signature.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+from practicum.core.errors import TaskFileError
+from practicum.core.files import open_file
+from practicum.core.requirements import pip_install
+from practicum.core.words import one_line
+from practicum.store.database import DATABASE_FILE
+from practicum.tasks.traces.trace import Problem, Source
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".parquet")
+"""Files of a folder that are read, also with `.gz` behind it, besides run folders. A file that is given itself may have
+any name."""
+
+PARQUET, GZIP = b"PAR1", b"\x1f\x8b"
+"""Begin a file of these kinds."""
+
+BUFFER = 2**20
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_URLS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>()]*")
+_GLOB = re.compile(r"[*?\[]")
+_WEB = ("http", "https")
+_DENIED = (401, 403)
+
+
+def shown(address: Path | str) -> str:
+    """The address as messages show it: of a URL no name, password, query or fragment."""
+    if not isinstance(address, str) or not _URL.match(address):
+        return str(address)
+    parts = (urlsplit(part) for part in address.split("::"))
+    return "::".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" if p.scheme else p.path for p in parts)
+
+
+def find(address: Path | str, problem: Callable[[Problem], None]) -> Iterator[Source]:
+    """The sources at the path of a file or a folder, or at a URL, in the order of their names.
+
+    Raises TaskFileError when there is nothing, or a store cannot be reached.
+    """
+    if isinstance(address, str) and _URL.match(address):
+        yield from _remote(address, problem)
+    else:
+        yield from _local(Path(address), problem)
+
+
+def unpacked(file: BinaryIO) -> io.BufferedReader:
+    """What a file holds, which may be packed by gzip."""
+    buffered = io.BufferedReader(cast(Any, file), BUFFER)
+    if not buffered.peek(len(GZIP)).startswith(GZIP):
+        return buffered
+    return io.BufferedReader(cast(Any, gzip.GzipFile(fileobj=buffered)), BUFFER)
+
+
+def _read(name: str) -> bool:
+    return PurePosixPath(name.lower().removesuffix(".gz")).suffix in SUFFIXES
+
+
+def _local(root: Path, problem: Callable[[Problem], None]) -> Iterator[Source]:
+    try:
+        root.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise TaskFileError(f"{root}: no such file or folder; give the path of stored traces") from None
+    except OSError as error:
+        raise TaskFileError(f"{root}: cannot be read ({error.strerror})") from None
+    for file in _files(root, problem):
+        is_run = file.name == DATABASE_FILE
+        found = file.parent if is_run else file
+        name = found.relative_to(root).as_posix() if root.is_dir() else found.name
+        name = root.absolute().name if name == "." else name
+        yield Source(found.absolute(), name, str(found), _opened, _opened, is_run)
+
+
+def _opened(path: PurePath) -> BinaryIO:
+    return open_file(Path(path))
+
+
+def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
+    """The files to read. What cannot be read is a problem, and so is a link that leads out of the folder: whoever made
+    the folder would choose which of the reader's own files are sent to a model."""
+    if not root.is_dir():
+        yield root
+        return
+
+    def report(path: object, reason: str) -> None:
+        problem(Problem(str(path), None, reason))
+
+    whole = root.resolve()
+    for folder, folders, names in os.walk(root, onerror=lambda e: report(e.filename, f"cannot be read ({e.strerror})")):
+        folders.sort()
+        for inner in (Path(folder, name) for name in folders):
+            if inner.is_symlink():
+                report(inner, "a link to a folder is not followed")
+        for file in (Path(folder, name) for name in sorted(names)):
+            if not _read(file.name) and file.name != DATABASE_FILE:
+                continue
+            if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(whole):
+                report(file, "a link that leads out of the folder is not followed")
+            elif not file.is_file():
+                report(file, "a device, a pipe or a broken link is no file")
+            else:
+                yield file
+
+
+def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
+    address = shown(url)
+    try:
+        import fsspec
+    except ImportError:
+        raise TaskFileError(f"{address}: reading from a store needs a package: {pip_install('cloud')}") from None
+    scheme = urlsplit(url).scheme.lower()
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+        if scheme in ("file", "local"):
+            # Of a folder of this machine, links are looked at.
+            for place in sorted(system.glob(path)) if _GLOB.search(path) else [path]:
+                yield from _local(Path(place), problem)
+            return
+        if scheme in _WEB:
+            part = PurePosixPath(urlsplit(url).path)
+            yield _object(system, url, part, part.name or urlsplit(url).hostname or scheme, address)
+            return
+        roots = sorted(system.glob(path)) if _GLOB.search(path) else [path]
+        if not roots:
+            raise FileNotFoundError(path)
+        base = PurePosixPath(path[: found.start()].rpartition("/")[0] if (found := _GLOB.search(path)) else path)
+        for root in roots:
+            if system.info(root)["type"] != "directory":
+                name = _relative(root, base)
+                yield _object(system, root, PurePosixPath(root), name, _named(scheme, root))
+                continue
+            for folder, folders, names in system.walk(root, on_error="raise"):
+                # The list decides where the walk goes on, as in `os.walk`; it may be a dict, which is sorted already.
+                if isinstance(folders, list):
+                    folders.sort()
+                for file in sorted(names):
+                    place = f"{folder.rstrip('/')}/{file}"
+                    if file == DATABASE_FILE:
+                        reason = "a run is read from a folder of this machine alone: copy it there"
+                        problem(Problem(_named(scheme, place), None, reason))
+                    elif _read(file):
+                        yield _object(
+                            system, place, PurePosixPath(place), _relative(place, base), _named(scheme, place)
+                        )
+    except TaskFileError:
+        raise
+    except ImportError as error:
+        raise TaskFileError(f"{address}: {scheme}:// needs a package: {_package(scheme, error)}") from None
+    # A store raises errors of its own, of any type.
+    except Exception as error:
+        raise _failure(address, error) from None
+
+
+def _relative(place: str, base: PurePosixPath) -> str:
+    path = PurePosixPath(place)
+    return path.name if path == base or not path.is_relative_to(base) else path.relative_to(base).as_posix()
+
+
+def _named(scheme: str, place: str) -> str:
+    return f"{scheme}://{place.lstrip('/')}"
+
+
+def _object(system: AbstractFileSystem, given: str, path: PurePosixPath, name: str, address: str) -> Source:
+    def opened(wanted: PurePath, **options: Any) -> BinaryIO:
+        web = given.startswith(tuple(f"{scheme}://" for scheme in _WEB))
+        if web and wanted != path:
+            raise FileNotFoundError(str(wanted))  # nothing else was given
+        raw = _Object(system, given if wanted == path else str(wanted), address, options if web else {})
+        return io.BufferedReader(raw, BUFFER)
+
+    def as_stream(wanted: PurePath) -> BinaryIO:
+        # One request instead of one for each block; a server that knows no ranges can be read so, too.
+        return opened(wanted, block_size=0)
+
+    return Source(path, name, address, as_stream, opened)
+
+
+class _Object(io.RawIOBase):
+    """An object of a store. A read that fails is tried once more from the same place on; then TaskFileError is raised.
+    FileNotFoundError is raised for an object that is not there."""
+
+    def __init__(self, system: AbstractFileSystem, path: str, address: str, options: dict[str, Any]) -> None:
+        self._system, self._path, self._address, self._options = system, path, address, options
+        self._at = 0
+        try:
+            self._file = system.open(path, "rb", **options)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # of any type
+            raise _failure(address, error) from None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = int(self._file.seek(offset, whence))
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._file.read(len(buffer))
+        except Exception as error:  # of any type
+            data = self._again(len(buffer), error)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _again(self, most: int, first: Exception) -> bytes:
+        try:
+            size, _ = self._file.size, self._file.close()
+            self._file = self._system.open(self._path, "rb")
+            if size is not None and self._file.size != size:
+                raise TaskFileError(f"{self._address}: it changed while it was read; give the same command again")
+            self._file.seek(self._at)
+            return bytes(self._file.read(most))
+        except TaskFileError:
+            raise
+        except Exception:  # of any type; the first one says what happened
+            raise _failure(self._address, first, self._at) from None
+
+
+def _failure(address: str, error: Exception, at: int = 0) -> TaskFileError:
+    """The error of a store in one line that holds no secret."""
+    if isinstance(error, FileNotFoundError):
+        return TaskFileError(f"{address}: there is no such object; give the address of stored traces")
+    if isinstance(error, PermissionError) or getattr(error, "status", None) in _DENIED:
+        return TaskFileError(f"{address}: access is denied; set the credentials of this store (docs/traces.md)")
+    said = _URLS.sub(lambda found: shown(found[0]), f"{type(error).__name__}: {error}".rstrip(": "))
+    after = f" after {at:,} bytes" if at else ""
+    return TaskFileError(f"{address}: cannot be read{after} ({one_line(said, 200)}); nothing was learned from it")
+
+
+def _package(scheme: str, error: ImportError) -> str:
+    from fsspec.registry import known_implementations
+
+    package = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+    return f"pip install {package}" if package not in ("", "fsspec") else one_line(error, 200)

@@ -1,0 +1,48 @@
+"""The rows of a Parquet file, a few at a time: a file of any size takes the memory of its largest batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from pydantic_core import from_json
+
+from practicum.core.errors import TaskFileError
+from practicum.core.requirements import pip_install
+from practicum.core.words import one_line
+from practicum.tasks.records import as_json
+from practicum.tasks.traces.fields import decoded
+from practicum.tasks.traces.trace import MOST_DOCUMENT, Place
+
+ROWS = 64
+"""Rows that are unpacked at once."""
+
+BUFFER = 2**20
+
+
+def rows(file: BinaryIO, place: Place) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The number of each row, from 1, and its fields as JSON values. Fields without a value are left out. A text that
+    holds a JSON list or object, as some data sets store messages, becomes that. Damage is a problem at `place`.
+
+    Raises TaskFileError if pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise TaskFileError(f"{place.source.shown}: Parquet needs a package: {pip_install('parquet')}") from None
+    number = 0
+    try:
+        # With a buffer, the pages of a row group are read one after another, not all of it at once.
+        for batch in parquet.ParquetFile(file, buffer_size=BUFFER).iter_batches(ROWS, use_threads=False):
+            batch.validate(full=True)
+            raw = as_json(batch.to_pylist()) if batch.nbytes <= MOST_DOCUMENT else b""
+            if not 0 < len(raw) <= MOST_DOCUMENT:
+                place.warn(f"{ROWS} rows of more than {MOST_DOCUMENT // 2**20} MB are left out")
+                number += batch.num_rows
+                continue
+            for row in from_json(raw):
+                number += 1
+                yield number, {name: decoded(value) for name, value in row.items() if value is not None}
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        place.warn(f"damaged after row {number}", one_line(error, 200))
