@@ -51,6 +51,7 @@ class Count(StrEnum):
         "call[|s] whose tokens were estimated, because the server's counts are missing or impossible",
         True,
     )
+    MOVED_CALLS = "moved_calls", "call[|s] answered by another server, because [its|their] own one failed", True
     MENDED_TEXTS = "mended_texts", "answer[|s] with characters that no text can hold, which were replaced", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompt[|s] shortened to fit the model's window"
     SHORTENED_PLAYBOOKS = (

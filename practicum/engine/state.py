@@ -179,7 +179,7 @@ class RunState:
         """The semaphore of an endpoint. A call that waits for it has reserved nothing and sent nothing yet, so a stop
         can end it."""
         if endpoint not in self.slots:
-            self.slots[endpoint] = asyncio.Semaphore(min(most or self.concurrency, self.concurrency))
+            self.slots[endpoint] = asyncio.Semaphore(most or self.concurrency)
         return self.slots[endpoint]
 
     def room(self, role: str) -> int:

@@ -33,7 +33,8 @@ WINDOW_ADVICE = (
 @dataclass(frozen=True, slots=True)
 class Wait:
     """A pause of so many seconds before a call is sent again: the model, the tries so far, how many there are at most,
-    why, and whether the model's provider limits the rate of calls."""
+    why, and whether the model's provider limits the rate of calls. `moved` says that its server (`model`) has just
+    failed, so that calls go to the model's other servers."""
 
     model: str
     seconds: float
@@ -41,6 +42,7 @@ class Wait:
     most: int
     reason: str
     limited: bool = False
+    moved: bool = False
 
 
 async def wait_out(wait: Wait) -> None:
@@ -76,8 +78,8 @@ class Reply:
 class Client(Protocol):
     """A model that can be called.
 
-    `window` is its context window in tokens, None if unknown. Clients of one `endpoint` share its slots: the number of
-    calls in flight is limited by the run's concurrency and by `slots`. `priced` says whether `cost` knows a price.
+    `window` is its context window in tokens, None if unknown. Clients of one `endpoint` share its slots: at most so
+    many calls are in flight, None stands for the run's concurrency. `priced` says whether `cost` knows a price.
     """
 
     @property

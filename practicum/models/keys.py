@@ -78,9 +78,25 @@ def keys_file() -> Path:
     return settings_folder() / "keys.toml"
 
 
+def addresses(model: str) -> list[str]:
+    """The addresses in the name of a model that is at one or at several, with commas between them."""
+    return [address.strip() for address in model.partition("#")[0].split(",")]
+
+
+def location(address: str) -> tuple[str, str, int | None, str] | None:
+    """Where an address leads: scheme, host, port, path. None if it is no address of a server."""
+    try:
+        to = urlsplit(address)
+        scheme, host, port = _origin(to)
+    except ValueError:
+        return None
+    return (scheme, host, port, to.path.rstrip("/")) if host and address.startswith(ADDRESSES) else None
+
+
 def hosts(models: Iterable[str | None]) -> set[str]:
-    """The servers among models, of those that are named by an address."""
-    return {urlsplit(name.partition("#")[0]).netloc for name in models if name and name.startswith(ADDRESSES)}
+    """The servers among models, of those that are named by addresses."""
+    named = (name for name in models if name and name.startswith(ADDRESSES))
+    return {urlsplit(address).netloc for name in named for address in addresses(name)}
 
 
 def without_keys(text: str, key: str | None) -> str:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from practicum.core.errors import UsageError
 from practicum.core.requirements import require, unmet_requirements
 from practicum.models.client import Client, Structure
-from practicum.models.keys import ADDRESSES, key_for, keys_file, require_private_provider
+from practicum.models.keys import ADDRESSES, addresses, key_for, keys_file, location, require_private_provider
 from practicum.models.prices import Price, Pricing, list_price, pricing
 from practicum.models.transport import MAX_REPLY_MB, connect, http_client
+
+if TYPE_CHECKING:
+    from practicum.models.spread import Server
 
 ROLES: Mapping[str, str] = {
     "agent": "agent",
@@ -40,8 +43,8 @@ SPARE_SLOTS = 3
 """Further slots of a local model. A slot keeps one prefix, so with spare slots roles do not evict each other's."""
 
 NAME_FORMS = (
-    "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, local, "
-    "local:/path/model.gguf or scripted:FILE"
+    "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, "
+    "http://a:port/v1,http://b:port/v1#name, local, local:/path/model.gguf or scripted:FILE"
 )
 
 
@@ -73,6 +76,7 @@ class Models:
 
     settings: ClientSettings = field(default_factory=ClientSettings)
     _clients: dict[str, Client] = field(default_factory=dict)
+    _servers: dict[str, Server] = field(default_factory=dict)
     _keyed: str | None = None
 
     def open(self, name: str) -> Client:
@@ -109,11 +113,23 @@ class Models:
             from practicum.models.scripted import ScriptedClient
 
             return ScriptedClient.from_file(Path(name.removeprefix("scripted:")))
-        if name.startswith(ADDRESSES):
-            require_model_name(name)
-            address, _, model = name.partition("#")
-            return self._openai_compatible(name, address, model, self._key(address))
+        if _is_at_addresses(name):
+            _require_addresses(name)
+            model, at = name.partition("#")[2], addresses(name)
+            if len(at) > 1:
+                return self._spread(name, at, model)
+            return self._openai_compatible(name, at[0], model, self._key(at[0]))
         return self._hosted(name)
+
+    def _spread(self, name: str, at: Sequence[str], model: str) -> Client:
+        from practicum.models.spread import Server, Spread
+
+        price = price_of(name, self.settings.prices)
+        clients: dict[Server, Client] = {}
+        for address, key in [(address.rstrip("/"), self._key(address)) for address in at]:
+            server = self._servers.setdefault(address, Server(address, self.settings.concurrency))
+            clients[server] = self._openai_compatible(f"{address}#{model}", address, model, key, price=price)
+        return Spread(name=client_name(name), clients=clients, attempts=self.settings.attempts)
 
     def _key(self, address: str) -> str | None:
         variable, host = self.settings.api_key_env, urlsplit(address).netloc
@@ -250,11 +266,11 @@ def _at_gateway() -> bool:
 
 def require_model_name(name: str) -> None:
     """Raise UsageError if this is no model's name. Nothing is opened, so the model may be missing all the same."""
-    if name.startswith(ADDRESSES):
-        address, _, model = name.partition("#")
-        if not model or not urlsplit(address).netloc:
-            raise UsageError(f"model {name!r} must have the form http://host:port/v1#name-of-the-model")
-    elif not is_local(name) and not name.startswith("scripted:"):
+    if is_local(name) or name.startswith("scripted:"):
+        return
+    if _is_at_addresses(name):
+        _require_addresses(name)
+    else:
         from pydantic_ai.providers import infer_provider_class
 
         provider, colon, model = name.partition(":")
@@ -265,6 +281,37 @@ def require_model_name(name: str) -> None:
             colon = ""
         if not colon or not model:
             raise UsageError(f"unknown model {name!r}. {NAME_FORMS}")
+
+
+def _require_addresses(name: str) -> None:
+    """Raise UsageError for addresses that are none, or that cannot be those of one model."""
+    at, model = addresses(name), name.partition("#")[2]
+    one = "http://host:port/v1#name-of-the-model"
+    if len(at) == 1 and (not model or location(at[0]) is None):
+        raise UsageError(f"model {name!r} must have the form {one}")
+    form = "servers of one model are named as http://a:8000/v1,http://b:8000/v1#NAME, each by its address"
+    if any(address.strip().startswith(ADDRESSES) for address in model.split(",")):
+        raise UsageError(f"model {name!r} has an address behind the model's name: {form}, and NAME stands at the end")
+    places = [location(address) for address in at]
+    for n, address in enumerate(at):
+        if not address:
+            raise UsageError(f"model {name!r} has a comma without an address beside it: {form}")
+        if places[n] is None:
+            raise UsageError(f"model {name!r}: {address!r} is no address (http://host:port/v1): {form}")
+        if places[n] in places[:n]:
+            raise UsageError(f"model {name!r} names the server {address} twice: name each once")
+    if not model:
+        raise UsageError(f"model {name!r} lacks the model's name: {form}")
+
+
+def client_name(name: str) -> str:
+    """The name by which a run keeps the answers of a model: of one at several servers it is the model's alone, so that
+    a run can be resumed on others."""
+    return name.partition("#")[2] if _is_at_addresses(name) and len(addresses(name)) > 1 else name
+
+
+def _is_at_addresses(name: str) -> bool:
+    return any(address.startswith(ADDRESSES) for address in addresses(name))
 
 
 def is_local(name: str) -> bool:

@@ -11,7 +11,7 @@ import aiohttp
 
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
-from practicum.models.keys import ADDRESSES, key_for
+from practicum.models.keys import ADDRESSES, addresses, key_for
 from practicum.models.registry import ClientSettings, Models, is_local
 
 CONNECT = 10.0
@@ -88,6 +88,8 @@ def open_upstream(name: str, logs: Path, timeout: float) -> Upstream:
 
     Raises UsageError or ModelError if the name, the key or the model is wrong.
     """
+    if len(addresses(name)) > 1:
+        raise UsageError(f"the upstream {name!r} must be one server: put a load balancer before several")
     if name.startswith(ADDRESSES) and not name.partition("#")[2]:
         address = name.partition("#")[0].rstrip("/")
         return Upstream(address, key_for(address), timeout=timeout)

@@ -10,7 +10,7 @@ from practicum.core.errors import UsageError
 from practicum.models.budget import LIMITS
 from practicum.models.client import Structure
 from practicum.models.prices import GivenPrices, read_prices
-from practicum.models.registry import ROLES
+from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from, prices_for, require_names
 from practicum.session.records import Kept
@@ -61,7 +61,8 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
     setup = set_up(new.model_dump(), splits, parts)
     for role in setup.roles:
         old, name = config.roles.get(role, config.model), new.roles.get(role, new.model)
-        if old != name and setup.client(role) is None and (there := kept.of(role)):
+        same = old and name and client_name(old) == client_name(name)
+        if old != name and not same and setup.client(role) is None and (there := kept.of(role)):
             raise UsageError(
                 f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
                 "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)"

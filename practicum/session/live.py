@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.types import Score, Task, Trace, Usage
-from practicum.core.words import quantity
+from practicum.core.words import one_line, quantity
 from practicum.engine.loop import StepReport
 from practicum.engine.state import ModelCall
 from practicum.models.client import Wait
@@ -215,6 +215,8 @@ class Live(Watch):
             self.changed()
 
     def waiting(self, wait: Wait) -> None:
+        if wait.moved:
+            self.say(moved_text(wait))
         self._waits.append((time.monotonic() + wait.seconds, wait))
         self.changed()
 
@@ -332,6 +334,11 @@ def wait_text(wait: Wait, seconds: int, calls: int = 1) -> str:
     why = "rate limited" if wait.limited else "no answer"
     who = "waiting" if calls == 1 else f"{calls:,} calls wait up to"
     return f"{why}: {who} {seconds} s (try {wait.tries + 1} of {wait.most})"
+
+
+def moved_text(wait: Wait) -> str:
+    """What is said once of a server that failed, while the model has others."""
+    return f"{wait.model} failed, so its calls go to the other servers: {one_line(wait.reason, LONGEST_ERROR)}"
 
 
 def cost_text(usage: Usage) -> str:

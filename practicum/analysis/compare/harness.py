@@ -36,7 +36,7 @@ from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import executes
 from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.legs import Leg
-from practicum.session.live import wait_text
+from practicum.session.live import moved_text, wait_text
 from practicum.session.notebook import Notebook, in_notebook
 from practicum.session.opening import Shared, client_settings
 from practicum.session.records import as_seed, load_context, new_folder
@@ -305,6 +305,8 @@ class _Waits(Watch):
     said: float = -inf
 
     def waiting(self, wait: Wait) -> None:
+        if wait.moved:
+            self.say(moved_text(wait))
         if wait.seconds >= 1 and time.monotonic() - self.said >= WAIT_EVERY:
             self.said = time.monotonic()
             self.say(f"{wait.model}: {wait_text(wait, round(wait.seconds))}")
