@@ -32,9 +32,6 @@ class AgentRun(Protocol):
     def at(self, name: str) -> Self:
         """The place `name` below this one."""
 
-    async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
-        """Run named jobs at once, each at its own place; results in the order given."""
-
     async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: dict[str, Any] | None = None) -> M:
         """A model's answer as an object of this schema; `form` is the JSON schema that it is given, if another."""
 
@@ -52,6 +49,13 @@ class AgentRun(Protocol):
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """Held while something is in flight at this endpoint."""
+
+
+class TeamRun(AgentRun, Protocol):
+    """The run of agents that work at once. A single agent makes one call after another."""
+
+    async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
+        """Run named jobs at once, each at its own place; results in the order given."""
 
 
 class Agent(Protocol):

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
-from practicum.agents.base import AgentRun
+from practicum.agents.base import TeamRun
 from practicum.agents.team import Team
 from practicum.core.errors import AgentError, OutputError, ProviderError
 
-R = TypeVar("R", bound=AgentRun)
+R = TypeVar("R", bound=TeamRun)
 
 Kind = Literal["judge", "decompose", "solve", "critique", "aggregate"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from practicum.core.types import Task
 
 
-@opt.settings(*opt.MODELS, "review", "trust_tools", "set_", "epochs", "steps", "window", "concurrency")
+@opt.settings(*opt.MODELS, "review", "trust_tools", "set_", "epochs", "steps", "window", "concurrency", *opt.ON_CLUSTER)
 def paper(
     name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3; none: all are listed."),
     tasks: Path | None = opt.what(None, help="Tasks to learn from: a data set's own file, or JSON lines."),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @opt.settings(
     *opt.MODELS, "sections", "no_labels", "judged", "review", "trust_tools", "validate_every", "retries", "window",
-    "concurrency",
+    "concurrency", *opt.ON_CLUSTER,
 )  # fmt: skip
 def compare(
     tasks: Path = Argument(..., help="Tasks to learn from, as JSON lines."),

@@ -13,7 +13,7 @@ from practicum.core.errors import UsageError
 from practicum.core.words import quantity
 
 
-@opt.settings(*opt.ATTEMPTS, "window", "concurrency")
+@opt.settings(*opt.ATTEMPTS, "window", "concurrency", *opt.ON_CLUSTER)
 def eval_(
     tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them."),
     context: Path | None = opt.what(None, help="A run or a playbook file (default: an empty context)."),

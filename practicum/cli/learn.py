@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @opt.settings(
     *opt.MODELS, "no_labels", "judged", "validate_every", "method", "epochs", "steps", "batch", "online",
     "asynchronous", "staleness", "scaling", "k", "preset", "sections", "set_", "seed", "retries", "window",
-    "concurrency", "review", "trust_tools", *opt.LIMITS,
+    "concurrency", "review", "trust_tools", *opt.ON_CLUSTER, *opt.LIMITS,
 )  # fmt: skip
 def learn(
     tasks: Path | None = Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
@@ -64,7 +64,7 @@ def learn(
 
 @opt.settings(
     "model", "role", "price", "agent", "guard_tools", "structure", "temperature", "timeout", "retries", "window",
-    "concurrency", "api_key_env", "max_reply_mb", *opt.LIMITS,
+    "concurrency", "api_key_env", "max_reply_mb", *opt.ON_CLUSTER, *opt.LIMITS,
 )  # fmt: skip
 def resume(
     run: opt.RunFolder, trust_run: opt.TrustRun = False, log: opt.Log = [], json_: opt.Json = False, **given: Any

@@ -20,8 +20,9 @@ from typer.models import ParameterInfo
 from practicum.core.trust import LEVELS
 
 WHAT, MODEL, METHOD, BUDGET, OUTPUT = "Tasks and scores", "Agent and models", "Method", "Budget", "Output"
+CLUSTER = "Cluster"
 DECIDE, ONLY, TRY = "Decide", "Only some", "Try"
-PANELS = (None, DECIDE, ONLY, TRY, WHAT, METHOD, MODEL, BUDGET, OUTPUT)
+PANELS = (None, DECIDE, ONLY, TRY, WHAT, METHOD, MODEL, CLUSTER, BUDGET, OUTPUT)
 what = partial(Option, rich_help_panel=WHAT)
 method = partial(Option, rich_help_panel=METHOD)
 budget = partial(Option, rich_help_panel=BUDGET)
@@ -114,6 +115,13 @@ SETTINGS: dict[str, Any] = {
     "structure": _choice(MODEL, "How models are asked for JSON", "native", "tool", "prompted", "grammar"),
     "window": _option(MODEL, int, help="Tokens that fit into the model's context window."),
     "embedder": _option(MODEL, str, help="wordllama, granite, or one of pydantic-ai (openai:text-embedding-3-small)."),
+    "engine": _choice(CLUSTER, "Where attempts are made: in this process, or on a cluster of Ray", "local", "ray"),
+    "ray_address": _option(
+        CLUSTER, str, metavar="HOST:PORT", help="The cluster's head, or auto (default: a Ray of this machine)."
+    ),
+    "resources": _option(
+        CLUSTER, str, metavar="cpu=X,gpu=X", help="What an attempt takes; memory=4gb, image=NAME and others too."
+    ),
     "concurrency": _option(MODEL, int, min=1, help="Calls in flight at one endpoint."),
     "max_calls": _option(BUDGET, int, min=1, help="Stop before more model calls than this."),
     "max_tokens": _option(BUDGET, int, min=1, help="Stop before more tokens than this."),
@@ -128,6 +136,7 @@ MODELS = (
     "timeout", "max_reply_mb", "structure", "embedder",
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
+ON_CLUSTER = ("engine", "ray_address", "resources")
 LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")
 
 RENAMED = {

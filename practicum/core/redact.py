@@ -67,11 +67,19 @@ class Redactor:
 
     def restored(self, value: T) -> T:
         """The value with what its placeholders stand for, as far as the file has it."""
-        if self.file is None:
-            return value
-        kept = self._kept
-        restored: T = _mapped(value, lambda text: PLACEHOLDER.sub(lambda found: kept.get(found[0], found[0]), text))
-        return restored
+        return value if self.file is None else with_values(value, self._kept)
+
+    def kept_of(self, value: object) -> dict[str, str]:
+        """What the placeholders in a value stand for, as far as the file has it."""
+        found: list[str] = []
+
+        def look(text: str) -> str:
+            found.extend(PLACEHOLDER.findall(text))
+            return text
+
+        if self.file is not None:
+            _mapped(value, look)
+        return {name: self._kept[name] for name in found if name in self._kept}
 
     def _text(self, text: str) -> str:
         known = self._texts.get(text)
@@ -127,6 +135,12 @@ class Redactor:
                 os.close(descriptor)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+def with_values(value: T, kept: Mapping[str, str]) -> T:
+    """The value with what its placeholders stand for, as far as `kept` has it."""
+    restored: T = _mapped(value, lambda text: PLACEHOLDER.sub(lambda found: kept.get(found[0], found[0]), text))
+    return restored
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

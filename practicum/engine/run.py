@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -37,6 +37,7 @@ from practicum.core.errors import (
 from practicum.core.trust import least, trust_of
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
+from practicum.engine.asking import ask_for
 from practicum.engine.door import Admitted, named_entries, said
 from practicum.engine.framing import framed_prompt, framed_view
 from practicum.engine.specifics import tell_apart
@@ -45,13 +46,9 @@ from practicum.models.budget import Need
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 from practicum.models.prompting import (
     check_fits_window,
-    describe_validation_error,
-    extract_json,
     invalid_output_message,
-    json_schema,
     prompt_digest,
     prompt_tokens,
-    repair_prompt,
 )
 from practicum.models.receiving import received
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
@@ -66,10 +63,6 @@ M = TypeVar("M", bound=BaseModel)
 
 KEPT = ". What was paid for is kept: correct the method and resume the run"
 """Ends every error about a mistake in a method."""
-
-REPAIRS = 2
-"""How often a model is asked again if its output does not fit its schema."""
-
 
 ActSeam = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
 
@@ -310,6 +303,10 @@ class Run:
         """The value with what its placeholders stand for, if the run's user keeps that: for code of the user alone."""
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 
+    def kept_of(self, value: object) -> dict[str, str]:
+        """What `restored` puts in place of the placeholders in this value."""
+        return {} if self._state.redactor is None else self._state.redactor.kept_of(value)
+
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Run], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
@@ -351,20 +348,29 @@ class Run:
         if it is not that of the object. `output_tokens` raises the limit of an answer. Raises OutputError if no output
         fits, ProviderError if the provider fails, and WindowError if the prompt is too large for the model.
         """
-        wanted = json_schema(schema, self.profile) if form is None else form
         prompt = self._framed(role, prompt)
-        for attempt in range(REPAIRS + 1):
-            reply = await self._call(role, prompt, wanted, temperature, attempt, output_tokens)
-            try:
-                return schema.model_validate_json(extract_json(reply.text))
-            except ValidationError as error:
-                self.count(Count.REPAIRED_OUTPUTS, attempt < REPAIRS)
-                problem = describe_validation_error(error, reply.cut)
-                prompt = repair_prompt(prompt, reply.text, problem)
+        return await ask_for(self, role, prompt, schema, form, temperature=temperature, output_tokens=output_tokens)
+
+    async def reply(
+        self,
+        role: str,
+        prompt: Prompt,
+        form: JSON,
+        *,
+        again: int = 0,
+        temperature: float | None = None,
+        output_tokens: int = 0,
+    ) -> Reply:
+        """What a model replied when it was asked for JSON of this form, for the `again`th time at this place."""
+        self.count(Count.REPAIRED_OUTPUTS, again > 0)
+        return await self._call(role, prompt, form, temperature, again, output_tokens)
+
+    async def give_up(self, role: str, problem: str, cut: bool) -> OutputError:
+        """The error of a role whose last output did not fit either."""
         self.count(Count.UNPARSED_OUTPUTS)
         self._state.unparsed.append(self.place)
-        self._state.last_error = invalid_output_message(role, self._state.seat(role).client.name, problem, reply.cut)
-        raise OutputError(self.last_error)
+        self._state.last_error = invalid_output_message(role, self._state.seat(role).client.name, problem, cut)
+        return OutputError(self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
         """`ask` with a prompt of any length: it is shortened until the model accepts it. Raises OutputError if it never

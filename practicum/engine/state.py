@@ -87,6 +87,12 @@ class Observer:
     def scored(self, task: Task, score: Score | None) -> None:
         """The attempt was scored; None if nothing could score it, or if it was lost to the provider."""
 
+    def warned(self, text: str) -> None:
+        """Something that a user should know now, such as a task that is very large."""
+
+    def spread(self, nodes: Mapping[str, int]) -> None:
+        """How many attempts are in flight on each node of a cluster, where they are made on one."""
+
 
 Slots = dict[str, asyncio.Semaphore]
 """Semaphores that bound what is in flight, by endpoint."""

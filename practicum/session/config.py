@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from practicum.agents.guard import GuardTools
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.blocks.sections import parse_sections
+from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import KINDS, Kind
 from practicum.core.types import Profile, Task
@@ -24,6 +25,9 @@ from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
 from practicum.models.transport import MAX_REPLY_MB
 
 T = TypeVar("T")
+
+Engine = Literal["local", "ray"]
+"""Where attempts are made."""
 
 PYTHON = "python:"
 """Begins the name, in a configuration, of a Python object, which no name can bring back."""
@@ -104,6 +108,15 @@ class RunOptions(TypedDict, total=False):
     """The seed of every random choice."""
     concurrency: int
     """The most calls in flight at one endpoint, or attempts of an agent of the user's own."""
+    engine: Engine
+    """Where attempts are made: local: in this process; ray: on the workers of a cluster. The rest of a run stays here,
+    and so does an agent that makes one model call."""
+    ray_address: str | None
+    """HOST:PORT of the cluster's head, or auto for the cluster that this machine is part of. If None: what RAY_ADDRESS
+    says, or else a Ray of this machine that is started for the run alone."""
+    resources: Resources | Mapping[str, Any] | str
+    """What an attempt on a cluster takes, such as "cpu=2,gpu=0.5,memory=4gb,image=NAME"; one processor if nothing is
+    given. Attempts that take less than one share a process."""
     structure: Structure
     """How models are asked for JSON: native schema, tool, or prompted."""
     temperature: float | None
@@ -182,6 +195,9 @@ class Config(BaseModel):
     judged: bool = False
     seed: int = 0
     concurrency: int = Field(default=16, ge=1)
+    engine: Engine = "local"
+    ray_address: str | None = None
+    resources: Resources = Resources()
     structure: Structure = "native"
     temperature: float | None = Field(default=0.0, ge=0)
     max_output_tokens: int | None = Field(default=None, ge=1)

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from practicum.agents.guard import GuardTools
+from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.models.budget import LIMITS
 from practicum.models.client import Structure
 from practicum.models.prices import GivenPrices, read_prices
 from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, config_from, prices_for, require_names
+from practicum.session.config import Config, Engine, Splits, config_from, prices_for, require_names
 from practicum.session.records import Kept
-from practicum.session.setup import Setup, build_setup, set_up
+from practicum.session.setup import OF_RAY, Setup, build_setup, check_engine, set_up
 
 
 class Corrections(TypedDict, total=False):
@@ -34,6 +35,9 @@ class Corrections(TypedDict, total=False):
     api_key_env: str | None
     max_reply_mb: float | None
     concurrency: int | None
+    engine: Engine | None
+    ray_address: str | None
+    resources: Resources | Mapping[str, Any] | str | None
     window: int | None
     max_calls: int | None
     max_tokens: int | None
@@ -49,9 +53,12 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
         values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
     if "prices" in values:
         values["prices"] = {**config.prices, **read_prices(values["prices"])}
+    if values.get("engine") == "local":
+        values = {**OF_RAY, **values}
     new = config_from({**config.model_dump(), **values})
     if "api_key_env" not in values and new.hosts != config.hosts:
         new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
+    check_engine(new)
     _check_limits(new, values, kept)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
     _check_unchanged(config, new, changed, kept)

@@ -125,6 +125,8 @@ class Origin:
             match field:
                 case "model" | "roles" | "nonce":
                     continue
+                case "ray_address" | "resources" if "engine" in self.named:
+                    continue
                 case "method" if value not in methods.NAMES and not value.startswith(PYTHON):
                     text = f"import the method {_shown(value)}"
                 case "settings" if self.config.method in methods.NAMES and "method" not in self.named:

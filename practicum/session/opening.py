@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
@@ -34,6 +35,9 @@ from practicum.store.schema import IN_FLIGHT
 from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
 from practicum.tasks.scoring.registry import JUDGED, RUNS_CODE
 
+if TYPE_CHECKING:
+    from practicum.cluster.pool import Pool
+
 WARNED_TASKS = 5
 """Tasks that are named at most because they are very large."""
 
@@ -41,10 +45,11 @@ WARNED_TASKS = 5
 @dataclass(frozen=True)
 class Shared:
     """What concurrent runs of one process share: every model is opened once, and calls in flight are counted together
-    for each endpoint. The owner of `models` closes them."""
+    for each endpoint. The owner of `models` closes them. Attempts are made on the `pool`, if there is one."""
 
     models: Models
     slots: Slots = field(default_factory=dict)
+    pool: Pool | None = None
 
 
 @asynccontextmanager
@@ -109,10 +114,39 @@ async def open_state(
             flight=flight,
         )
         state.counts[Count.LEFT_IN_FLIGHT] = before.get(IN_FLIGHT, Usage()).calls
-        yield state
+        async with nullcontext(shared.pool) if shared and shared.pool else open_pool(config) as pool:
+            if pool is None:
+                yield state
+                return
+            from practicum.cluster.remote import spread
+
+            async with spread(state, pool, parts_name(parts, config, "agent"), parts_name(parts, config, "scorer")):
+                yield state
     finally:
         if shared is None:
             await models.close()
+
+
+@asynccontextmanager
+async def open_pool(config: Config) -> AsyncIterator[Pool | None]:
+    """The workers of a cluster, if a run makes its attempts there. Raises UsageError if it cannot be joined."""
+    if config.engine == "local":
+        yield None
+        return
+    from practicum.cluster.connection import joined
+    from practicum.cluster.pool import Pool
+
+    async with joined(config.ray_address):
+        pool = Pool(config.resources)
+        try:
+            yield pool
+        finally:
+            await pool.close()
+
+
+def parts_name(parts: Parts, config: Config, part: Literal["agent", "scorer"]) -> str:
+    """What an object of a run is called in messages."""
+    return f"Parts.{part}" if getattr(parts, part) is not None else str(getattr(config, part))
 
 
 def _check_redact_map(config: Config, folder: Path) -> None:

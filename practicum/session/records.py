@@ -349,13 +349,14 @@ def run_config(path: Path) -> dict[str, Any]:
 
 
 def acting_config(config: Config) -> dict[str, Any]:
-    """A configuration without what is for learning alone."""
+    """A configuration without what is for learning alone, and without the cluster that it was learned on."""
     values = config.model_dump(exclude={*LEARNING_ONLY})
     return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs", "steps")}}
 
 
 LEARNING_ONLY = (
     "max_calls", "max_tokens", "max_usd", "max_minutes", "judged", "labels", "before", "validate_every", "trace_faults",
+    "engine", "ray_address", "resources",
 )  # fmt: skip
 
 

@@ -230,9 +230,6 @@ class Watch(Observer):
     def began(self, run: RunInfo) -> None:
         """The run begins, or goes on. `run.budget.stop(reason)` ends it early."""
 
-    def warned(self, text: str) -> None:
-        """Something that a user should know now, such as a task that is very large."""
-
     def stepped(self, report: StepReport, progress: Progress) -> None:
         """A step is done."""
 

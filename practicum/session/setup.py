@@ -10,6 +10,7 @@ from typing import Any
 from practicum import methods
 from practicum.agents.base import Agent
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.cluster.resources import Resources
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.installation import derived_key
 from practicum.core.redact import Redactor
@@ -32,6 +33,9 @@ from practicum.tasks.survey import Survey
 
 AGAIN = ("rounds", "refine", "lessons")
 """Settings of trying a task again, which stored traces do not allow."""
+
+OF_RAY: Mapping[str, Any] = {"ray_address": None, "resources": Resources()}
+"""Settings of a cluster, each with what it is where there is none."""
 
 NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
 """Settings with which a task is run once alone."""
@@ -94,6 +98,7 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
         _check_tasks(setup)
     _check_method(setup)
     _check_agent(setup.config)
+    check_engine(setup.config)
     roles = _check_roles(setup)
     for role in setup.roles if splits.train else setup.act_roles:
         if setup.client(role) is None:
@@ -232,6 +237,13 @@ def _check_agent(config: Config) -> None:
             if getattr(config, name) != default:
                 option = f"`{name}`"
                 raise UsageError(f"{option} is for an agent with tools, not for {config.agent}: leave it out")
+
+
+def check_engine(config: Config) -> None:
+    """Refuse what is for a cluster alone where there is none."""
+    for name, default in OF_RAY.items():
+        if config.engine == "local" and getattr(config, name) != default:
+            raise UsageError(f"`{name}` is for `engine=ray`: give that too, or leave it out")
 
 
 def _check_roles(setup: Setup) -> dict[str, str]:

@@ -38,7 +38,7 @@ from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.legs import Leg
 from practicum.session.live import moved_text, wait_text
 from practicum.session.notebook import Notebook, in_notebook
-from practicum.session.opening import Shared, client_settings
+from practicum.session.opening import Shared, client_settings, open_pool
 from practicum.session.records import as_seed, load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
 from practicum.session.setup import build_setup
@@ -208,15 +208,17 @@ class _Runs:
         self.watch.planned(self.plan, self.folder, self.done)
         if todo:
             # All runs share these models, each opened when it is first asked.
-            models = Models(client_settings(self.plan.runs[0].config, self.folder, self.parts))
-            shared = Shared(models)
+            config = self.plan.runs[0].config
+            models = Models(client_settings(config, self.folder, self.parts))
             try:
-                await self._check(todo, shared)
-                self.watch.began(len(todo))
-                gate = asyncio.Semaphore(self.runs_at_once or self._calls_at_once(shared))
-                for run in todo:
-                    self.jobs[run.folder] = asyncio.create_task(self._in_turn(gate, run, shared))
-                outcomes |= dict(zip(self.jobs, await asyncio.gather(*self.jobs.values()), strict=True))
+                async with open_pool(config) as pool:
+                    shared = Shared(models, pool=pool)
+                    await self._check(todo, shared)
+                    self.watch.began(len(todo))
+                    gate = asyncio.Semaphore(self.runs_at_once or self._calls_at_once(shared))
+                    for run in todo:
+                        self.jobs[run.folder] = asyncio.create_task(self._in_turn(gate, run, shared))
+                    outcomes |= dict(zip(self.jobs, await asyncio.gather(*self.jobs.values()), strict=True))
             finally:
                 await models.close()
         return [outcome for run in self.plan.runs if (outcome := outcomes[run.folder]) is not None]

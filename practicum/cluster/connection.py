@@ -1,0 +1,185 @@
+"""The cluster that a run joins, or the Ray of this machine that it starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from practicum.cluster.pickling import modules_beside, own_folders
+from practicum.cluster.resources import Resources, shown
+from practicum.core.errors import UsageError
+from practicum.core.requirements import pip_install
+
+ANSWERS = 5.0
+"""Seconds within which an address must accept a connection."""
+
+JOINED = 60.0
+"""Seconds within which Ray must have started, or joined a cluster."""
+
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""What Ray is told by its environment: it reports nothing to its makers, and leaves the variables of accelerators as
+they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster, and what it offers."""
+
+    id: str
+    address: str
+    offers: dict[str, float]
+
+
+def nodes() -> list[Node]:
+    """The machines that are alive."""
+    import ray
+
+    return [
+        Node(each["NodeID"], each["NodeManagerAddress"], _own(each["Resources"]))
+        for each in ray.nodes()
+        if each["Alive"]
+    ]
+
+
+def _own(offered: dict[str, float]) -> dict[str, float]:
+    return {name: amount for name, amount in sorted(offered.items()) if not name.startswith("node:")}
+
+
+def check_room(resources: Resources) -> None:
+    """Raises UsageError if no node of the cluster could ever hold an attempt, which says what each has."""
+    demand, found = resources.demand, nodes()
+    offered = {name for node in found for name in node.offers}
+    if unknown := sorted(resources.other.keys() - offered):
+        known = ", ".join(sorted({"cpu", "gpu", "memory", "image"} | offered - {"CPU", "GPU", "object_store_memory"}))
+        raise UsageError(f"no node of the cluster offers {unknown[0]!r} of `resources`: known are {known}")
+    if not any(all(node.offers.get(name, 0.0) >= amount for name, amount in demand.items()) for node in found):
+        has = "; ".join(f"{node.address} has {shown(node.offers)}" for node in found)
+        shared = f" ({resources.at_once} attempts share it)" if resources.at_once > 1 else ""
+        raise UsageError(
+            f"no node of the cluster has room for a process of attempts, which takes {resources}{shared}: {has}. Ask "
+            "for less with `resources`, or add a node"
+        )
+
+
+@asynccontextmanager
+async def joined(address: str | None) -> AsyncIterator[None]:
+    """Within the block this process is part of a cluster: the one at the address, "auto" for one of this machine, or
+    else a Ray that is started on this machine for the block alone.
+
+    Raises UsageError within seconds if Ray is not installed, or if no cluster answers.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(f"`engine=ray` needs Ray: {pip_install('ray')}") from error
+    if ray.is_initialized():
+        # The caller's own connection, which stays.
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    how: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+    if address == "local":
+        how["include_dashboard"] = False
+    else:
+        if address != "auto":
+            await _check_answers(address)
+        modules = [path for folder in own_folders() for path in modules_beside(folder)]
+        how["runtime_env"] = {"py_modules": [str(Path(__file__).parents[1]), *modules]}
+    _quiet()
+    # Its warnings are about what practicum decides itself.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    connection = _Connection(address, how)
+    try:
+        await connection.join()
+    except TimeoutError:
+        raise UsageError(
+            f"the cluster at {address} did not let this process join within {JOINED:g} s: is it the address of its "
+            "head, as `ray start --head` printed it?"
+        ) from None
+    except Exception as error:
+        why = " ".join(str(error).split())[:300]
+        said = (
+            "Ray could not be started on this machine" if address == "local" else f"cannot join a cluster at {address}"
+        )
+        raise UsageError(f"{said}: {why}") from error
+    try:
+        yield
+    finally:
+        await connection.leave()
+
+
+def _quiet() -> None:
+    """Keep the logs of a node that is lost off the user's terminal, where Ray prints them whatever it is told."""
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        setattr(worker, "print_to_stdstream", lambda *data, **how: None)  # noqa: B010
+
+
+async def _check_answers(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdecimal():
+        raise UsageError(
+            f"`ray_address={address}` is no address of a cluster: give HOST:PORT of its head (6379 is usual), or auto. "
+            "What is behind ray://... is joined from inside: ray job submit -- practicum learn ..."
+        )
+    try:
+        async with asyncio.timeout(ANSWERS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError, OverflowError) as error:
+        why = "it did not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"no cluster answers at `ray_address={address}`: {why}") from error
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+class _Connection:
+    """Joins in a thread of its own that stays until it leaves: what Ray starts ends with the thread that started it.
+    Nothing waits for the thread, not even the exit."""
+
+    def __init__(self, address: str, how: dict[str, Any]) -> None:
+        self._address, self._how, self._leave = address, how, threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._joined: asyncio.Future[None] = self._loop.create_future()
+        self._left: asyncio.Future[None] = self._loop.create_future()
+
+    async def join(self) -> None:
+        threading.Thread(target=self._stay, name="Ray", daemon=True).start()
+        await asyncio.wait_for(self._joined, JOINED)
+
+    async def leave(self) -> None:
+        self._leave.set()
+        await self._left
+
+    def _stay(self) -> None:
+        import ray
+
+        try:
+            ray.init(address=self._address, **self._how)
+        except BaseException as error:
+            self._tell(self._joined, error)
+            return
+        self._tell(self._joined)
+        self._leave.wait()
+        ray.shutdown()
+        self._tell(self._left)
+
+    def _tell(self, future: asyncio.Future[None], error: BaseException | None = None) -> None:
+        def tell() -> None:
+            if not future.done():
+                future.set_exception(error) if error else future.set_result(None)
+
+        # The loop may be closed by now, if nobody waited any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(tell)

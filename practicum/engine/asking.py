@@ -1,0 +1,59 @@
+"""Asking a model for an object: its output is read here, and it is asked again with what was wrong.
+
+Where the output is read does not matter, so an attempt on another machine reads its own (`practicum.cluster`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from practicum.core.errors import OutputError
+from practicum.core.types import Profile, Prompt
+from practicum.models.client import JSON, Reply
+from practicum.models.prompting import describe_validation_error, extract_json, json_schema, repair_prompt
+
+M = TypeVar("M", bound=BaseModel)
+
+REPAIRS = 2
+"""How often a model is asked again if its output does not fit its schema."""
+
+
+class Replies(Protocol):
+    """Whoever gets a model's replies: a `Run`, or an attempt elsewhere that asks through one."""
+
+    @property
+    def profile(self) -> Profile: ...
+
+    async def reply(
+        self, role: str, prompt: Prompt, form: JSON, *, again: int = 0, temperature: float | None = None,
+        output_tokens: int = 0,
+    ) -> Reply: ...  # fmt: skip
+
+    async def give_up(self, role: str, problem: str, cut: bool) -> OutputError: ...
+
+
+async def ask_for(
+    run: Replies,
+    role: str,
+    prompt: Prompt,
+    schema: type[M],
+    form: JSON | None = None,
+    *,
+    temperature: float | None = None,
+    output_tokens: int = 0,
+) -> M:
+    """The object that a model gives, which is asked again, twice, if its output does not fit. Raises OutputError if no
+    output fits."""
+    wanted = json_schema(schema, run.profile) if form is None else form
+    for again in range(REPAIRS + 1):
+        reply = await run.reply(
+            role, prompt, wanted, again=again, temperature=temperature, output_tokens=output_tokens
+        )  # fmt: skip
+        try:
+            return schema.model_validate_json(extract_json(reply.text))
+        except ValidationError as error:
+            problem = describe_validation_error(error, reply.cut)
+            prompt = repair_prompt(prompt, reply.text, problem)
+    raise await run.give_up(role, problem, reply.cut)
