@@ -2,13 +2,18 @@
 
 Calls in flight are young objects that stay alive, which Python would look through again and again: a quarter of the CPU
 of 1,000 attempts at once (`practicum bench speed --only in-flight`). Objects outside cycles are freed at once as ever.
+When the process ends, Python would go through all modules and classes that were ever loaded, which takes half a second
+(`bench/start_bench.py`); the system takes the memory back anyhow. What must be closed is closed before.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 
 def collect_rarely() -> None:
-    """Collect after 10,000 new objects, less those freed, instead of Python's 700, in this process."""
+    """Collect after 10,000 new objects, less those freed, instead of Python's 700, and nothing at this process's end."""
     gc.set_threshold(10_000)
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)

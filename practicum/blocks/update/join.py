@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-import networkx as nx
-
 from practicum.blocks.update.dedupe import Threshold, as_number, duplicates
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -227,6 +225,8 @@ def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
 
 def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence[Edit]]]:
     """Edits that can stand side by side, and groups of edits that change one entry in different ways."""
+    import networkx as nx
+
     edits = list(edits)
     about: nx.Graph = nx.Graph()
     for n, edit in enumerate(edits):
