@@ -7,6 +7,7 @@ tried once more from where it stopped, beside what fsspec itself tries again. No
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -201,10 +202,12 @@ class _Object(io.RawIOBase):
         self._at = 0
         try:
             self._file = system.open(path, "rb", **options)
-        except FileNotFoundError:
-            raise
         except Exception as error:  # of any type
-            raise _failure(address, error) from None
+            # fsspec says of every failure of a web server that there is no file.
+            why = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
+            if isinstance(why, FileNotFoundError) or getattr(why, "status", None) == 404:
+                raise FileNotFoundError(errno.ENOENT, "there is no such object", address) from None
+            raise _failure(address, why) from None
 
     def readable(self) -> bool:
         return True
@@ -242,7 +245,7 @@ class _Object(io.RawIOBase):
             raise _failure(self._address, first, self._at) from None
 
 
-def _failure(address: str, error: Exception, at: int = 0) -> TaskFileError:
+def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
     """The error of a store in one line that holds no secret."""
     if isinstance(error, FileNotFoundError):
         return TaskFileError(f"{address}: there is no such object; give the address of stored traces")

@@ -1,0 +1,103 @@
+"""Stored tasks are the sequence that was stored, and are not held; a survey knows of tasks what a list would say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from practicum.core.errors import StoreError
+from practicum.core.types import Recorded, Score, Task, Trace
+from practicum.core.views import count_tokens
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.tasks.stored import READ, StoredTasks, ids, picked, survey, task_row
+from practicum.tasks.survey import Survey
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+tasks_ = st.lists(
+    st.builds(
+        Task, texts, texts, st.none() | texts, st.dictionaries(texts, st.integers(-9, 9) | texts, max_size=2),
+        st.none() | st.builds(Recorded, st.builds(Trace, texts), st.none() | st.just(Score(0.5, True))),
+        st.sampled_from(["own", "labelled", "foreign"]),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+def put(store: Store, tasks: Sequence[Task], positions: Sequence[int] | None = None) -> StoredTasks:
+    """The tasks in an open store, in place of those that were there."""
+    at = range(len(tasks)) if positions is None else positions
+    rows = [task_row(store.run_id, task, "train", n) for n, task in zip(at, tasks, strict=True)]
+    store.execute_all([(schema.tasks.delete(), ()), *([(schema.tasks.insert(), rows)] if rows else [])])
+    return StoredTasks(store, "train")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.create(tmp_path_factory.mktemp("stored") / "run")
+
+
+@given(tasks_, st.data())
+def test_stored_tasks_are_the_sequence_that_was_stored(store: Store, tasks: list[Task], data: st.DataObject) -> None:
+    positions = data.draw(
+        st.lists(st.integers(0, 99), min_size=len(tasks), max_size=len(tasks), unique=True).map(sorted)
+    )
+    stored = put(store, tasks, positions)
+    index = st.integers(-len(tasks) - 1, len(tasks) + 1)
+    part = slice(*(data.draw(st.none() | index) for _ in range(2)), data.draw(st.sampled_from([None, 1, 2, -1])))
+    assert len(stored) == len(tasks)
+    assert [*stored] == tasks
+    assert [*stored[part]] == tasks[part]
+    assert [*reversed(stored)] == tasks[::-1]
+    assert [*ids(stored)] == [*ids(tasks)]
+    for at in range(-len(tasks), len(tasks)):
+        assert stored[at] == tasks[at]
+    with pytest.raises(IndexError):
+        stored[len(tasks)]
+    if tasks:
+        order = data.draw(st.lists(st.integers(0, len(tasks) - 1)))
+        assert [*picked(stored, order)] == [tasks[at] for at in order] == [*picked(tasks, order)]
+        assert stored.index(tasks[-1]) == tasks.index(tasks[-1])
+
+
+@given(tasks_, st.lists(texts, max_size=6))
+def test_a_survey_knows_what_a_list_would_say(tasks: list[Task], inputs: list[str]) -> None:
+    known = Survey.of(tasks)
+    names = [task.id for task in tasks]
+    assert known.count == len(tasks)
+    assert known.levels == {task.trust for task in tasks}
+    assert known.longest == max((count_tokens(task.input) for task in tasks), default=0)
+    assert known.recorded == all(task.recorded for task in tasks)
+    assert known.repeated == next((at for at, id in enumerate(names) if id in names[:at]), None)
+    assert known.shared(inputs) == sum(text in {task.input for task in tasks} for text in inputs)
+    assert (known.content == Survey.of(tasks[::-1]).content) == (
+        [(task.id, task.input) for task in tasks] == [(task.id, task.input) for task in tasks[::-1]]
+    )
+
+
+def test_more_tasks_than_are_read_at_once_are_in_order_and_surveyed_once(store: Store) -> None:
+    tasks = [Task(f"t{n}", f"input {n}") for n in range(2 * READ + 3)]
+    stored = put(store, tasks)
+    assert [*stored] == tasks
+    assert survey(stored) is survey(stored)
+    assert survey(stored).content == Survey.of(tasks).content
+
+
+def test_a_task_that_is_gone_or_damaged_is_named(store: Store) -> None:
+    stored = put(store, [Task("a", "x"), Task("b", "y")])
+    store.execute(schema.tasks.delete().where(schema.tasks.c.task_id == "a"))
+    with pytest.raises(StoreError, match="task 0 of train was removed"):
+        list(stored)
+    store.execute(schema.tasks.update().values(data="{}"))
+    with pytest.raises(StoreError, match="holds something that practicum does not write"):
+        stored[1]
+
+
+def test_what_was_forgotten_leaves_a_gap(store: Store) -> None:
+    tasks = [Task(f"t{n}", "x") for n in range(5)]
+    put(store, tasks)
+    store.execute(schema.tasks.delete().where(schema.tasks.c.task_id == "t2"))
+    assert [task.id for task in StoredTasks(store, "train")] == ["t0", "t1", "t3", "t4"]
