@@ -72,10 +72,13 @@ async def one_start(tree: Path, folder: Path, count: int) -> Start:
             *(sys.executable, "-m", "practicum.cli.app", "learn", "tasks.jsonl", "--model", f"{server.url}#sim"),
             *("--choices", ",".join(LABELS), "--set", "rounds=0", "--epochs", "1", "--out", str(folder / "run")),
         )
-        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        # Compiled modules are kept, as those of an installed package are.
+        environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
         (folder / "tasks.jsonl").write_text("".join(_lines(count)), encoding="utf-8")
         began = time.monotonic()
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+        process = await asyncio.to_thread(
+            subprocess.Popen, command, cwd=folder, env=environment, stdout=subprocess.DEVNULL
+        )
         clock.process = process.pid
         _, status, usage = await asyncio.to_thread(os.wait4, process.pid, 0)
         ended = time.monotonic()

@@ -13,7 +13,7 @@ import gc
 
 
 def collect_rarely() -> None:
-    """Collect after 10,000 new objects, less those freed, instead of Python's 700, and nothing at this process's end."""
+    """Collect after 10,000 new objects, less those freed, instead of Python's 700, and nothing at the end."""
     gc.set_threshold(10_000)
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)

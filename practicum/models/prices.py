@@ -1,4 +1,4 @@
-"""What calls cost: by the price list of genai-prices, or by prices that the user gives."""
+"""What calls cost, by the price list of genai-prices or by prices that the user gives; and the windows on that list."""
 
 from __future__ import annotations
 
@@ -102,3 +102,20 @@ def list_price(model: str, provider: str) -> Pricing:
             return None
 
     return price
+
+
+def list_window(model: str, address: str) -> int | None:
+    """The context window in tokens by genai-prices, of a model at an address; None if none is known. A server of the
+    OpenAI protocol may pass on to OpenAI."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    for reference in ({"provider_api_url": address}, {"provider_id": "openai"}):
+        try:
+            _, found = get_snapshot().find_provider_model(
+                model, provider=None, **{"provider_id": None, "provider_api_url": None, **reference}
+            )
+        except LookupError:
+            continue
+        if found.context_window is not None:
+            return found.context_window
+    return None

@@ -6,31 +6,21 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic_ai import exceptions
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    SystemPromptPart,
-    TextPart,
-    ToolCallPart,
-    UserPromptPart,
-)
-from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.tools import ToolDefinition
-
-from practicum.core.errors import ModelError, ProviderError, WindowError
+from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Prompt, Usage
-from practicum.core.words import quantity
-from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, Wait, causes, once_per_schema
+from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
+from practicum.models.client import JSON, CallOptions, Reply, Structure, Wait, causes, once_per_schema
 from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
 from practicum.models.prompting import prompt_tokens
 from practicum.models.receiving import within_limit
 from practicum.models.transport import RefusedReply
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model, ModelRequestParameters
 
 FIRST_TRIES = 3
 """Tries for a server that has never answered: users should learn of a wrong address within seconds."""
@@ -42,16 +32,12 @@ LONGEST_REQUESTED_PAUSE = 120.0
 provider's Retry-After."""
 
 
-NO_SUCH_INTERFACE = (400, 404, 405, 501)
-"""The statuses with which servers answer at an address of the protocol that they do not have."""
-
-
 @dataclass(kw_only=True)
 class ProviderClient:
-    """A model behind pydantic-ai."""
+    """A model behind pydantic-ai, or one that speaks OpenAI's chat completions, which its plain answers need not."""
 
     name: str
-    model: Model
+    model: Model | ChatModel
     endpoint: str
     structure: Structure
     price: Callable[[Usage], float | None]
@@ -60,20 +46,17 @@ class ProviderClient:
     slots: int | None = None
     window: int | None = None
     supports_seed: bool = False
-    openai_protocol: bool = False
-    """Whether the server speaks OpenAI's chat completions."""
     key: str | None = field(default=None, repr=False)
     """The key that the server is sent; no message shows it."""
     fallback: Callable[[], Model] | None = None
     """Makes the model to go on with if the server does not know the interface of `model`."""
     on_close: Callable[[], Awaitable[None]] | None = None
     _reached: bool = field(default=False, init=False)
-    _left: list[Model] = field(default_factory=list, init=False)
+    _left: list[Model | ChatModel] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self._output_format = once_per_schema(self._schema_format)
-        if self.window is None:
-            self.window = self.model.profile.get("context_window")
+        self._body_fields = once_per_schema(self._make_body_fields)
+        self._parameters = once_per_schema(self._make_parameters)
 
     @property
     def holds_to_choices(self) -> bool:
@@ -88,8 +71,9 @@ class ProviderClient:
 
     async def close(self) -> None:
         for model in (self.model, *self._left):
-            async with model:
-                pass  # on exit pydantic-ai closes the connections that it opened itself
+            if not isinstance(model, ChatModel):
+                async with model:
+                    pass  # on exit pydantic-ai closes the connections that it opened itself
         if self.on_close is not None:
             await self.on_close()
 
@@ -99,16 +83,7 @@ class ProviderClient:
         `options.timeout` is the most seconds of one try, from the connection to the last byte. Raises ProviderError if
         it still fails after all attempts, and ModelError if no retry can help.
         """
-        parameters, body = (ModelRequestParameters(), {}) if schema is None else self._output_format(schema)
-        if self.openai_protocol and self.structure in ("native", "grammar"):
-            # The SDK sends `extra_body` as it is. It compares arguments with all variants of their types, every message
-            # and every value of the schema, which takes a third of a call's CPU time (bench/calls_bench.py).
-            messages, body = [], {**body, "messages": _openai_messages(prompt)}
-        else:
-            messages = _messages(prompt)
         settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
-        if body:
-            settings["extra_body"] = body
         if options.temperature is not None:
             settings["temperature"] = options.temperature
         if options.seed is not None and self.supports_seed:
@@ -120,8 +95,8 @@ class ProviderClient:
             try:
                 # The timeout of the request is one between two bytes, which a server that drips never exceeds.
                 async with asyncio.timeout(options.timeout):
-                    response = await model.request(messages, settings, parameters)  # type: ignore[arg-type]
-                reply = self._reply(response, prompt, options)
+                    sent = await self._ask(model, prompt, schema, settings)
+                reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
             # Whatever the libraries between here and the server raise, it is about what the server sent.
             except Exception as error:
                 if self._fell_back(model, error):
@@ -130,26 +105,42 @@ class ProviderClient:
                 if failure is not None:
                     # A traceback shows the causes too.
                     raise failure from None if self._quoted(error) else error
-                limited = isinstance(error, exceptions.ModelRateLimitError)
-                wait = Wait(
-                    self.name, _pause(error, tries), tries, self.attempts, self._said(_error_summary(error)), limited
-                )
+                from practicum.models import failures
+
+                said, limited = self._said(failures.error_summary(error)), failures.is_rate_limit(error)
+                wait = Wait(self.name, _pause(error, tries), tries, self.attempts, said, limited)
             else:
                 self._reached = True
-                return reply
+                return replace(reply, usage=replace(reply.usage, usd=self.price(reply.usage)))
             await options.wait(wait)
+
+    async def _ask(
+        self, model: Model | ChatModel, prompt: Prompt, schema: JSON | None, settings: dict[str, Any]
+    ) -> Reply:
+        """Send the prompt once."""
+        if isinstance(model, ChatModel):
+            if self.structure in ("native", "grammar"):
+                fields = {} if schema is None else self._body_fields(schema)
+                return await model.ask({**fields, "messages": _openai_messages(prompt)}, settings)
+            model = model.provided
+        from pydantic_ai.models import ModelRequestParameters
+
+        parameters = ModelRequestParameters() if schema is None else self._parameters(schema)
+        return provided_reply(await model.request(_messages(prompt), settings, parameters))  # type: ignore[arg-type]
 
     def _failure(self, error: Exception, tries: int, options: CallOptions) -> ModelError | ProviderError | None:
         """What to raise after so many tries; None if the call is sent again."""
+        from practicum.models import failures
+
         failure: ModelError | ProviderError | None = None
         if refused := next((cause for cause in causes(error) if isinstance(cause, RefusedReply)), None):
             failure = ProviderError(f"{self.name} failed: {refused}")
-        elif not _is_transient(error):
-            failure = _permanent_error(self.name, error)
-        elif not self._reached and tries >= FIRST_TRIES and _is_unreachable(error):
-            failure = ModelError(_unanswered(self.name, error))
+        elif not failures.is_transient(error):
+            failure = failures.permanent_error(self.name, error)
+        elif not self._reached and tries >= FIRST_TRIES and failures.is_unreachable(error):
+            failure = ModelError(failures.unanswered(self.name, error))
         elif tries >= self.attempts:
-            failure = ProviderError(_unanswered(self.name, error, tries))
+            failure = ProviderError(failures.unanswered(self.name, error, tries))
         if failure is not None:
             failure.args = (self._said(str(failure)),)
         return failure
@@ -161,48 +152,55 @@ class ProviderClient:
     def _quoted(self, error: Exception) -> bool:
         return any(self._said(str(cause)) != str(cause) for cause in causes(error))
 
-    def _fell_back(self, used: Model, error: BaseException) -> bool:
+    def _fell_back(self, used: Model | ChatModel, error: BaseException) -> bool:
         """Whether the call should be sent again, because another model is used from now on."""
         if used is not self.model:
             return True  # another call has fallen back meanwhile
-        unknown = isinstance(error, exceptions.ModelHTTPError) and error.status_code in NO_SUCH_INTERFACE
-        if self.fallback is None or self._reached or not unknown:
+        from practicum.models import failures
+
+        if self.fallback is None or self._reached or not failures.is_unknown_interface(error):
             return False
         self._left.append(self.model)
         self.model, self.fallback = self.fallback(), None
-        self._output_format = once_per_schema(self._schema_format)
         return True
 
-    def _schema_format(self, schema: JSON) -> tuple[ModelRequestParameters, JSON]:
-        """The request parameters, and fields of the request's body, that ask for JSON of this schema."""
-        name = str(schema.get("title", "answer"))
+    def _make_body_fields(self, schema: JSON) -> JSON:
+        """Fields of the request's body that ask a server of the OpenAI protocol for JSON of this schema."""
+        assert isinstance(self.model, ChatModel)
         if self.structure == "grammar":
             grammar = choice_grammar(schema["enum"]) if schema.keys() == {"enum"} else compact_grammar(schema)
-            return ModelRequestParameters(), {"grammar": grammar}
+            return {"grammar": grammar}
+        form: JSON = {"schema": untitled(schema), "strict": True}
+        if not is_strict(schema):
+            output = self.model.provided.customize_request_parameters(self._parameters(schema)).output_object
+            assert output is not None
+            form = {"schema": output.json_schema, "strict": output.strict}
+        json_schema = {"name": _name_of(schema), **form}
+        return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+
+    def _make_parameters(self, schema: JSON) -> ModelRequestParameters:
+        """The parameters that ask pydantic-ai for JSON of this schema."""
+        from pydantic_ai.models import ModelRequestParameters
+        from pydantic_ai.output import OutputObjectDefinition
+        from pydantic_ai.tools import ToolDefinition
+
+        name = _name_of(schema)
         if self.structure == "tool":
             tool = ToolDefinition(
                 name=name, parameters_json_schema=schema, description="Give your answer.", kind="output"
             )
-            return ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False), {}
+            return ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False)
         output = OutputObjectDefinition(json_schema=schema, name=name)
-        parameters = ModelRequestParameters(output_mode=self.structure, output_object=output)
-        if self.structure == "native" and self.openai_protocol:
-            output = self.model.customize_request_parameters(parameters).output_object or output
-            json_schema = {"name": name, "schema": output.json_schema, "strict": output.strict}
-            return ModelRequestParameters(), {"response_format": {"type": "json_schema", "json_schema": json_schema}}
-        return parameters, {}
+        return ModelRequestParameters(output_mode=self.structure, output_object=output)  # type: ignore[arg-type]
 
-    def _reply(self, response: ModelResponse, prompt: Prompt, options: CallOptions) -> Reply:
-        calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
-        text = calls[0] if calls else (response.text or "")
-        counts = response.usage
-        usage = Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens)
-        sent = Reply(text, usage, cut=response.finish_reason == "length")
-        reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
-        return replace(reply, usage=replace(reply.usage, usd=self.price(reply.usage)))
+
+def _name_of(schema: JSON) -> str:
+    return str(schema.get("title", "answer"))
 
 
 def _messages(prompt: Prompt) -> list[ModelMessage]:
+    from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+
     messages: list[ModelMessage] = []
     head: list[Any] = [SystemPromptPart(prompt.head)] if prompt.head else []
     for turn in prompt.turns:
@@ -228,91 +226,3 @@ def _pause(error: BaseException, tries: int) -> float:
     if requested is not None:
         return min(float(requested), LONGEST_REQUESTED_PAUSE)
     return random.uniform(0, min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE))
-
-
-_PERMANENT: dict[type[Exception], tuple[type[ModelError], str]] = {
-    exceptions.ModelAuthenticationError: (
-        ModelError,
-        "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
-    ),
-    exceptions.ModelNotFoundError: (
-        ModelError,
-        "{name} was not found: check the model's name and the address (most end in /v1)",
-    ),
-    exceptions.ModelContextWindowExceededError: (
-        WindowError,
-        f"the prompt is larger than the window of {{name}}: {WINDOW_ADVICE}",
-    ),
-    exceptions.ModelQuotaExceededError: (ModelError, "the account of {name} has no credit left"),
-    exceptions.ModelRequestRejectedError: (
-        ModelError,
-        "{name} rejected the request: without support of JSON schemas, try `structure=tool` or `structure=prompted`",
-    ),
-    exceptions.UserError: (ModelError, "{name} cannot be used"),
-}
-"""The error that is raised, and its text."""
-
-
-def _is_transient(error: BaseException) -> bool:
-    """Whether a retry may help: rate limits, overload, server errors, broken connections, unreadable replies."""
-    if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
-        return isinstance(error, exceptions.ModelHTTPError) and error.status_code in (408, 409, 425)
-    if isinstance(error, exceptions.ModelAPIError | exceptions.UnexpectedModelBehavior):
-        return True
-    return not isinstance(error, exceptions.AgentRunError | exceptions.UserError)
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """Whether there seems to be no model server: no connection, or a reply that is not one of a model server."""
-    if isinstance(error, exceptions.ModelTimeoutError):
-        return bool(_no_connection(error))
-    unreadable = isinstance(error, exceptions.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
-    return unreadable or isinstance(error, exceptions.ModelConnectionError)
-
-
-def _no_connection(error: BaseException) -> str:
-    """Why no connection was made; empty if one was. The transport of aiohttp reports a refused one as a timeout."""
-    chain = causes(error)
-    refused = any(type(cause).__name__.startswith(("Connect", "ClientConnect")) for cause in chain)
-    return " ".join(str(chain[-1]).split()) if refused else ""
-
-
-def _unanswered(name: str, error: BaseException, tries: int | None = None) -> str:
-    """What to say of a call that stays without an answer after all tries, or (None) of a server that never gave one."""
-    refused = _no_connection(error)
-    if refused or (tries is None and isinstance(error, exceptions.ModelConnectionError)):
-        often, refused = f" after {quantity(tries, 'try')}" if tries else "", refused or _error_summary(error)
-        return f"cannot reach {name}{often}: is the server up, and the address right? ({refused})"
-    if tries is None:
-        return (
-            f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy or "
-            f"a login page stands in between ({_error_summary(error)})"
-        )
-    said = _error_summary(error).rstrip(".")
-    return f"{name} failed {quantity(tries, 'time')}: {said}; is the server up and not overloaded?"
-
-
-def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderError:
-    """The error for a failure that no retry can fix."""
-    for kind, (raised, text) in _PERMANENT.items():
-        if isinstance(error, kind):
-            return raised(f"{text.format(name=name)} ({_error_summary(error)})")
-    return ProviderError(f"{name} failed: {_error_summary(error)}")
-
-
-def _error_summary(error: BaseException) -> str:
-    """What the provider said on one line, with its status; else the error and its cause. It is cut to 300 characters:
-    some providers answer with pages of HTML."""
-    if refused := _no_connection(error):
-        return f"no connection: {refused}"
-    body = getattr(error, "body", None)
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    said = inner.get("message") if isinstance(inner, dict) else None
-    if isinstance(error, TimeoutError):
-        return "the call took longer than `timeout` allows"
-    text = " ".join((f"{getattr(error, 'status_code', '')} {said}" if said else str(error)).split())
-    text = text or type(error).__name__
-    cause = " ".join(str(error.__cause__ or "").split())
-    if cause and not said and cause not in text:
-        text = f"{text} ({cause})"
-    return text if len(text) <= 300 else text[:300] + "…"

@@ -16,7 +16,7 @@ from practicum.core.errors import UsageError
 from practicum.core.requirements import require, unmet_requirements
 from practicum.models.client import Client, Structure
 from practicum.models.keys import ADDRESSES, addresses, key_for, keys_file, location, require_private_provider
-from practicum.models.prices import Price, Pricing, list_price, pricing
+from practicum.models.prices import Price, Pricing, list_price, list_window, pricing
 from practicum.models.transport import MAX_REPLY_MB, connect, http_client
 
 if TYPE_CHECKING:
@@ -163,10 +163,7 @@ class Models:
         **special: Any,
     ) -> Client:
         """A client for this address; `special` are fields of ProviderClient that differ from the settings."""
-        from pydantic_ai.models.openai import OpenAIChatModel
-        from pydantic_ai.profiles.openai import OpenAIModelProfile
-        from pydantic_ai.providers.openai import OpenAIProvider
-
+        from practicum.models.chat import ChatModel
         from practicum.models.provider import ProviderClient
 
         connection = connect(address, key, self.settings.max_reply_mb)
@@ -178,19 +175,14 @@ class Models:
                 stop()
 
         price = price_of(name, self.settings.prices)
-        options = {"structure": self.settings.structure, "window": self.settings.window, "price": price}
+        window = self.settings.window or list_window(model, address)
+        options = {"structure": self.settings.structure, "window": window, "price": price}
         return ProviderClient(
             name=name,
-            model=OpenAIChatModel(
-                model,
-                provider=OpenAIProvider(openai_client=connection),
-                # Compatible servers know the older `max_tokens`; some refuse `max_completion_tokens`.
-                profile=OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False),
-            ),
+            model=ChatModel(connection, model),
             endpoint=address,
             attempts=self.settings.attempts,
             supports_seed=True,
-            openai_protocol=True,
             key=key,
             on_close=close,
             **(options | special),
@@ -242,7 +234,7 @@ class Models:
             structure=self.settings.structure,
             price=price_of(name, self.settings.prices),
             attempts=self.settings.attempts,
-            window=self.settings.window,
+            window=self.settings.window or inferred.profile.get("context_window"),
             supports_seed=provider.startswith("openai"),
             # Gateways often have chat completions alone, which `openai:` does not use.
             fallback=partial(infer, f"openai-chat:{model}") if provider == "openai" and _at_gateway() else None,

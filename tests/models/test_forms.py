@@ -11,6 +11,7 @@ import json
 import pkgutil
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,7 @@ from practicum.core.bounded import MOST_CHARS, Output
 from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Profile
+from practicum.models.chat import is_strict, untitled
 from practicum.models.local import compact_grammar
 from practicum.models.prompting import json_schema
 from practicum.testing.fill import fill
@@ -253,3 +255,42 @@ def test_every_kind_of_server_is_understood(method: str, server: str, profile: P
     strict = [body["response_format"]["json_schema"]["strict"] for body in bodies if "response_format" in body]
     assert bool(strict) == (server != "tool")
     assert all(strict) or profile == "small"
+
+
+def test_schemas_are_sent_as_pydantic_ai_would_send_them() -> None:
+    """Plain schemas do not go through pydantic-ai, and are the same as if they did."""
+    strict = 0
+    for kind in classes():
+        schema = json_schema(kind, "full")
+        walked = OpenAIJsonSchemaTransformer(deepcopy(schema), strict=None)
+        expected = walked.walk()
+        if is_strict(schema):
+            strict += 1
+            assert walked.is_strict_compatible, kind
+            assert untitled(schema) == expected, kind
+            assert [*untitled(schema)["properties"]] == [*expected["properties"]], kind
+    assert strict > 40
+
+
+def test_a_property_may_be_named_like_a_keyword() -> None:
+    part = {"type": "string", "title": "Title"}
+    schema = {"type": "object", "properties": {"title": part}, "required": ["title"], "additionalProperties": False}
+    assert untitled(schema)["properties"] == {"title": {"type": "string"}}
+
+
+NOT_STRICT: dict[str, dict[str, Any]] = {
+    "an optional property": {"properties": {"a": {"type": "string"}}, "required": []},
+    "other properties": {"additionalProperties": True},
+    "a bound": {"properties": {"a": {"type": "string", "maxLength": 3}}},
+    "a bound in a list": {"properties": {"a": {"type": "array", "items": {"type": "string", "minLength": 1}}}},
+    "a default in a definition": {"$defs": {"B": {"type": "string", "default": "b"}}},
+    "an alternative": {"properties": {"a": {"anyOf": [{"type": "object"}, {"type": "null"}]}}},
+    "a described reference": {"properties": {"a": {"$ref": "#/$defs/B", "description": "b"}}},
+}
+
+
+@pytest.mark.parametrize("parts", NOT_STRICT.values(), ids=NOT_STRICT)
+def test_a_schema_that_needs_changes_is_left_to_pydantic_ai(parts: dict[str, Any]) -> None:
+    plain = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    assert is_strict({**plain, "additionalProperties": False})
+    assert not is_strict({**plain, "additionalProperties": False, **parts})

@@ -1,0 +1,130 @@
+"""A model at an address of the OpenAI protocol, asked through the openai client alone.
+
+pydantic-ai reads every reply that servers send, and knows what their errors mean; but its import takes as long as all
+else before a run's first call, and its own work is a fifth of the CPU time of a call. So it is left aside for a plain
+answer, and gets every other reply and every error to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from practicum.core.types import Usage
+from practicum.models.client import JSON, Reply
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+STRICT_KEYWORDS = frozenset(
+    {
+        *("type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "anyOf", "enum"),
+        *("const", "minimum", "maximum", "description", "title", "$defs", "$ref"),
+    }
+)
+"""Keywords of a JSON schema that mean the same to every server."""
+
+_THINKING = "<think>"
+"""Begins, in an answer, what pydantic-ai takes for thoughts."""
+
+
+@dataclass(frozen=True)
+class ChatModel:
+    """The model `name` behind a connection."""
+
+    connection: AsyncOpenAI
+    name: str
+
+    @cached_property
+    def provided(self) -> OpenAIChatModel:
+        """The same as a model of pydantic-ai."""
+        return _provided(self.name, self.connection)
+
+    async def ask(self, body: JSON, settings: Mapping[str, Any]) -> Reply:
+        """The answer to a request with this body. Raises errors of pydantic-ai."""
+        try:
+            # The SDK compares `messages` with all variants of their types; `extra_body` it sends as it is.
+            completion = await self.connection.chat.completions.create(
+                model=self.name, messages=[], extra_body=body, **settings
+            )
+        except Exception as error:
+            return await self._read(error)
+        return plain_reply(completion) or await self._read(completion)
+
+    async def _read(self, outcome: object) -> Reply:
+        """What pydantic-ai makes of a completion, or of an error, which it raises as one of its own."""
+
+        async def create(**_: Any) -> Any:
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        from pydantic_ai.models import ModelRequestParameters
+
+        asked = SimpleNamespace(completions=SimpleNamespace(create=create))
+        client: Any = SimpleNamespace(chat=asked, base_url=self.connection.base_url)
+        response = await _provided(self.name, client).request([], None, ModelRequestParameters())
+        return provided_reply(response)
+
+
+def _provided(name: str, client: AsyncOpenAI) -> OpenAIChatModel:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    # Compatible servers know the older `max_tokens`; some refuse `max_completion_tokens`.
+    profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
+    return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
+
+
+def plain_reply(completion: Any) -> Reply | None:
+    """The reply of a completion that is a text and nothing else; None for any other."""
+    try:
+        choice, usage = completion.choices[0], completion.usage
+        text, cut = choice.message.content, choice.finish_reason == "length"
+        plain = choice.finish_reason in ("stop", "length") and not (choice.message.refusal or choice.message.tool_calls)
+        counts = Usage(1, usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens)
+    except (AttributeError, LookupError, TypeError):  # the SDK makes objects of whatever JSON a server sends
+        return None
+    return Reply(text, counts, cut) if plain and isinstance(text, str) and text and _THINKING not in text else None
+
+
+def provided_reply(response: ModelResponse) -> Reply:
+    """The reply of a response of pydantic-ai: the arguments of a tool's call, or else the text."""
+    from pydantic_ai.messages import ToolCallPart
+
+    calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
+    counts = response.usage
+    usage = Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens)
+    return Reply(calls[0] if calls else (response.text or ""), usage, cut=response.finish_reason == "length")
+
+
+def is_strict(schema: Any) -> bool:
+    """Whether a JSON schema is one of OpenAI's strict mode but for its titles. pydantic-ai can change others."""
+    if not isinstance(schema, dict) or not schema.keys() <= STRICT_KEYWORDS or ("$ref" in schema and len(schema) > 1):
+        return False
+    properties: dict[str, Any] = schema.get("properties", {})
+    if schema.get("type") == "object":
+        complete = [*properties] == schema.get("required")
+        if not complete or schema.get("additionalProperties") is not False:
+            return False
+    parts = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
+    return all(map(is_strict, [*parts, schema["items"]] if "items" in schema else parts))
+
+
+def untitled(schema: Any, names: bool = False) -> Any:
+    """A JSON schema without the titles that pydantic gives; with `names`, the parts of one by name."""
+    if isinstance(schema, list):
+        return [untitled(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: untitled(part, not names and key in ("properties", "$defs"))
+        for key, part in schema.items()
+        if names or key != "title"
+    }
