@@ -254,7 +254,7 @@ class Learner(threading.Thread):
                     "run_id": store.run_id, "id": f"{row.id}.{row.revision}",
                     "data": json.dumps(reported(taught(data)[0], own, row.score, row.trust), ensure_ascii=False),
                 }  # fmt: skip
-                store.execute(there.delete().where(stale), there.insert().prefix_with("OR IGNORE").values(**values))
+                store.execute(there.delete().where(stale), store.insert_new(there).values(**values))
         return [row.id for row in rows]
 
     def _settle(self, space: Space, ids: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from practicum.core.errors import TaskFileError
 from practicum.core.files import open_file
 from practicum.core.requirements import pip_install
 from practicum.core.words import one_line
-from practicum.store.database import DATABASE_FILE
+from practicum.store.folder import DATABASE_FILE, STORE_FILE
 from practicum.tasks.traces.trace import Problem, Source
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".parquet")
 """Files of a folder that are read, also with `.gz` behind it, besides run folders. A file that is given itself may have
 any name."""
+
+RUN_FILES = (DATABASE_FILE, STORE_FILE)
+"""In a run folder, what holds the run or says where it is."""
 
 PARQUET, GZIP = b"PAR1", b"\x1f\x8b"
 """Begin a file of these kinds."""
@@ -82,7 +85,7 @@ def _local(root: Path, problem: Callable[[Problem], None]) -> Iterator[Source]:
     except OSError as error:
         raise TaskFileError(f"{root}: cannot be read ({error.strerror})") from None
     for file in _files(root, problem):
-        is_run = file.name == DATABASE_FILE
+        is_run = file.name in RUN_FILES
         found = file.parent if is_run else file
         name = found.relative_to(root).as_posix() if root.is_dir() else found.name
         name = root.absolute().name if name == "." else name
@@ -110,7 +113,7 @@ def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
             if inner.is_symlink():
                 report(inner, "a link to a folder is not followed")
         for file in (Path(folder, name) for name in sorted(names)):
-            if not _read(file.name) and file.name != DATABASE_FILE:
+            if not _read(file.name) and file.name not in RUN_FILES:
                 continue
             if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(whole):
                 report(file, "a link that leads out of the folder is not followed")
@@ -153,7 +156,7 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
                     folders.sort()
                 for file in sorted(names):
                     place = f"{folder.rstrip('/')}/{file}"
-                    if file == DATABASE_FILE:
+                    if file in RUN_FILES:
                         reason = "a run is read from a folder of this machine alone: copy it there"
                         problem(Problem(_named(scheme, place), None, reason))
                     elif _read(file):
