@@ -225,4 +225,9 @@ def _pause(error: BaseException, tries: int) -> float:
     requested = getattr(error, "retry_after", None)
     if requested is not None:
         return min(float(requested), LONGEST_REQUESTED_PAUSE)
+    return backoff(tries)
+
+
+def backoff(tries: int) -> float:
+    """Seconds until a call is sent again that has failed so many times: a random part of what doubles each time."""
     return random.uniform(0, min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE))

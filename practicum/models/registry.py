@@ -56,7 +56,7 @@ class ClientSettings:
     window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). `prices` are those
     that the user gave (see `models.prices`). llama.cpp writes its log into the folder `log`; `progress` is called with
     the bytes downloaded so far and their total. `api_key_env` names the variable with the key of the one address that
-    is asked, and `max_reply_mb` is the most megabytes of a reply.
+    is asked, and `max_reply_mb` is the most megabytes of a reply. `host` opens local models on other machines.
     """
 
     concurrency: int = 16
@@ -68,6 +68,7 @@ class ClientSettings:
     progress: Callable[[int, int], None] | None = None
     api_key_env: str | None = None
     max_reply_mb: float = MAX_REPLY_MB
+    host: Callable[[str, ClientSettings], Client] | None = None
 
 
 @dataclass
@@ -108,7 +109,7 @@ class Models:
 
     def _create(self, name: str) -> Client:
         if is_local(name):
-            return self._local(name)
+            return self._local(name) if self.settings.host is None else self.settings.host(name, self.settings)
         if name.startswith("scripted:"):
             from practicum.models.scripted import ScriptedClient
 

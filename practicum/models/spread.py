@@ -30,7 +30,7 @@ most versions of one playbook, and all that follows a change must be computed an
 MORE_THAN_MEAN = 1.25
 """A server's calls in flight over the mean of all, at most."""
 
-SIDE_BY_SIDE = 4
+SIDE_BY_SIDE = 8
 """Calls that one server may have in flight whatever the mean is: it answers a few nearly as fast as one."""
 
 PAUSE = 5.0

@@ -75,46 +75,46 @@ async def open_state(
     """
     config, parts, method = setup.config, setup.parts, setup.method
     _check_redact_map(config, folder)
-    models = shared.models if shared else Models(client_settings(config, folder, parts))
-    try:
-        clients = open_clients(config, parts, setup.act_roles if act_only else setup.roles, models)
-        for seat, model in method.models.items():
-            clients[seat] = parts.clients.get(seat) or models.open(model)
-        if config.max_usd is not None and (unpriced := [(r, c.name) for r, c in clients.items() if not c.priced]):
-            role, name = unpriced[0]
-            raise UsageError(
-                f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
-                "enforced: give `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
-                "tokens instead (`max_tokens`)"
+    async with nullcontext(shared.pool) if shared and shared.pool else open_pool(config) as pool:
+        models = shared.models if shared else open_models(config, folder, parts, pool)
+        try:
+            clients = open_clients(config, parts, setup.act_roles if act_only else setup.roles, models)
+            for seat, model in method.models.items():
+                clients[seat] = parts.clients.get(seat) or models.open(model)
+            if config.max_usd is not None and (unpriced := [(r, c.name) for r, c in clients.items() if not c.priced]):
+                role, name = unpriced[0]
+                raise UsageError(
+                    f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
+                    "enforced: give `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
+                    "tokens instead (`max_tokens`)"
+                )
+            journal = NoJournal() if store is None else Journal(store, run_id)
+            flight = Flight() if store is None else store.flight
+            before = journal.by_role()
+            state = RunState(
+                journal=journal,
+                seats={role: Seat(client, call_options(config)) for role, client in clients.items()},
+                agent=setup.agent,
+                scorer=setup.scorer,
+                vectors=retriever.vectors if retriever else Vectors(run_embedder(config, parts), store),
+                given_retriever=retriever,
+                instructions=config.instructions,
+                choices=config.choices,
+                profile=config.profile or "full",
+                sections=config.sections or default_sections(config.profile or "full"),
+                redactor=setup.redactor,
+                labels=config.labels,
+                judged=config.judged,
+                door=Door(config.review, {} if store is None else read_known(store, last_step)),
+                trust_tools=config.trust_tools,
+                nonce=config.nonce,
+                seed=config.seed,
+                concurrency=config.concurrency,
+                slots=shared.slots if shared else {},
+                budget=budget or Budget(config.limits, spent=sum(before.values(), Usage()), seconds=seconds),
+                flight=flight,
             )
-        journal = NoJournal() if store is None else Journal(store, run_id)
-        flight = Flight() if store is None else store.flight
-        before = journal.by_role()
-        state = RunState(
-            journal=journal,
-            seats={role: Seat(client, call_options(config)) for role, client in clients.items()},
-            agent=setup.agent,
-            scorer=setup.scorer,
-            vectors=retriever.vectors if retriever else Vectors(run_embedder(config, parts), store),
-            given_retriever=retriever,
-            instructions=config.instructions,
-            choices=config.choices,
-            profile=config.profile or "full",
-            sections=config.sections or default_sections(config.profile or "full"),
-            redactor=setup.redactor,
-            labels=config.labels,
-            judged=config.judged,
-            door=Door(config.review, {} if store is None else read_known(store, last_step)),
-            trust_tools=config.trust_tools,
-            nonce=config.nonce,
-            seed=config.seed,
-            concurrency=config.concurrency,
-            slots=shared.slots if shared else {},
-            budget=budget or Budget(config.limits, spent=sum(before.values(), Usage()), seconds=seconds),
-            flight=flight,
-        )
-        state.counts[Count.LEFT_IN_FLIGHT] = before.get(IN_FLIGHT, Usage()).calls
-        async with nullcontext(shared.pool) if shared and shared.pool else open_pool(config) as pool:
+            state.counts[Count.LEFT_IN_FLIGHT] = before.get(IN_FLIGHT, Usage()).calls
             if pool is None:
                 yield state
                 return
@@ -122,9 +122,19 @@ async def open_state(
 
             async with spread(state, pool, parts_name(parts, config, "agent"), parts_name(parts, config, "scorer")):
                 yield state
-    finally:
-        if shared is None:
-            await models.close()
+        finally:
+            if shared is None:
+                await models.close()
+
+
+def open_models(config: Config, folder: Path, parts: Parts, pool: Pool | None) -> Models:
+    """The models of a run, not open yet: local ones are on the nodes of a cluster, if its attempts are."""
+    settings = client_settings(config, folder, parts)
+    if pool is None:
+        return Models(settings)
+    from practicum.cluster.models import hosted
+
+    return Models(replace(settings, host=hosted))
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import practicum
+from practicum.bench.routing import RoundRobin, measure
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError, UsageError
 from practicum.core.types import Prompt, Turn
@@ -295,3 +296,8 @@ def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
                 await learn(tmp_path / "run", [a.url, b.url])
 
     practicum.run_sync(work())
+
+
+def test_more_is_cached_than_in_turn() -> None:
+    one, routed, turns = asyncio.run(measure((None, Spread, RoundRobin), servers=4, steps=3, batch=2))
+    assert routed == one > turns + 0.2

@@ -30,7 +30,6 @@ from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
 from practicum.models.budget import Budget, Finishing
 from practicum.models.client import Wait
-from practicum.models.registry import Models
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import executes
@@ -38,7 +37,7 @@ from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.legs import Leg
 from practicum.session.live import moved_text, wait_text
 from practicum.session.notebook import Notebook, in_notebook
-from practicum.session.opening import Shared, client_settings, open_pool
+from practicum.session.opening import Shared, open_models, open_pool
 from practicum.session.records import as_seed, load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
 from practicum.session.setup import build_setup
@@ -209,9 +208,9 @@ class _Runs:
         if todo:
             # All runs share these models, each opened when it is first asked.
             config = self.plan.runs[0].config
-            models = Models(client_settings(config, self.folder, self.parts))
-            try:
-                async with open_pool(config) as pool:
+            async with open_pool(config) as pool:
+                models = open_models(config, self.folder, self.parts, pool)
+                try:
                     shared = Shared(models, pool=pool)
                     await self._check(todo, shared)
                     self.watch.began(len(todo))
@@ -219,8 +218,8 @@ class _Runs:
                     for run in todo:
                         self.jobs[run.folder] = asyncio.create_task(self._in_turn(gate, run, shared))
                     outcomes |= dict(zip(self.jobs, await asyncio.gather(*self.jobs.values()), strict=True))
-            finally:
-                await models.close()
+                finally:
+                    await models.close()
         return [outcome for run in self.plan.runs if (outcome := outcomes[run.folder]) is not None]
 
     def _calls_at_once(self, shared: Shared) -> int:
