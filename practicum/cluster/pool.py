@@ -121,6 +121,7 @@ class Pool:
     async def check(self, cargo: Cargo) -> None:
         """Have every node that can hold attempts load the cargo once. Raises UsageError that names the first that
         cannot, and what it lacks."""
+        from ray.exceptions import RayActorError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         connection.check_room(self.resources)
@@ -134,6 +135,12 @@ class Pool:
             worker = Worker(actor, node.id, node.address)
             try:
                 await asyncio.wait_for(self._load(worker, cargo), CHECKED)
+            except RayActorError as error:
+                if any(each.id == node.id for each in connection.nodes()):
+                    raise UsageError(
+                        f"a worker on {node.address} ended while it loaded {cargo.name}: {_brief(error)}"
+                    ) from error
+                # The node left in the meantime.
             except TimeoutError:
                 raise UsageError(
                     f"the node {node.address} started no worker within {CHECKED:g} s: look at its logs, or take it out "

@@ -362,7 +362,8 @@ class Run:
         output_tokens: int = 0,
     ) -> Reply:
         """What a model replied when it was asked for JSON of this form, for the `again`th time at this place."""
-        self.count(Count.REPAIRED_OUTPUTS, again > 0)
+        if again:
+            self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
 
     async def give_up(self, role: str, problem: str, cut: bool) -> OutputError:
