@@ -21,8 +21,8 @@ from practicum.core.requirements import pip_install
 ANSWERS = 5.0
 """Seconds within which an address must accept a connection."""
 
-JOINED = 60.0
-"""Seconds within which Ray must have started, or joined a cluster."""
+STARTED, JOINED = 120.0, 20.0
+"""Seconds within which a Ray of this machine must have started, and a cluster let this process join."""
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """What Ray is told by its environment: it reports nothing to its makers, and leaves the variables of accelerators as
@@ -76,6 +76,8 @@ async def joined(address: str | None) -> AsyncIterator[None]:
 
     Raises UsageError within seconds if Ray is not installed, or if no cluster answers.
     """
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
@@ -96,15 +98,15 @@ async def joined(address: str | None) -> AsyncIterator[None]:
     _quiet()
     # Its warnings are about what practicum decides itself.
     logging.getLogger("ray").setLevel(logging.ERROR)
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    connection = _Connection(address, how)
+    connection, seconds = _Connection(address, how), STARTED if address == "local" else JOINED
     try:
-        await connection.join()
+        await asyncio.wait_for(connection.join(), seconds)
     except TimeoutError:
+        said = (
+            "Ray did not start on this machine" if address == "local" else f"nothing at {address} let this process in"
+        )
         raise UsageError(
-            f"the cluster at {address} did not let this process join within {JOINED:g} s: is it the address of its "
-            "head, as `ray start --head` printed it?"
+            f"{said} within {seconds:g} s. The address of a cluster is that of its head, as ray start --head prints it"
         ) from None
     except Exception as error:
         why = " ".join(str(error).split())[:300]
@@ -156,7 +158,7 @@ class _Connection:
 
     async def join(self) -> None:
         threading.Thread(target=self._stay, name="Ray", daemon=True).start()
-        await asyncio.wait_for(self._joined, JOINED)
+        await self._joined
 
     async def leave(self) -> None:
         self._leave.set()

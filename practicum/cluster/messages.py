@@ -54,11 +54,3 @@ class Outcome:
 
     value: Any = None
     error: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A worker lacks what the job needs: the module `name`, as `error` says."""
-
-    name: str
-    error: str

@@ -11,6 +11,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 
@@ -58,8 +59,8 @@ def _parts(value: object, name: str) -> Iterator[tuple[str, object]]:
         return
     if (owner := getattr(value, "__self__", None)) is not None:
         yield f"{name}.__self__", owner
-    if (called := getattr(value, "func", None)) is not None:
-        yield f"{name}.func", called
+    if isinstance(value, partial):
+        yield from ((f"{name}.{field}", getattr(value, field)) for field in ("func", "args", "keywords"))
     if isinstance(value, Mapping):
         yield from ((f"{name}[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import count
 from typing import Any
-from uuid import uuid4
 
 from practicum.cluster import connection
 from practicum.cluster.messages import Answer, Job, Outcome, Request
@@ -51,12 +51,6 @@ class Cargo:
     name: str
     key: str
     ref: Any
-
-    @classmethod
-    def of(cls, name: str, data: bytes) -> Cargo:
-        import ray
-
-        return cls(name, uuid4().hex, ray.put(data))
 
 
 @dataclass(eq=False)
@@ -103,11 +97,12 @@ class Pool:
         self._looking: asyncio.Task[None] | None = None
         self._keys = count()
         self._failures = 0
+        self._cargo: dict[str, Cargo] = {}
 
     @property
     def nodes(self) -> list[str]:
-        """The addresses of the nodes that have workers."""
-        return list(dict.fromkeys(worker.address for worker in self._workers))
+        """The ids of the nodes that have workers."""
+        return list(dict.fromkeys(worker.node for worker in self._workers))
 
     @contextmanager
     def telling(self, tell: Callable[[str], None]) -> Iterator[None]:
@@ -118,9 +113,21 @@ class Pool:
         finally:
             self._tell.remove(tell)
 
-    async def check(self, cargo: Cargo) -> None:
+    async def cargo(self, name: str, data: bytes) -> Cargo:
+        """An agent or a scorer, pickled, that jobs may be about. Raises UsageError as `_check`."""
+        import ray
+
+        key = sha256(data).hexdigest()
+        if key not in self._cargo:
+            cargo = Cargo(name, key, ray.put(data))
+            await self._check(cargo)
+            self._cargo[key] = cargo
+        return self._cargo[key]
+
+    async def _check(self, cargo: Cargo) -> None:
         """Have every node that can hold attempts load the cargo once. Raises UsageError that names the first that
         cannot, and what it lacks."""
+        from ray.exceptions import RayActorError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         connection.check_room(self.resources)
@@ -134,6 +141,12 @@ class Pool:
             worker = Worker(actor, node.id, node.address)
             try:
                 await asyncio.wait_for(self._load(worker, cargo), CHECKED)
+            except RayActorError as error:
+                if any(each.id == node.id for each in connection.nodes()):
+                    raise UsageError(
+                        f"a worker on {node.address} ended while it loaded {cargo.name}: {_brief(error)}"
+                    ) from error
+                # The node left in the meantime.
             except TimeoutError:
                 raise UsageError(
                     f"the node {node.address} started no worker within {CHECKED:g} s: look at its logs, or take it out "
@@ -158,7 +171,7 @@ class Pool:
         data, crashes = pickle.dumps(job), 0
         while True:
             worker = await self._lend(check)
-            moved(worker.address, 1)
+            moved(worker.node, 1)
             try:
                 return await self._make(worker, cargo, data, answer)
             except RayActorError as error:
@@ -175,7 +188,7 @@ class Pool:
                         f"{_brief(error)}"
                     ) from error
             finally:
-                moved(worker.address, -1)
+                moved(worker.node, -1)
                 self._give_back(worker)
 
     async def close(self) -> None:

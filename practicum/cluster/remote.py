@@ -40,12 +40,10 @@ async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str)
     if agent.journaled and not isinstance(agent, AppWorldAgent):
         approve = agent.approve if isinstance(agent, ToolsAgent) else None
         bare = replace(agent, approve=None) if isinstance(agent, ToolsAgent) else agent
-        cargo = Cargo.of(f"the agent {agent_name}", pickled(bare, agent_name))
-        await pool.check(cargo)
+        cargo = await pool.cargo(f"the agent {agent_name}", pickled(bare, agent_name))
         state.agent = RemoteAgent(agent, Remote(pool, cargo, state), approve)
     if scorer is not None and not scorer.pure and scorer.name not in COMPARING:
-        cargo = Cargo.of(f"the scorer {scorer_name}", pickled(scorer, scorer_name))
-        await pool.check(cargo)
+        cargo = await pool.cargo(f"the scorer {scorer_name}", pickled(scorer, scorer_name))
         state.scorer = RemoteScorer(scorer, Remote(pool, cargo, state))
     with pool.telling(lambda text: state.observer.warned(text)):
         yield

@@ -91,7 +91,7 @@ class Observer:
         """Something that a user should know now, such as a task that is very large."""
 
     def spread(self, nodes: Mapping[str, int]) -> None:
-        """How many attempts are in flight on each node of a cluster, where they are made on one."""
+        """How many attempts are in flight on each node of a cluster, by its id, where they are made on one."""
 
 
 Slots = dict[str, asyncio.Semaphore]

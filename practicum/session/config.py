@@ -311,6 +311,8 @@ def config_from(values: Mapping[str, Any]) -> Config:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         value, said = first.get("input"), first["msg"].removeprefix("Value error, ")
+        if name.startswith("resources."):
+            name, value = "resources", f"{name.removeprefix('resources.')}={value}"
         if hasattr(value, "complete"):
             said = 'clients are passed as parts=Parts(clients={"agent": client})'
         if name == "choices" and isinstance(value, str):

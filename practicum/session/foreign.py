@@ -37,6 +37,9 @@ EXECUTING = tuple(field for field in Config.model_fields if field not in INERT)
 """The fields in which a run that was made elsewhere is not obeyed."""
 
 
+ELSEWHERE = ("engine", "ray_address", "resources")
+"""Fields that nothing but a resume takes over."""
+
 LEARNING = ("review", "trust_tools")
 """Fields that matter for learning alone."""
 
@@ -92,7 +95,7 @@ class Origin:
         """The same for what attempts use, or also learning from them, but for these fields, which have no effect."""
         if self.trusted:
             return
-        without = {*without, *(() if learns else LEARNING)}
+        without = {*without, *ELSEWHERE, *(() if learns else LEARNING)}
         fields = [field for field in EXECUTING if field not in without]
         # Whom a method asks is known once it is built, which it is only if that runs nothing foreign.
         unbuilt = any(self._outside(("method", "settings")))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ SHARE = 0.95
 
 JOURNAL_READ = 2.0
 """Seconds within which attempts that the journal holds have been read."""
+
+NODES_SHOWN = 4
+"""Nodes whose attempts are shown one by one."""
 
 LONGEST_ERROR = 300
 """Characters of an agent's error that are shown."""
@@ -54,6 +58,7 @@ class Status:
     calls: str = ""
     entries: str = ""
     wait: str = ""
+    nodes: str = ""
 
     def parts(self, shorter: int = 0) -> list[str]:
         """What stands behind n/N. The higher the level from 0 to 8, the more is left out of what matters least."""
@@ -66,6 +71,7 @@ class Status:
             scores,
             self.cost if shorter < 7 else "",
             self.calls if shorter < 2 else "",
+            self.nodes if shorter < 4 else "",
             self.entries if shorter < 1 else "",
             wait if shorter < 7 else wait.rpartition(": ")[2],
         )
@@ -119,6 +125,7 @@ class Live(Watch):
         self._said_why = 0.0
         self._why: object = None
         self._primitives: object = None
+        self._nodes: Mapping[str, int] = {}
 
     def say(self, line: str) -> None:
         """Show a line that stays."""
@@ -214,6 +221,10 @@ class Live(Watch):
             self._counted.scores.setdefault(task.id, score.value)
             self.changed()
 
+    def spread(self, nodes: Mapping[str, int]) -> None:
+        self._nodes = nodes
+        self.changed()
+
     def waiting(self, wait: Wait) -> None:
         if wait.moved:
             self.say(moved_text(wait))
@@ -258,6 +269,7 @@ class Live(Watch):
             quantity(usage.calls, "call") if usage.calls else "",
             entries,
             self._wait(),
+            nodes_text(self._nodes),
         )
 
     def _done(self) -> str:
@@ -327,6 +339,15 @@ class Live(Watch):
         self._phase, self._total = phase, total
         self._counted, self._worked, self._anchor = _Counted(), False, (time.monotonic(), 0.0)
         self.changed()
+
+
+def nodes_text(nodes: Mapping[str, int]) -> str:
+    """How many attempts are in flight on how many nodes: `3 nodes: 16+16+4`; of many nodes, the fewest and the most."""
+    if not nodes:
+        return ""
+    counts = [*nodes.values()]
+    each = "+".join(map(str, counts)) if len(counts) <= NODES_SHOWN else f"{min(counts)} to {max(counts)} each"
+    return f"{quantity(len(counts), 'node')}: {each}"
 
 
 def wait_text(wait: Wait, seconds: int, calls: int = 1) -> str:

@@ -27,7 +27,7 @@ from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
 from practicum.session.config import APPWORLD, Config, Splits, config_from, require_tasks
 from practicum.tasks.load import require_meta, require_targets
-from practicum.tasks.scoring.registry import JUDGED
+from practicum.tasks.scoring.registry import COMPARING, JUDGED
 from practicum.tasks.stored import StoredTasks, survey
 from practicum.tasks.survey import Survey
 
@@ -244,6 +244,12 @@ def check_engine(config: Config) -> None:
     for name, default in OF_RAY.items():
         if config.engine == "local" and getattr(config, name) != default:
             raise UsageError(f"`{name}` is for `engine=ray`: give that too, or leave it out")
+    asks = config.agent == "chat" or config.agent.startswith(APPWORLD)
+    if config.engine == "ray" and asks and config.scorer in (*COMPARING, "coverage", "appworld", *JUDGED):
+        raise UsageError(
+            f"`engine=ray` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, which only "
+            "ask models and servers: leave it out"
+        )
 
 
 def _check_roles(setup: Setup) -> dict[str, str]:

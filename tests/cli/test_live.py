@@ -183,3 +183,15 @@ def test_what_hides_in_a_task_or_an_error_is_shown_and_makes_no_line(kind: type[
     text = "".join(re.split(r"\x1b\[[0-9;?]*[A-Za-z]", printed(screen)))
     assert r"the agent failed on task t\n\x1b[2Jdone\u{202e}: a b\x9b31m\u{200b}" in text
     assert not re.search("[\u202e\u200b\x9b]", text)
+
+
+def test_the_bar_shows_on_which_nodes_attempts_are_in_flight() -> None:
+    screen = console()
+    with Terminal(screen) as live:
+        begin(live)
+        live.spread({"a": 16, "b": 0})
+        live.stepping(1, 8, 4)
+    assert "2 nodes: 16+0" in last_line(screen)
+    assert len(last_line(screen)) <= 80
+    live.spread({f"node {n}": n for n in range(12)})
+    assert live.status().nodes == "12 nodes: 0 to 11 each"

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
+import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks, wait_until, world
-from remote_work import Counters, dying, failing, guess, lenient
+from remote_work import Counters, dying, failing, guess, lenient, slow_guess, waiting
 from sqlalchemy import select
 
 import practicum
+from practicum.analysis.compare.harness import compare
 from practicum.core.context import Context
+from practicum.core.errors import UsageError
+from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call
+from practicum.session.result import RunInfo
 from practicum.store import schema
 from practicum.store.database import Store
 
@@ -126,3 +134,88 @@ def test_an_attempt_that_ends_its_worker_is_a_failed_attempt(tmp_path: Path) -> 
     errors = [rollout.trace.error or "" for rollout in tried.rollouts]
     assert [bool(error) for error in errors] == [False, True, False]
     assert errors[1].startswith("the worker process ended 3 times under this attempt")
+
+
+def test_what_a_node_lacks_is_named_before_anything_is_paid_for(tmp_path: Path) -> None:
+    """The agent's module is there when the driver imports it, and on no node."""
+    (tmp_path / "only_here.py").write_text("def agent(input, context):\n    return 'done'\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        agent = importlib.import_module("only_here").agent
+        (tmp_path / "only_here.py").unlink()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        parts = practicum.Parts(agent=agent, clients={"agent": client()})
+        with pytest.raises(UsageError, match=r"the node \S+ cannot load the agent Parts.agent: .*'only_here'"):
+            practicum.run_sync(practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray"))
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["only_here"]
+
+
+def test_a_cluster_without_room_says_what_each_node_has() -> None:
+    parts = practicum.Parts(agent=guess, clients={"agent": client()})
+    for resources, says in (
+        ("cpu=64", r"no node of the cluster has room .* takes 64 CPU: \S+ has 2 CPU"),
+        ("memory=900gb", r"takes 1 CPU, 900.0 GB memory: \S+ has 2 CPU"),
+        ("fpga=1", "no node of the cluster offers 'fpga' of `resources`: known are cpu, gpu, image, memory"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            practicum.run_sync(
+                practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray", resources=resources)
+            )
+
+
+def test_a_comparison_spreads_its_runs_over_the_same_workers(tmp_path: Path) -> None:
+    parts = practicum.Parts(agent=guess, clients={"agent": client()})
+    scores = []
+    for name, config in (("here", {}), ("there", {"engine": "ray", "resources": SHARED})):
+        work = compare(
+            make_tasks(4), test=make_tasks(6, start=50), methods=["none", "ace"], settings={"ace.rounds": 1}, seeds=2,
+            parts=parts, out=tmp_path / name, max_calls=200, **config,
+        )  # fmt: skip
+        made = practicum.run_sync(work)
+        assert not made.failed
+        scores.append([row["score"] for row in made.report["variants"]])
+    assert scores[0] == scores[1]
+
+
+class Stops(practicum.Watch):
+    """Stops the run after the first attempt."""
+
+    def began(self, run: RunInfo) -> None:
+        self.budget, self.nodes = run.budget, dict[str, int]()
+
+    def spread(self, nodes: Mapping[str, int]) -> None:
+        self.nodes = {**self.nodes, **nodes}
+
+    def attempted(self, task: Task, trace: Trace) -> None:
+        self.budget.stop("enough")
+
+
+def test_a_stop_ends_what_waits_and_a_resume_may_go_on_elsewhere(tmp_path: Path) -> None:
+    parts, watch = practicum.Parts(agent=slow_guess, clients={"agent": client()}), Stops()
+    made = learned(tmp_path / "run", parts, n=40, watch=watch, engine="ray", concurrency=40)
+    assert made.stopped == "enough"
+    assert watch.nodes.values()
+    assert set(watch.nodes.values()) == {0}
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts, engine="local", concurrency=40))
+    whole = learned(tmp_path / "whole", parts, n=40, concurrency=40)
+    assert context_bytes(again) == context_bytes(whole)
+    assert journal(tmp_path / "run") == journal(tmp_path / "whole")
+
+
+def test_a_thousand_attempts_are_in_flight_at_once() -> None:
+    class Most(practicum.Watch):
+        most = 0
+
+        def spread(self, nodes: Mapping[str, int]) -> None:
+            self.most = max(self.most, sum(nodes.values()))
+
+    watch, parts = Most(), practicum.Parts(agent=waiting, clients={"agent": client()})
+    made = practicum.run_sync(
+        practicum.evaluate(
+            make_tasks(1000), Context(), parts=parts, engine="ray", resources="cpu=0.002", concurrency=1000, watch=watch
+        )
+    )
+    assert made.score == 1.0
+    assert watch.most == 1000

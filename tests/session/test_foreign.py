@@ -124,6 +124,15 @@ def test_a_run_made_elsewhere_executes_nothing(
     assert not Path("pwned").exists()
 
 
+def test_the_cluster_of_a_run_made_elsewhere_is_not_joined(run: Path) -> None:
+    rewrite(run, state="stopped", engine="ray", ray_address="127.0.0.1:1", resources={"cpu": 2})
+    with pytest.raises(UsageError, match=r"would .*use engine ray, use ray_address 127.0.0.1:1, use resources 2 CPU"):
+        run_sync(practicum.resume(run))
+    # A query runs in this process, whatever the run says.
+    named = run_sync(practicum.evaluate(make_tasks(1), run, scorer="exact", model="scripted:script.jsonl"))
+    assert named.n == 1
+
+
 @pytest.mark.parametrize("scorer", ["evil:score", "tests", "software"])
 def test_the_scorer_of_a_run_made_elsewhere_is_not_run(scorer: str, run: Path) -> None:
     rewrite(run, scorer=scorer)
@@ -162,7 +171,8 @@ def test_a_method_of_the_package_does_not_call_out_for_a_run_made_elsewhere(run:
 
 def test_a_field_that_is_not_known_as_inert_is_not_obeyed() -> None:
     named = {"method", "settings", "model", "roles", "agent", "scorer", "embedder", "api_key_env"}
-    assert set(EXECUTING) == named | {"review", "trust_tools", "guard_tools", "redact_map", "nonce"}
+    others = {"review", "trust_tools", "guard_tools", "redact_map", "nonce", "engine", "ray_address", "resources"}
+    assert set(EXECUTING) == named | others
     assert set(Config.model_fields) >= INERT
 
 

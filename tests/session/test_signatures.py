@@ -14,6 +14,7 @@ import pytest
 from helpers import make_tasks
 
 import practicum
+from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import Kind
 from practicum.methods import ace, combee
@@ -28,6 +29,7 @@ WIDER: dict[str, Any] = {
     "sections": Mapping[str, str] | Sequence[str],
     "choices": Sequence[str],
     "prices": GivenPrices,
+    "resources": Resources | Mapping[str, Any] | str,
     "redact": Sequence[Kind] | str,
 }
 """Where callers may give more than `Config` keeps."""
