@@ -53,11 +53,15 @@ class StoredTasks(Sequence[Task]):
         return self._parsed(*self._values("data", [self._positions[at]]))
 
     def __iter__(self) -> Iterator[Task]:
-        return map(self._parsed, self._column("data"))
+        return map(self._parsed, self.data())
 
     def picked(self, indices: Sequence[int]) -> StoredTasks:
         """The tasks at these indices, in this order."""
         return StoredTasks(self._store, self._split, array("q", (self._positions[i] for i in indices)))
+
+    def data(self) -> Iterator[str]:
+        """Each task as JSON."""
+        return self._column("data")
 
     def ids(self) -> Iterator[str]:
         """The id of each task."""
