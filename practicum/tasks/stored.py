@@ -36,7 +36,10 @@ class StoredTasks(Sequence[Task]):
 
     def __init__(self, store: Store, split: str, positions: Sequence[int] | None = None) -> None:
         self._store, self._split = store, split
-        self._positions = self._all() if positions is None else positions
+        if positions is None:
+            with as_stored(store.folder):
+                positions = self._all()
+        self._positions = positions
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -85,11 +88,9 @@ class StoredTasks(Sequence[Task]):
             return range(0)
         if count == last - first + 1:
             return range(first, last + 1)
-        found = array("q")
-        while len(found) < count:
-            after = found[-1] if found else first - 1
-            rows = select(position).where(*self._mine, position > after).order_by(position).limit(READ * READ)
-            found.extend(row.position for row in self._store.rows(rows))
+        found, block = array("q"), select(position).where(*self._mine).order_by(position).limit(READ * READ)
+        while rows := self._store.rows(block.where(position > found[-1]) if found else block):
+            found.extend(row.position for row in rows)
         return found
 
     @property

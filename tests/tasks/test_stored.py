@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from practicum.core.errors import StoreError
 from practicum.core.types import Recorded, Score, Task, Trace
@@ -94,6 +95,13 @@ def test_a_task_that_is_gone_or_damaged_is_named(store: Store) -> None:
     store.execute(schema.tasks.update().values(data="{}"))
     with pytest.raises(StoreError, match="holds something that practicum does not write"):
         stored[1]
+
+
+def test_a_position_that_is_no_number_is_damage(store: Store) -> None:
+    put(store, [Task("a", "x"), Task("b", "y")])
+    store.execute(text("UPDATE tasks SET position = 'none' WHERE task_id = 'b'"))
+    with pytest.raises(StoreError, match="holds something that practicum does not write"):
+        StoredTasks(store, "train")
 
 
 def test_what_was_forgotten_leaves_a_gap(store: Store) -> None:
