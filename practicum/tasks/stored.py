@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import func, select
 
 from practicum.core.errors import StoreError
+from practicum.core.trust import LEVELS, Trust
 from practicum.core.types import Task
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
@@ -75,6 +76,20 @@ class StoredTasks(Sequence[Task]):
         """What is known of all these tasks, found in one pass."""
         return Survey.of(self)
 
+    @property
+    def levels(self) -> set[Trust]:
+        """Whose the tasks of the split are. Unless they were surveyed, the database finds it, without reading each."""
+        if "survey" in vars(self):
+            return self.survey.levels
+        data = schema.tasks.c.data
+        # The trust is the last field of a task.
+        ends = {level: data.endswith(f'"trust":"{level}"}}', autoescape=True) for level in LEVELS}
+        return {
+            level
+            for level, ends_so in ends.items()
+            if self._store.rows(select(data).where(*self._mine, ends_so).limit(1))
+        }
+
     def _parsed(self, data: str) -> Task:
         with as_stored(self._store.folder):
             return TASK.validate_json(data)
@@ -120,6 +135,11 @@ def picked(tasks: Sequence[Task], indices: Sequence[int]) -> Sequence[Task]:
 def ids(tasks: Sequence[Task]) -> Iterator[str]:
     """The id of each task."""
     return tasks.ids() if isinstance(tasks, StoredTasks) else (task.id for task in tasks)
+
+
+def levels(tasks: Sequence[Task]) -> set[Trust]:
+    """Whose the tasks are."""
+    return tasks.levels if isinstance(tasks, StoredTasks) else {task.trust for task in tasks}
 
 
 def survey(tasks: Sequence[Task]) -> Survey:

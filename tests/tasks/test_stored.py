@@ -14,7 +14,7 @@ from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.tasks.stored import READ, StoredTasks, ids, picked, survey, task_row
+from practicum.tasks.stored import READ, StoredTasks, ids, levels, picked, survey, task_row
 from practicum.tasks.survey import Survey
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -54,6 +54,8 @@ def test_stored_tasks_are_the_sequence_that_was_stored(store: Store, tasks: list
     assert [*stored[part]] == tasks[part]
     assert [*reversed(stored)] == tasks[::-1]
     assert [*ids(stored)] == [*ids(tasks)]
+    assert stored.levels == levels(tasks)
+    assert stored.survey.levels == stored.levels
     for at in range(-len(tasks), len(tasks)):
         assert stored[at] == tasks[at]
     with pytest.raises(IndexError):
