@@ -16,10 +16,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
 from sqlalchemy import Table, delete, select
 
@@ -35,6 +35,7 @@ from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE, INDEX_FILE, WORDS_FILE
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
+from practicum.tasks.stored import StoredTasks
 
 MIN_CHARS = 12
 """Texts shorter than this are not searched for word for word, because many unrelated texts contain them."""
@@ -239,11 +240,27 @@ class _Rows:
             for row in self.of(table):
                 yield table, getattr(row, key.name), row
 
-    @cached_property
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        """The fields of each task by its id. A query that somebody was shown the context for counts as a task."""
-        asked = {row.id: {"meta": {}, **json.loads(row.data)} for row in self.of(schema.outcomes)}
-        return {**asked, **{row.task_id: json.loads(row.data) for row in self.of(schema.tasks)}}
+    def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The id and the fields of each task, read anew each time: there may be more than fit in memory. A query that
+        somebody was shown the context for counts as a task."""
+        for row in self.asked():
+            yield row.id, {"meta": {}, **json.loads(row.data)}
+        for data in map(json.loads, self.stored()):
+            yield data["id"], data
+
+    def stored(self) -> Iterator[str]:
+        """Each task of the run as JSON."""
+        return chain.from_iterable(StoredTasks(self.store, split).data() for split in ("train", "val", "test"))
+
+    def ids(self) -> Iterator[str]:
+        """The id of each task of the run."""
+        return chain.from_iterable(StoredTasks(self.store, split).ids() for split in ("train", "val", "test"))
+
+    def asked(self) -> list[Any]:
+        """The outcomes of queries that are no tasks of the run."""
+        outcomes, tasks = schema.outcomes.c, schema.tasks.c
+        own = select(tasks.task_id).where(tasks.run_id == self.run_id)
+        return self.store.rows(select(schema.outcomes).where(outcomes.run_id == self.run_id, outcomes.id.not_in(own)))
 
 
 def _row_sources(table: Table, row: Any) -> set[str]:
@@ -261,14 +278,16 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
 
     Raises UsageError for an unknown name, so that a misspelled one does not silently forget nothing.
     """
-    aliases = {f"task:{id}": _aliases(data) for id, data in run.tasks.items()}
+    given, of_tasks, wanted = set(names), set[str](), set(names)
+    for id, data in run.tasks():
+        if found := given & {f"task:{id}", *_aliases(data)}:
+            of_tasks |= found
+            wanted.add(f"task:{id}")
     recorded = [_row_sources(table, row) for table, _, row in run.records()]
     edited = [done.edit.sources for version in versions for done in version.applied]
-    known = set(aliases).union(*aliases.values(), *recorded, *edited)
+    known = of_tasks.union(*recorded, *edited)
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"nothing in this run was learned from {unknown[0]!r}")
-    wanted = set(names)
-    wanted |= {task for task, others in aliases.items() if wanted & others}
     for row in run.of(schema.rollouts):
         of_rollout = json.loads(row.sources)
         if wanted & set(of_rollout):
@@ -296,11 +315,15 @@ def _rare_words(
     known = [text for row in run.of(schema.runs) for text in _texts([row.config])]
     known += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.rollouts)]
     raw, learned, others = set[str](), set[str](), set[str]()
-    recorded = {row.task_id for row in run.of(schema.tasks)}
-    for id, data in run.tasks.items():
-        # What is known of a query beside its input may come from an answer, and so from what was learned.
-        texts = [*strings(data if id in recorded else data.get("input", ""))]
-        raw.update(texts) if f"task:{id}" in wanted else known.extend(texts)
+    asked = {row.id for row in run.asked()}
+
+    def texts_of_tasks(forgotten: bool) -> Iterator[str]:
+        for id, data in run.tasks():
+            if (f"task:{id}" in wanted) == forgotten:
+                # What is known of a query beside its input may come from an answer, and so from what was learned.
+                yield from strings(data.get("input", "") if id in asked else data)
+
+    raw.update(texts_of_tasks(forgotten=True))
     for row in run.of(schema.lessons):
         data, sources = json.loads(row.data), json.loads(row.sources)
         # A single word in the data of a lesson is one of our own, such as an attribution.
@@ -319,7 +342,7 @@ def _rare_words(
             others.update(texts)
     found = {piece for text in learned for piece in pieces(text)}
     found = {*Rarity(others).rare(found)}.union(*map(pieces, raw))
-    for text in dict.fromkeys(known):
+    for text in chain(dict.fromkeys(known), texts_of_tasks(forgotten=False) if found else ()):
         found -= grams(text)
     return frozenset(found)
 
@@ -370,15 +393,16 @@ class _ForgottenTexts:
 
     def __init__(self, run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str]) -> None:
         lost, stays = set(_logged_texts(old)), set(_logged_texts(new))
-        for id, data in run.tasks.items():
-            (lost if f"task:{id}" in wanted else stays).update(strings(data))
+        for id, data in run.tasks():
+            lost.update(strings(data) if f"task:{id}" in wanted else ())
         for row in run.of(schema.lessons):
             if wanted & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
         stays.update(row.config for row in run.of(schema.runs))
-        kept = "\0".join(stays)
         # Most of the old log is in the new one word for word; only the rest is searched for.
-        texts = sorted(text for text in lost - stays if len(text) >= MIN_CHARS and text not in kept)
+        texts = sorted(_outside((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
+        others = (strings(data) for id, data in run.tasks() if f"task:{id}" not in wanted)
+        texts = _outside(texts, map("\0".join, others))
         self._forms: list[str] = []
         for text in texts:
             # In a row a text is plain, or escaped once by JSON, or twice (JSON inside JSON).
@@ -418,7 +442,7 @@ def _remove(
         if _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
             statements.append(of_run(delete(table), RECORDS[table], key))
             gone.add(key)
-    for id in sorted(id for id in run.tasks if f"task:{id}" in wanted):
+    for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in wanted}):
         statements.append(of_run(delete(schema.tasks), schema.tasks.c.task_id, id))
     deleted = len(statements)
     for row in run.of(schema.steps):
@@ -484,18 +508,35 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     versions = read_versions(run.store, run.run_id)
     edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if wanted & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
-    left += sum(f"task:{id}" in wanted for id in run.tasks)
+    left += sum(f"task:{id}" in wanted for id, _ in run.tasks())
     left += len(run.store.rows(select(schema.vectors.c.key).where(schema.vectors.c.run_id == run.run_id)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
     left += sum(_holds(table, key, row, wanted, texts) for table, key, row in run.records())
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.
-    tables = (schema.versions, schema.tasks, schema.runs, schema.steps, *RECORDS)
+    tables = (schema.versions, schema.runs, schema.steps, *RECORDS)
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
-    known = "\0".join([*shown, *stays]).encode(errors="replace")
-    pieces = [piece for piece in texts.pieces() if piece not in known]
-    for path in sorted(p for p in run.store.folder.iterdir() if p.is_file()):
-        raw = path.read_bytes()
-        left += sum(piece in raw for piece in pieces)
+    known = ["\0".join([*shown, *stays]).encode(errors="replace")]
+    tasks = (f"{data}\0{id}".encode(errors="replace") for data, id in zip(run.stored(), run.ids(), strict=True))
+    pieces = _outside(texts.pieces(), chain(known, tasks))
+    return left + sum(_count_in(path, pieces) for path in run.store.folder.iterdir() if path.is_file())
+
+
+def _count_in(path: Path, pieces: Sequence[bytes]) -> int:
+    """How many of the pieces are in a file, which may be larger than memory."""
+    with path.open("rb") as file:
+        if not pieces or not path.stat().st_size:
+            return 0
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as raw:
+            return sum(raw.find(piece) >= 0 for piece in pieces)
+
+
+def _outside(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:
+    """Those of the texts that are part of none of the others."""
+    left = list(texts)
+    for other in others:
+        if not left:
+            break
+        left = [text for text in left if text not in other]
     return left

@@ -68,6 +68,7 @@ from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, delete_versions_after, version_row
 from practicum.tasks.load import choices_from
+from practicum.tasks.stored import levels
 from practicum.tasks.traces import TraceStream
 
 KEPT, NOTHING_KEPT = "What was done is kept", "Nothing was paid for yet"
@@ -240,12 +241,12 @@ async def open_session(
     ) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
-        if same := setup.survey.shared(task.input for task in splits.test):
+        if splits.test and (same := setup.survey.shared(task.input for task in splits.test)):
             warnings.append(
                 f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
                 "not say how well the context serves new tasks"
             )
-        if config.review == "foreign" and (whose := strangers(setup.config, setup.survey.levels)):
+        if config.review == "foreign" and (whose := strangers(setup.config, levels(splits.train))):
             warnings.append(f"what is learned from {whose} waits for review: look at it with practicum review {folder}")
         yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import func, select
 
 from practicum.core.errors import StoreError
+from practicum.core.trust import LEVELS, Trust
 from practicum.core.types import Task
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
@@ -36,7 +37,10 @@ class StoredTasks(Sequence[Task]):
 
     def __init__(self, store: Store, split: str, positions: Sequence[int] | None = None) -> None:
         self._store, self._split = store, split
-        self._positions = self._all() if positions is None else positions
+        if positions is None:
+            with as_stored(store.folder):
+                positions = self._all()
+        self._positions = positions
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -53,11 +57,15 @@ class StoredTasks(Sequence[Task]):
         return self._parsed(*self._values("data", [self._positions[at]]))
 
     def __iter__(self) -> Iterator[Task]:
-        return map(self._parsed, self._column("data"))
+        return map(self._parsed, self.data())
 
     def picked(self, indices: Sequence[int]) -> StoredTasks:
         """The tasks at these indices, in this order."""
         return StoredTasks(self._store, self._split, array("q", (self._positions[i] for i in indices)))
+
+    def data(self) -> Iterator[str]:
+        """Each task as JSON."""
+        return self._column("data")
 
     def ids(self) -> Iterator[str]:
         """The id of each task."""
@@ -67,6 +75,20 @@ class StoredTasks(Sequence[Task]):
     def survey(self) -> Survey:
         """What is known of all these tasks, found in one pass."""
         return Survey.of(self)
+
+    @property
+    def levels(self) -> set[Trust]:
+        """Whose the tasks of the split are. Unless they were surveyed, the database finds it, without reading each."""
+        if "survey" in vars(self):
+            return self.survey.levels
+        data = schema.tasks.c.data
+        # The trust is the last field of a task.
+        ends = {level: data.endswith(f'"trust":"{level}"}}', autoescape=True) for level in LEVELS}
+        return {
+            level
+            for level, ends_so in ends.items()
+            if self._store.rows(select(data).where(*self._mine, ends_so).limit(1))
+        }
 
     def _parsed(self, data: str) -> Task:
         with as_stored(self._store.folder):
@@ -81,11 +103,9 @@ class StoredTasks(Sequence[Task]):
             return range(0)
         if count == last - first + 1:
             return range(first, last + 1)
-        found = array("q")
-        while len(found) < count:
-            after = found[-1] if found else first - 1
-            rows = select(position).where(*self._mine, position > after).order_by(position).limit(READ * READ)
-            found.extend(row.position for row in self._store.rows(rows))
+        found, block = array("q"), select(position).where(*self._mine).order_by(position).limit(READ * READ)
+        while rows := self._store.rows(block.where(position > found[-1]) if found else block):
+            found.extend(row.position for row in rows)
         return found
 
     @property
@@ -115,6 +135,11 @@ def picked(tasks: Sequence[Task], indices: Sequence[int]) -> Sequence[Task]:
 def ids(tasks: Sequence[Task]) -> Iterator[str]:
     """The id of each task."""
     return tasks.ids() if isinstance(tasks, StoredTasks) else (task.id for task in tasks)
+
+
+def levels(tasks: Sequence[Task]) -> set[Trust]:
+    """Whose the tasks are."""
+    return tasks.levels if isinstance(tasks, StoredTasks) else {task.trust for task in tasks}
 
 
 def survey(tasks: Sequence[Task]) -> Survey:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from practicum.core.errors import StoreError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.tasks.stored import READ, StoredTasks, ids, picked, survey, task_row
+from practicum.tasks.stored import READ, StoredTasks, ids, levels, picked, survey, task_row
 from practicum.tasks.survey import Survey
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -53,6 +54,8 @@ def test_stored_tasks_are_the_sequence_that_was_stored(store: Store, tasks: list
     assert [*stored[part]] == tasks[part]
     assert [*reversed(stored)] == tasks[::-1]
     assert [*ids(stored)] == [*ids(tasks)]
+    assert stored.levels == levels(tasks)
+    assert stored.survey.levels == stored.levels
     for at in range(-len(tasks), len(tasks)):
         assert stored[at] == tasks[at]
     with pytest.raises(IndexError):
@@ -94,6 +97,13 @@ def test_a_task_that_is_gone_or_damaged_is_named(store: Store) -> None:
     store.execute(schema.tasks.update().values(data="{}"))
     with pytest.raises(StoreError, match="holds something that practicum does not write"):
         stored[1]
+
+
+def test_a_position_that_is_no_number_is_damage(store: Store) -> None:
+    put(store, [Task("a", "x"), Task("b", "y")])
+    store.execute(text("UPDATE tasks SET position = 'none' WHERE task_id = 'b'"))
+    with pytest.raises(StoreError, match="holds something that practicum does not write"):
+        StoredTasks(store, "train")
 
 
 def test_what_was_forgotten_leaves_a_gap(store: Store) -> None:

@@ -26,6 +26,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.setup import build_setup, set_up, strangers
 from practicum.store.journal import digest
+from practicum.tasks.stored import levels
 
 PLAN_FILE = "compare.json"
 
@@ -146,7 +147,7 @@ def make_plan(
             f"{MIN_SEEDS} (`seeds={MIN_SEEDS}`)"
         )
     waiting = [run.config for run in runs if run.config.review == "foreign" and run.config.method != "none"]
-    if waiting and (whose := strangers(waiting[0], {task.trust for task in splits.train})):
+    if waiting and (whose := strangers(waiting[0], levels(splits.train))):
         warnings.append(
             f"what is learned from {whose} waits for review, so it is in no score: give `review=none` if nobody will "
             "review it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, BinaryIO
 
 from pydantic_core import from_json
@@ -34,7 +35,10 @@ def rows(file: BinaryIO, place: Place) -> Iterator[tuple[int, Mapping[str, Any]]
     number = 0
     try:
         # With a buffer, the pages of a row group are read one after another, not all of it at once.
-        for batch in parquet.ParquetFile(file, buffer_size=BUFFER).iter_batches(ROWS, use_threads=False):
+        table = parquet.ParquetFile(file, buffer_size=BUFFER)
+        # Group by group: one reader of all of them keeps what it has read of each.
+        groups = (table.iter_batches(ROWS, [group], use_threads=False) for group in range(table.num_row_groups))
+        for batch in chain.from_iterable(groups):
             batch.validate(full=True)
             raw = as_json(batch.to_pylist()) if batch.nbytes <= MOST_DOCUMENT else b""
             if not 0 < len(raw) <= MOST_DOCUMENT:
