@@ -19,7 +19,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
     inner = tmp_path / "big_one" / "kinds"
     inner.mkdir(parents=True)
     (tmp_path / "big_one" / "__init__.py").write_text("", encoding="utf-8")
-    init = "import big_one, time\ntime.sleep(0.01)\nbig_one.told.append('kinds')\nfrom .heavy import Heavy as Heavy\n__all__ = ['Heavy']\n"
+    init = "import big_one, time\ntime.sleep(0.01)\nbig_one.told.append('kinds')\nfrom .heavy import Heavy as Heavy\n"
+    init += "__all__ = ['Heavy']\n"
     (inner / "__init__.py").write_text(init, encoding="utf-8")
     (inner / "light.py").write_text("class Light: ...\n", encoding="utf-8")
     (inner / "heavy.py").write_text("class Heavy: ...\n", encoding="utf-8")
