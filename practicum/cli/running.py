@@ -17,6 +17,7 @@ from practicum.cli.output import Printer
 from practicum.cli.signals import INTERRUPTED as EXIT_CODE
 from practicum.cli.signals import exit_code, stopped_by
 from practicum.core.errors import PracticumError, UsageError
+from practicum.core.later import import_later
 from practicum.core.words import quantity
 from practicum.models.budget import Finishing
 from practicum.session.components import Parts
@@ -99,6 +100,9 @@ class Warnings(Watch):
 
 def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
+
+    # Most of openai are types of interfaces that are not called, a third of its import.
+    import_later("openai.types", "openai.types.responses")
 
     async def main() -> T:
         stopper, loop = Stopper(out), asyncio.get_running_loop()

@@ -6,14 +6,18 @@ register theirs in the entry point group `practicum.methods`; a plain `Method` m
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from practicum.blocks.sample.orders import ENDLESS, first_steps
 from practicum.core import plugins
@@ -101,8 +105,30 @@ def about(name: str) -> str:
 
 def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, str]]:
     """Each setting of a method: its default in a profile and its description."""
-    fields = settings_of(name, profile).model_fields
-    return {field: (info.default, info.description or "") for field, info in fields.items()}
+    settings = settings_of(name, profile)
+    texts: dict[str, str] = {}
+    for kind in reversed(settings.__mro__):
+        if issubclass(kind, BaseModel) and kind.__module__ != BaseModel.__module__:
+            texts.update(_texts_of(kind))
+    fields = settings.model_fields.items()
+    return {field: (info.default, info.description or texts.get(field, "")) for field, info in fields}
+
+
+def _texts_of(kind: type) -> dict[str, str]:
+    """The texts under the attributes of a class, by their names; none where its source is not at hand. Pydantic would
+    read them too (`use_attribute_docstrings`), but at every import, which takes a tenth of a second.
+    """
+    try:
+        (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    lines = getattr(parsed, "body", [])
+    return {
+        line.target.id: inspect.cleandoc(text.value.value)
+        for line, text in pairwise(lines)
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
 
 
 def _recipe(name: str) -> Any:

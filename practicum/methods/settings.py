@@ -48,7 +48,7 @@ SameFrom = Annotated[
 class GateSettings(BaseModel):
     """The settings that also a Method of the user's own has. The text under a setting describes it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gate: bool = False
     """Keep a delta only if it is not worse on the validation tasks, by a paired sequential test."""

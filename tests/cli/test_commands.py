@@ -625,3 +625,23 @@ def test_slow_imports_wait_until_they_are_needed(program: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == "[]"
+
+
+NOT_FOR_A_CALL = ("pydantic_ai", "networkx", "scipy", "detect_secrets", "wordllama", "matplotlib", "ray", "psycopg")
+
+
+def test_the_first_call_waits_for_no_package_that_it_does_not_need(here: Path, fast_server: ServerProcess) -> None:
+    code = (
+        "import sys\n"
+        "def connects(event, about):\n"
+        "    if event == 'socket.connect':\n"
+        f"        print([name for name in {NOT_FOR_A_CALL!r} if name in sys.modules], file=sys.stderr)\n"
+        "sys.addaudithook(connects)\n"
+        "from practicum.cli.app import main\n"
+        "try:\n    main()\nfinally:\n    print('pydantic_ai' in sys.modules, file=sys.stderr)"
+    )
+    command = ("learn", "tasks.jsonl", "--model", f"{fast_server.url}#sim", "--steps", "1")
+    done = subprocess.run([sys.executable, "-c", code, *command], cwd=here, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = done.stderr.splitlines()
+    assert (found[0], found[-1]) == ("[]", "False")  # plain answers need no pydantic-ai, to the end

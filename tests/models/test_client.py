@@ -124,6 +124,15 @@ def test_a_reply_with_missing_or_additional_fields_is_read(tmp_path: Path) -> No
     assert (result.usage.calls, result.usage.tokens) == (1, 15)
 
 
+@pytest.mark.parametrize("text", ["<think>It may be word1.</think>word0", "word0"])
+def test_thoughts_are_no_part_of_an_answer(tmp_path: Path, text: str) -> None:
+    async def thinking(request: web.Request) -> web.Response:
+        return completion(text)
+
+    result = learn_at(thinking, tmp_path / "run", n=1, method="none", settings={}, test=make_tasks(1))
+    assert result.scores == {"test": 1.0}
+
+
 @pytest.mark.parametrize("body", [[], None, "word0", {"choices": None}], ids=repr)
 def test_json_that_is_not_a_reply_is_reported_in_one_line(tmp_path: Path, body: Any) -> None:
     async def other(request: web.Request) -> web.Response:
