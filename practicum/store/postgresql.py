@@ -91,7 +91,7 @@ def parse_url(url: str) -> URL:
     """The URL of a PostgreSQL database. Raises UsageError, without its password, if it is none."""
     try:
         found = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         found = None
     if found is None or found.get_backend_name() not in ("postgresql", "postgres") or not found.database:
         raise UsageError("the store must be written postgresql://USER@HOST:PORT/DATABASE")
