@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -50,6 +49,7 @@ from practicum.session.records import (
     config_columns,
     create,
     discard_journal,
+    discard_unbegun,
     is_begun,
     new_folder,
     read_kept,
@@ -64,6 +64,7 @@ from practicum.session.review import count_pending, read_reviews
 from practicum.session.setup import Setup, set_up, strangers
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.folder import Elsewhere
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, delete_versions_after, version_row
@@ -94,9 +95,13 @@ async def learn(
     parts: Parts | None = None,
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
+    store: str | Elsewhere | None = None,
     **config: Unpack[RunOptions],
 ) -> Result:
     """Learn from `tasks` and keep everything in the folder `out` (by default a new one under ./runs).
+
+    `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that keeps the run under the name of
+    its folder, which then holds no more than that address, logs and caches.
 
     `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
     `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
@@ -132,10 +137,10 @@ async def learn(
     try:
         if arriving is not None:
             await _check_models(setup, folder, shared)
-        with create(folder) as store:
-            again = is_begun(store)
+        with create(folder, store) as opened:
+            again = is_begun(opened)
             if arriving is not None:
-                stored = await store_tasks(store, chain(first, arriving), setup.redactor, seen.reading)
+                stored = await store_tasks(opened, chain(first, arriving), setup.redactor, seen.reading)
                 if auto:
                     values["choices"] = choices_from(chain(stored, splits.val))
                 if isinstance(tasks, TraceStream):
@@ -146,16 +151,16 @@ async def learn(
             sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
             setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
             leg = Leg(1, seed, 0, setup.splits.train)
-            async with open_session(store, folder, setup, leg, seen, shared) as session:
+            async with open_session(opened, folder, setup, leg, seen, shared) as session:
                 session.reserve.check()
-                begin(store, setup.config, setup.splits, seed)
+                begin(opened, setup.config, setup.splits, seed)
                 if again:
                     session.watch.warned(f"{folder} held a run that had made nothing yet: it is begun anew")
                 return await session.run()
     except (PracticumError, asyncio.CancelledError):
         # A run that did not begin leaves no folder, so that the corrected command can use the same name.
-        if fresh and not begun(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        if fresh:
+            discard_unbegun(folder)
         raise
 
 
