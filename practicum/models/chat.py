@@ -88,7 +88,10 @@ def plain_reply(completion: Any) -> Reply | None:
         choice, usage = completion.choices[0], completion.usage
         text, cut = choice.message.content, choice.finish_reason == "length"
         plain = choice.finish_reason in ("stop", "length") and not (choice.message.refusal or choice.message.tool_calls)
-        counts = Usage(1, usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens)
+        # Many servers say nothing of their cache.
+        details = usage.prompt_tokens_details
+        cached = 0 if details is None else details.cached_tokens or 0
+        counts = Usage(1, usage.prompt_tokens, cached, usage.completion_tokens)
     except (AttributeError, LookupError, TypeError):  # the SDK makes objects of whatever JSON a server sends
         return None
     return Reply(text, counts, cut) if plain and isinstance(text, str) and text and _THINKING not in text else None
