@@ -280,8 +280,7 @@ class Store:
         def work(db: Connection) -> None:
             for table, rows in by_table.values():
                 if rows:
-                    # One row alone is quicker than a list of one.
-                    db.execute(self.upsert(table), rows if len(rows) > 1 else rows[0])
+                    db.execute(self.upsert(table), rows)
 
         try:
             self.backend.write(work)

@@ -281,7 +281,7 @@ def retried(work: Callable[[], T]) -> T:
     for pause in PAUSES:
         try:
             return work()
-        except (DBAPIError, psycopg.Error, _LockHeld) as error:
+        except (DBAPIError, _LockHeld) as error:
             if not is_lost(error):
                 raise
         time.sleep(pause)
@@ -372,9 +372,7 @@ class Lease:
 
         def once() -> None:
             connection = self._ready()
-            # Sent together, so that one answer is waited for and not one a statement.
-            driver: Any = connection.connection.dbapi_connection
-            with self._ending(connection), driver.pipeline():
+            with self._ending(connection):
                 work(connection)
 
         with self._mutex:
