@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from practicum.core.errors import StoreError
 from practicum.serve import tables
-from practicum.serve.log import Log
+from practicum.serve.log import FolderDatabase, Log
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
 USER = {"x-practicum-user": "u1"}
@@ -277,9 +277,9 @@ async def test_the_second_service_on_a_store_says_so(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused_and_written_later(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+    log = Log(FolderDatabase(tmp_path))
     row = {"run_id": "s", "id": "i1", "at": 1.0, "version": 0, "data": "{}"}
-    with log._engine.connect() as db:
+    with log.database.engine.connect() as db:
         pages = db.exec_driver_sql("PRAGMA page_count").scalar_one()
     # As much as the file has: every page more is refused as by a full disk.
     full = lambda db: db.exec_driver_sql(f"PRAGMA max_page_count = {pages}")  # noqa: E731
@@ -287,16 +287,16 @@ def test_what_cannot_be_written_is_refused_and_written_later(tmp_path: Path) -> 
     log.post(tables.interactions, {**row, "data": "x" * 100_000})
     with pytest.raises(StoreError, match="is the disk full"):
         log.do(lambda db: db.execute(tables.interactions.insert().values(**{**row, "id": "i2"}))).result()
-    with log._engine.connect() as db:
+    with log.database.engine.connect() as db:
         db.exec_driver_sql("PRAGMA max_page_count = 1000000")
     log.close()
-    again = Log(tmp_path)
+    again = Log(FolderDatabase(tmp_path))
     assert [row.id for row in again.rows(select(tables.interactions))] == ["i1"]
     again.close()
 
 
 def test_a_change_that_is_refused_undoes_nothing_of_others(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+    log = Log(FolderDatabase(tmp_path))
 
     def refuse(db: object) -> None:
         raise ValueError("no")
@@ -307,7 +307,7 @@ def test_a_change_that_is_refused_undoes_nothing_of_others(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="no"):
         refused.result()
     log.close()
-    again = Log(tmp_path)
+    again = Log(FolderDatabase(tmp_path))
     assert len(again.rows(select(tables.interactions))) == 1
     again.close()
 

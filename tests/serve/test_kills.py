@@ -27,7 +27,7 @@ from serving import Reply, Served, asynchronous, prompt, served, until
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
 from practicum.serve.corrections import HEADING
-from practicum.serve.log import DATABASE_FILE, Log
+from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
 from practicum.serve.rollout import Rollout
 from practicum.session.amend import apply_edits, writing
 from practicum.session.records import RUN, create_seed
@@ -459,7 +459,7 @@ def refusal(launcher: Launcher, folder: Path, *arguments: object) -> str:
 
 
 def test_the_second_server_on_a_store_ends_with_one_line(launcher: Launcher, tmp_path: Path) -> None:
-    with closing(Log(tmp_path / "store")):
+    with closing(Log(FolderDatabase(tmp_path / "store"))):
         assert "another practicum serve uses the store" in refusal(launcher, tmp_path, "--store", "store", "--port", 0)
 
 

@@ -324,12 +324,10 @@ async def test_a_rollback_during_a_round_drops_what_the_round_learns(tmp_path: P
 
         def rolled_back(space: Any) -> Any:
             moved = hand_over(space)
-            with Store.beside(space.folder) as store:
-                name_version(store, RUN, LIVE, 1)
+            with Store.open(space.folder) as store:
+                name_version(store, RUN, LIVE, roll_back(store, 0))
             return moved
 
-        with Store.open(space.folder) as store:
-            roll_back(store, 0)
         learner._hand_over = rolled_back  # type: ignore[method-assign]
         learner.start()
         learner.want("default")

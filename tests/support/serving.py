@@ -142,7 +142,7 @@ async def served(
         to = open_upstream(f"{address or behind.url}#sim", store, silence)
         await to.start()
         stack.push_async_callback(to.close)
-        service = Service(Settings(**{"store": store, "learn": False, **settings}), to)
+        service = Service(Settings(**{"store": store, "folder": store, "learn": False, **settings}), to)
         # A machine that runs other tests may be slow.
         service.late = 10.0
         stack.push_async_callback(service.close)
