@@ -65,7 +65,6 @@ from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.opening import run_embedder
 from practicum.session.records import (
-    RUN,
     as_seed,
     begin,
     config_columns,
@@ -358,9 +357,9 @@ class Service:
                 model = {"model": self.learner.model} if self.learner.model else {}
                 config = config_from({**config.model_dump(), **model, "review": settings.review})
                 update_run(store, **config_columns(config))
-                known = read_names(store, RUN)
+                known = read_names(store, store.run_id)
                 if LIVE not in known:
-                    name_version(store, RUN, LIVE)
+                    name_version(store, store.run_id, LIVE)
             return
         small = self.upstream is not None and self.upstream.small
         profile = settings.profile or ("small" if small else "full")
@@ -389,7 +388,7 @@ class Service:
             with create(folder) as store:
                 begin(store, config, Splits(), as_seed(seed) if seed is not None else Context(), "done")
         with Store.beside(folder) as store:
-            name_version(store, RUN, LIVE)
+            name_version(store, store.run_id, LIVE)
             if seed is not None:
                 # Kept, so that the space opens quickly ever after.
                 vectors = Vectors(run_embedder(config, self._parts), store)

@@ -42,7 +42,6 @@ from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_tasks, open_state
 from practicum.session.records import (
     CHANGED,
-    RUN,
     as_seed,
     begin,
     config_columns,
@@ -195,7 +194,9 @@ async def open_session(
     seconds: float = 0.0,
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
-    async with open_state(store, RUN, folder, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
+    async with open_state(
+        store, store.run_id, folder, setup, seconds=seconds, last_step=leg.step, shared=shared
+    ) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
         learned_from = {task.input for task in splits.train}
@@ -278,7 +279,7 @@ class Session:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
-        self.store.execute(invalidate_snapshot(RUN), *self._delete_lost_steps(root))
+        self.store.execute(invalidate_snapshot(self.store.run_id), *self._delete_lost_steps(root))
         # What was decided about a step since it was made stays decided when the step is read from the journal.
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
@@ -322,7 +323,8 @@ class Session:
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
         tables = (schema.steps, schema.rollouts, schema.lessons, schema.reviews) if lost else ()
         return [
-            table.delete().where(table.c.run_id == RUN, table.c.step >= self.leg.step + min(lost)) for table in tables
+            table.delete().where(table.c.run_id == self.store.run_id, table.c.step >= self.leg.step + min(lost))
+            for table in tables
         ]
 
     async def _settle(self) -> str | None:
@@ -362,13 +364,13 @@ class Session:
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent
-        for table, rows in step_rows(report).items():
+        for table, rows in step_rows(self.store.run_id, report).items():
             new_rows = [row for row in rows if table is not schema.reviews or row["id"] not in self._reviewed]
             self.store.post(table, new_rows)
         new = report.context
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)
-            self.store.post(schema.versions, [version_row(RUN, version)])
+            self.store.post(schema.versions, [version_row(self.store.run_id, version)])
         self._hold()
         if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.state.budget.elapsed
@@ -376,7 +378,7 @@ class Session:
         self.watch.stepped(report, self.progress)
 
     def _keep_evaluated(self, rollouts: Sequence[Rollout]) -> None:
-        self.store.post(schema.rollouts, [rollout_row(rollout, 0) for rollout in rollouts])
+        self.store.post(schema.rollouts, [rollout_row(self.store.run_id, rollout, 0) for rollout in rollouts])
 
     async def _restore_best(self) -> Context:
         """Make the best context the last version. Without validation the last context counts as the best."""
@@ -384,10 +386,10 @@ class Session:
         best = self.progress.best if self.setup.splits.val else last
         if best.version != last.version:
             version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
-            await self.store.write(schema.versions, [version_row(RUN, version)])
+            await self.store.write(schema.versions, [version_row(self.store.run_id, version)])
             best = replace(best, version=version.version, next_number=last.next_number)
         # Before a resume the run may have ended with another best context, written as its last version.
-        self.store.execute(delete_versions_after(RUN, best.version))
+        self.store.execute(delete_versions_after(self.store.run_id, best.version))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:

@@ -35,6 +35,8 @@ from practicum.store.schema import IN_FLIGHT
 
 DATABASE_FILE = "run.sqlite"
 LOCK_FILE = "lock"
+RUN_ID = "run"
+"""The id of a run in a file of its own."""
 INDEX_FILE = "vectors.usearch"
 WORDS_FILE = "words.postings"
 """Indexes of the vectors and words of the run's entries, if it has many. They can be rebuilt from the database."""
@@ -69,6 +71,8 @@ class Store:
 
     def __init__(self, folder: Path, engine: Engine, lock: FileLock | None, *, read_only: bool = False) -> None:
         self.folder = folder
+        self.run_id = RUN_ID
+        """The id of the run in all rows."""
         self.read_only = read_only
         self.trusted = True
         """Whether its index may be opened. A library reads it that a crafted file can crash."""

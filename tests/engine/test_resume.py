@@ -20,7 +20,7 @@ from practicum.core.errors import JournalMismatch, ProviderError, StoreError, Us
 from practicum.core.types import Instructions
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import RUN, step_rows
+from practicum.session.records import step_rows
 from practicum.session.result import Progress, Result
 from practicum.session.story import Story
 from practicum.store import schema
@@ -237,9 +237,9 @@ def test_the_best_context_at_a_stop_gives_way_to_a_better_one(tmp_path: Path) ->
 def test_a_run_whose_last_step_could_not_be_written_is_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken_rows(report: StepReport) -> Any:
+    def broken_rows(run_id: str, report: StepReport) -> Any:
         """The last step has a value that the table refuses."""
-        rows = dict(step_rows(report))
+        rows = dict(step_rows(run_id, report))
         if report.step == 4:
             rows[schema.steps] = [{"run_id": "run", "step": 4, "data": None, "refused": None}]
         return rows
@@ -417,7 +417,7 @@ def test_a_run_that_was_rolled_back_goes_on_with_what_was_undone(
     whole = resume(folder, model, max_calls=500)
     assert whole.stopped is None
     with Store.read(folder) as store:
-        versions, steps = read_versions(store, RUN), Story(store).steps()
+        versions, steps = read_versions(store, store.run_id), Story(store).steps()
     assert versions[before.context.version + 1].parent == 1
     kept = [id for step in (steps[0], *steps[before.steps :]) for id in step.tasks]
     assert sorted(kept) == sorted(task.id for task in make_tasks(12))

@@ -31,7 +31,6 @@ from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
 from practicum.session.evaluate import mean_measures
 from practicum.session.learn import without_advice
-from practicum.session.records import RUN
 from practicum.session.result import usage_json
 from practicum.session.story import Story
 from practicum.store import schema
@@ -189,7 +188,7 @@ def _stored(path: Path) -> dict[str, Any]:
             stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
             work[stage] += seconds
             usage[stage] += Usage(*used) if used[0] else Usage()
-        by_role, steps = Journal(store, RUN).by_role(), Story(store).steps()
+        by_role, steps = Journal(store, store.run_id).by_role(), Story(store).steps()
         by_role.pop(schema.IN_FLIGHT, None)
     tried, curve = 0, []
     for step in steps:
