@@ -25,7 +25,7 @@ from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
 from practicum.retrieval.rough import FEWEST, Rough, rough_installed
 from practicum.retrieval.vectors import Vectors, products, stored_dims
 from practicum.retrieval.words import SavedWords, WordIndex, highest
-from practicum.store.database import INDEX_FILE, WORDS_FILE
+from practicum.store.folder import INDEX_FILE, WORDS_FILE
 from practicum.store.snapshot import SnapshotPages
 
 EntryPredicate = Callable[[Entry], bool]

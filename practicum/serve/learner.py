@@ -258,6 +258,8 @@ class Learner(threading.Thread):
         waiting = select(o).where(o.c.run_id == space.name, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
         rows = self.service.log.rows(waiting)
         with Store.beside(space.folder) as store:
+            if store.is_written:
+                raise RunBusy(f"another process is writing to the run {space.folder}")
             for row in rows:
                 mine = i.c.run_id == space.name
                 own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
@@ -272,7 +274,7 @@ class Learner(threading.Thread):
                     "run_id": store.run_id, "id": f"{row.id}.{row.revision}",
                     "data": json.dumps(reported(taught(data)[0], own, row.score, row.trust), ensure_ascii=False),
                 }  # fmt: skip
-                store.execute(there.delete().where(stale), there.insert().prefix_with("OR IGNORE").values(**values))
+                store.execute(there.delete().where(stale), store.insert_new(there).values(**values))
         return [row.id for row in rows]
 
     def _settle(self, space: Space, ids: Sequence[str]) -> None:

@@ -33,8 +33,8 @@ from sqlalchemy.pool import QueuePool
 from practicum.core.errors import StoreError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
 from practicum.serve import tables
-from practicum.store.database import synchronous
 from practicum.store.dialects import insert_new
+from practicum.store.sqlite import synchronous
 
 T = TypeVar("T")
 
@@ -74,7 +74,14 @@ class Database(Protocol):
     def alone(self, what: str, wait: bool = False) -> Any:
         """A block that one node at a time is in; yields whether this one is. `wait` waits for the others."""
 
-    def close(self) -> None: ...
+    def connect_run(self, space: str, folder: Path) -> bool:
+        """Make the folder for the run of a space that another node has made. Returns whether there is one."""
+
+    def begin_run(self, space: str, folder: Path) -> None:
+        """Make the folder for a run that is to be created in it."""
+
+    def close(self) -> None:
+        """Release what is held."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +262,12 @@ class FolderDatabase:
     @contextmanager
     def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
         yield True
+
+    def connect_run(self, space: str, folder: Path) -> bool:
+        return False
+
+    def begin_run(self, space: str, folder: Path) -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -84,7 +84,7 @@ async def _serve(
             app, lifespan="off", access_log=False, log_level="warning", server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,
         )  # fmt: skip
-        server = _Server(config, lambda: ready(_address(sock), warnings))
+        server = _Server(config, lambda: ready(_address(sock), [*warnings, *service.warnings]))
         # It hands the signal on that ended it, once all is closed.
         with suppress(KeyboardInterrupt):
             await server.serve(sockets=[sock])

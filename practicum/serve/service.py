@@ -26,7 +26,8 @@ from sqlalchemy import URL, Connection, func, select, update
 
 from practicum import methods
 from practicum.core.context import Context
-from practicum.core.errors import PracticumError, StoreError, UsageError
+from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
+from practicum.core.installation import home
 from practicum.core.screen import flags
 from practicum.core.trust import Trust
 from practicum.core.types import Profile
@@ -76,8 +77,9 @@ from practicum.session.records import (
     split_version,
     update_run,
 )
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
 from practicum.store.dialects import upsert
+from practicum.store.folder import is_run
 from practicum.store.names import name_version, read_names
 
 if TYPE_CHECKING:
@@ -161,6 +163,8 @@ class Service:
         self.late = LATE
         self.counts: Counter[str] = Counter()
         self.began = time.time()
+        self.warnings: list[str] = []
+        """What the operator should know after the start."""
         self.sessions: Sessions | None = None
         database: Database
         if isinstance(settings.store, Path):
@@ -220,16 +224,19 @@ class Service:
             space.used = time.monotonic()
             return space
         if name not in self._opening:
-            if not (self.folder(name) / DATABASE_FILE).is_file():
-                raise UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
+            if not is_run(self.folder(name)) and not self.log.database.shared:
+                raise _unknown(name)
             task = self._opening[name] = asyncio.create_task(self._open(name))
             task.add_done_callback(lambda _: self._opening.pop(name, None))
         return await asyncio.shield(self._opening[name])
 
     async def _open(self, name: str) -> Space:
+        folder = self.folder(name)
+        if not is_run(folder) and not await asyncio.to_thread(self.log.database.connect_run, name, folder):
+            raise _unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
-            space = await asyncio.to_thread(Space.open, name, self.folder(name), self._parts)
+            space = await asyncio.to_thread(Space.open, name, folder, self._parts)
         o = tables.outcomes
         newest: Any = select(func.max(o.c.at)).where(o.c.run_id == name)
         ((space.counted,),) = await asyncio.to_thread(self.log.rows, newest)
@@ -345,22 +352,42 @@ class Service:
 
     def _make_space(self, name: str, context: str | None) -> None:
         """Make the run of a space, if there is none yet."""
-        folder, settings = self.folder(name), self.settings
-        if (folder / DATABASE_FILE).is_file():
+        database, folder = self.log.database, self.folder(name)
+        with database.alone(f"making space {name}", wait=True):
+            if not is_run(folder) and not database.connect_run(name, folder):
+                self._create_space(name, context)
+                return
+        if context is not None or self.settings.settings:
+            self.warnings.append(f"space {name} is there already: --context and --set change nothing of it")
+        try:
             with Store.open(folder) as store:
-                config, _ = read_config(store)
-                if settings.method is not None and config.method != settings.method:
-                    raise UsageError(
-                        f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or "
-                        "serve another --space"
-                    )
-                model = {"model": self.learner.model} if self.learner.model else {}
-                config = config_from({**config.model_dump(), **model, "review": settings.review})
-                update_run(store, **config_columns(config))
-                known = read_names(store, store.run_id)
-                if LIVE not in known:
-                    name_version(store, store.run_id, LIVE)
-            return
+                self._bring_up_to_date(name, store)
+        except RunBusy:
+            # Another node learns, and has done this.
+            if not database.shared:
+                raise
+
+    def _bring_up_to_date(self, name: str, store: Store) -> None:
+        """Let a space learn as it is now wanted."""
+        settings, (config, _) = self.settings, read_config(store)
+        if not is_own(store, config):
+            self.warnings.append(
+                f"space {name} was made by another installation, so what it learned is shown as a stranger's: give all "
+                f"nodes the same key (the folder {home()})"
+            )
+        if settings.method is not None and config.method != settings.method:
+            raise UsageError(
+                f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or serve "
+                "another --space"
+            )
+        model = {"model": self.learner.model} if self.learner.model else {}
+        config = config_from({**config.model_dump(), **model, "review": settings.review})
+        update_run(store, **config_columns(config))
+        if LIVE not in read_names(store, store.run_id):
+            name_version(store, store.run_id, LIVE)
+
+    def _create_space(self, name: str, context: str | None) -> None:
+        folder, settings = self.folder(name), self.settings
         small = self.upstream is not None and self.upstream.small
         profile = settings.profile or ("small" if small else "full")
         values: dict[str, Any] = {
@@ -370,7 +397,7 @@ class Service:
         own = False
         if context is not None:
             path, _ = split_version(context)
-            if (path / DATABASE_FILE).is_file():
+            if is_run(path):
                 with Store.read(path) as store:
                     config, _ = read_config(store)
                     own = is_own(store, config)
@@ -380,8 +407,8 @@ class Service:
         if values["method"] not in methods.NAMES:
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
-        folder.parent.mkdir(parents=True, exist_ok=True)
         seed = load_context(context) if context is not None else None
+        self.log.database.begin_run(name, folder)
         if seed is not None and not own:
             create_seed(folder, seed, "own", config)
         else:
@@ -828,6 +855,10 @@ class Service:
             "counts": dict(self.counts), "unwritten": self.log.unwritten, "lost": self.log.lost,
             "learning": self.learner.status,
         }  # fmt: skip
+
+
+def _unknown(name: str) -> UnknownSpace:
+    return UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
 
 
 def new_id() -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 
 from sqlalchemy import Connection, func, select, text
@@ -21,10 +22,13 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from practicum.core.errors import StoreAway, StoreError
+from practicum.core.files import PRIVATE_FOLDER
 from practicum.core.words import one_line
 from practicum.serve import tables
-from practicum.store import postgresql
-from practicum.store.postgresql import announce, connected, is_lost, lock_number
+from practicum.store import postgresql, postgresql_run, schema
+from practicum.store.database import Store
+from practicum.store.folder import Elsewhere, write_elsewhere
+from practicum.store.postgresql import address, announce, connected, is_lost, leases, lock_number
 
 SCHEMA = "practicum_service"
 """The PostgreSQL schema with the tables of the service."""
@@ -36,10 +40,13 @@ PRUNE = 10_000
 """Sessions that a node asks for, after which those that ended long ago are deleted."""
 
 
+TABLES = postgresql.tables(tables.metadata)
+"""The tables as PostgreSQL has them, by name."""
+
+
 def p001_first_tables(db: Connection) -> None:
     """The tables of the first service that knew PostgreSQL."""
-    made = postgresql.tables(tables.metadata)
-    made["spaces"].metadata.create_all(db, checkfirst=False)
+    TABLES["spaces"].metadata.create_all(db, checkfirst=False)
 
 
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables,)
@@ -58,6 +65,7 @@ class SharedDatabase:
         self.engine = self._database.engine
         # The connection that listens is that of the runs there.
         self._runs = connected(url)
+        self._runs.bring_up_to_date(postgresql_run.MIGRATIONS)
 
     def begin(self, db: Connection, spaces: Sequence[str]) -> None:
         for space in spaces:
@@ -96,12 +104,36 @@ class SharedDatabase:
         finally:
             db.close()
 
+    def connect_run(self, space: str, folder: Path) -> bool:
+        known = select(schema.runs.c.run_id).where(schema.runs.c.run_id == _run(space))
+        if not self._runs.rows(known):
+            return False
+        self._write_elsewhere(space, folder)
+        return True
+
+    def begin_run(self, space: str, folder: Path) -> None:
+        known = select(leases.c.run_id).where(leases.c.run_id == _run(space))
+        if self._runs.rows(known):
+            # A node ended while it made the space.
+            self._write_elsewhere(space, folder)
+        else:
+            Store.create(folder, self.url.render_as_string(hide_password=False), _run(space)).close()
+
+    def _write_elsewhere(self, space: str, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+        write_elsewhere(folder, Elsewhere(address(self.url), _run(space)))
+
     def close(self) -> None:
         """The connections are the process's, and stay open."""
 
 
 def _name(space: str) -> str:
     return f"{SCHEMA} {space}"
+
+
+def _run(space: str) -> str:
+    """The name of a space's run in the database."""
+    return f"spaces/{space}"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ from practicum.session.records import (
     task_row,
 )
 from practicum.store import schema
-from practicum.store.database import INDEX_FILE, WORDS_FILE, RowValues, Store
+from practicum.store.database import RowValues, Store
+from practicum.store.folder import INDEX_FILE, WORDS_FILE
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
@@ -113,7 +114,7 @@ def add_version(
 ) -> tuple[Any, Any]:
     """The statements that add a version to a run that does not learn now, whose state is this one from then on."""
     version = _version_row(store.run_id, before, after, _largest(store, schema.versions.c.step), applied)
-    return _insert(schema.versions, [version]), run_update(store.run_id, state=state)
+    return _insert(store, schema.versions, [version]), run_update(store.run_id, state=state)
 
 
 def roll_back(store: Store, version: int) -> int:
@@ -124,7 +125,8 @@ def roll_back(store: Store, version: int) -> int:
     last = versions[-1]
     made = Version(last.version + 1, version, last.step, last.next_number, ())
     store.execute(
-        _insert(schema.versions, [version_row(store.run_id, made)]), run_update(store.run_id, state="rolled back")
+        _insert(store, schema.versions, [version_row(store.run_id, made)]),
+        run_update(store.run_id, state="rolled back"),
     )
     return made.version
 
@@ -151,13 +153,15 @@ def add_steps(
     `before` and took so many seconds."""
     position = _largest(store, schema.tasks.c.position) + 1
     statements = [
-        _insert(schema.tasks, [task_row(store.run_id, task, "train", n) for n, task in enumerate(tasks, position)])
+        _insert(
+            store, schema.tasks, [task_row(store.run_id, task, "train", n) for n, task in enumerate(tasks, position)]
+        )
     ]
     for report in reports:
-        statements += [_insert(table, rows) for table, rows in step_rows(store.run_id, report).items() if rows]
+        statements += [_insert(store, table, rows) for table, rows in step_rows(store.run_id, report).items() if rows]
         if report.context.version != before.version:
             version = _version_row(store.run_id, before, report.context, report.step, report.applied)
-            statements.append(_insert(schema.versions, [version]))
+            statements.append(_insert(store, schema.versions, [version]))
         before = report.context
     store.execute(*statements, *also, run_update(store.run_id, state="asked", seconds=seconds_spent(store) + seconds))
 
@@ -188,13 +192,16 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     config = config.model_copy(update={"embedder": embedder.name})
 
     def statements() -> Iterator[tuple[Any, list[RowValues]]]:
-        yield delete(schema.vectors), []
+        yield delete(schema.vectors).where(schema.vectors.c.run_id == store.run_id), []
         for start in range(0, len(vectors.texts), CHUNK):
             texts = vectors.texts[start : start + CHUNK]
             found = zip(texts, vectors.matrix.take(vectors.rows(texts)), strict=True)
             yield (
                 schema.vectors.insert(),
-                [{"embedder": embedder.name, "key": text_key(t), "vector": vector.tobytes()} for t, vector in found],
+                [
+                    {"run_id": store.run_id, "embedder": embedder.name, "key": text_key(t), "vector": vector.tobytes()}
+                    for t, vector in found
+                ],
             )
         yield from ((statement, []) for statement in delete_snapshot(store.run_id))
         columns = config_columns(config)
@@ -215,5 +222,5 @@ def _largest(store: Store, column: Column[int]) -> int:
     return rows[0][0] or 0
 
 
-def _insert(table: Any, rows: Sequence[dict[str, Any]]) -> Any:
-    return table.insert().prefix_with("OR REPLACE").values(list(rows))
+def _insert(store: Store, table: Any, rows: Sequence[dict[str, Any]]) -> Any:
+    return store.upsert(table).values(list(rows))

@@ -22,7 +22,8 @@ from practicum.engine.state import RunState
 from practicum.session.records import run_update
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import NOTE_ROLE, ROW, Journal, JournalRow
+from practicum.store.dialects import ROW
+from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
 from practicum.store.versions import lineage, read_versions, rebuild
 
 

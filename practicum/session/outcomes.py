@@ -102,7 +102,7 @@ def write_shown(store: Store, rows: Sequence[dict[str, Any]], prune: bool = Fals
     statements: list[tuple[Any, list[dict[str, Any]]]] = []
     if rows:
         of_run = [{"run_id": store.run_id, **row} for row in rows]
-        statements.append((table.insert().prefix_with("OR IGNORE"), of_run))
+        statements.append((store.insert_new(table), of_run))
     if prune:
         mine = table.c.run_id == store.run_id
         newest = select(table.c.id).where(mine).order_by(table.c.id.desc())

@@ -30,7 +30,8 @@ from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store, as_stored
+from practicum.store.database import Store, as_stored
+from practicum.store.folder import DATABASE_FILE, is_run
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
@@ -88,9 +89,11 @@ def free_folder(wanted: Path) -> Path:
 def create(folder: Path) -> Store:
     """The store of a new run. A folder whose run was stopped before it paid for or made anything counts as new; what
     its journal has, failures and notes, is discarded."""
-    if (folder / DATABASE_FILE).is_file():
+    if is_run(folder):
         store = Store.open(folder)
-        states = [row.state for row in store.rows(select(schema.runs.c.state))]
+        states = [
+            row.state for row in store.rows(select(schema.runs.c.state).where(schema.runs.c.run_id == store.run_id))
+        ]
         if states in ([], ["running"], ["stopped"]) and read_kept(store).nothing:
             discard_journal(store)
             return store
@@ -101,28 +104,27 @@ def create(folder: Path) -> Store:
 def read_kept(store: Store, leg: int | None = 1) -> Kept:
     """What a run holds that was made or paid for; of the journal, what this leg of the run rests on, which is nothing
     where it is yet to begin (None)."""
-    journal, versions = Journal(store, store.run_id), schema.versions.c
+    journal, versions, asked = Journal(store, store.run_id), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
     # A step that was lost as a whole leaves neither a result nor a version.
     made = store.rows(select(versions.version).where(versions.run_id == store.run_id, versions.version > 0))
-    made += store.rows(select(schema.journal.c.place).where(schema.journal.c.place.startswith("leg ")).limit(1))
+    made += store.rows(select(asked.place).where(asked.run_id == store.run_id, asked.place.startswith("leg ")).limit(1))
     return Kept(answers, failures, len(made), journal.before, seconds_spent(store))
 
 
 def discard_journal(store: Store) -> None:
     """Remove what a run asked and what came of it. Its configuration, tasks and versions stay, and so do the calls that
     were in flight when it was killed, which may have been paid for."""
-    journal, of_places = schema.journal, (schema.prompts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
+    journal = schema.journal
+    of_places = (schema.prompts, schema.texts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
     asked = journal.delete().where(journal.c.run_id == store.run_id, journal.c.role != schema.IN_FLIGHT)
-    store.execute(
-        asked, *(table.delete().where(table.c.run_id == store.run_id) for table in of_places), schema.texts.delete()
-    )
+    store.execute(asked, *(table.delete().where(table.c.run_id == store.run_id) for table in of_places))
 
 
 def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> bool:
     """Write what a run starts from, as a whole or not at all, in place of a run that was there. Returns whether one
     was."""
-    old = bool(store.rows(select(schema.runs.c.run_id)))
+    old = bool(store.rows(select(schema.runs.c.run_id).where(schema.runs.c.run_id == store.run_id)))
     run = {"run_id": store.run_id, **config_columns(config), "state": state, "seconds": 0.0}
     tasks = [
         task_row(store.run_id, task, split, i)
@@ -243,7 +245,7 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
 def split_version(path: Path | str) -> tuple[Path, str | None]:
     """The folder of a run and the version that is written behind it, as in RUN@prod or RUN@12; None without one."""
     folder, at, version = str(path).rpartition("@")
-    if at and version and not Path(path).exists() and (Path(folder) / DATABASE_FILE).exists():
+    if at and version and not Path(path).exists() and is_run(Path(folder)):
         return Path(folder), version
     return Path(path), None
 
@@ -256,7 +258,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     """
     path, named = split_version(path)
     version = named if version is None else version
-    if (path / DATABASE_FILE).exists():
+    if is_run(path):
         with Store.read(path) as store:
             return read_by_origin(store, find_version(store, store.run_id, version))
     if version is not None:
@@ -278,7 +280,7 @@ def load_versions(path: Path | str) -> list[Version]:
     """The versions of a run, oldest first, up to the one that is written behind its folder (RUN@prod); a playbook file
     has one."""
     path, named = split_version(path)
-    if (path / DATABASE_FILE).exists():
+    if is_run(path):
         with Store.read(path) as store:
             versions, last = read_versions(store, store.run_id), find_version(store, store.run_id, named)
             return [v for v in versions if last is None or v.version <= last]
@@ -288,7 +290,7 @@ def load_versions(path: Path | str) -> list[Version]:
 def run_config(path: Path) -> dict[str, Any]:
     """The configuration of a run without what is for learning alone; empty for a playbook file."""
     path, _ = split_version(path)
-    if not (path / DATABASE_FILE).exists():
+    if not is_run(path):
         return {}
     with Store.read(path) as store:
         return acting_config(read_config(store)[0])

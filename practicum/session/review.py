@@ -25,7 +25,8 @@ from practicum.session.amend import add_version
 from practicum.session.legs import tasks_left
 from practicum.session.records import CHANGED, HELD, read_run, split_version
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Difference, diff_entries, lineage
@@ -157,7 +158,7 @@ def count_pending(store: Store) -> int:
 def held_of(path: Path | str) -> int:
     """How many edits of a run wait for review; 0 for a playbook file."""
     folder, _ = split_version(path)
-    if not (folder / DATABASE_FILE).exists():
+    if not is_run(folder):
         return 0
     with Store.read(folder) as store:
         return count_pending(store)

@@ -46,7 +46,8 @@ from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import take_objects
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.store.names import delete_name, name_version, read_names
 
 T = TypeVar("T")
@@ -158,7 +159,7 @@ class Space:
             source, version = path, named if named is not None else version
         self._given, self._parts, self._trust_run = config, parts, trust_run
         self._source, self._version, self._wait = source, version, wait
-        run = not isinstance(source, Context) and (source / DATABASE_FILE).is_file()
+        run = not isinstance(source, Context) and is_run(source)
         self.folder: Path | None = source if run and isinstance(source, Path) else None
         """The folder of the run; None for a playbook."""
         self._local = threading.local()

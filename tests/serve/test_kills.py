@@ -31,7 +31,7 @@ from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
 from practicum.serve.rollout import Rollout
 from practicum.session.amend import apply_edits, writing
 from practicum.session.records import create_seed
-from practicum.store.database import DATABASE_FILE as RUN_FILE
+from practicum.store.folder import DATABASE_FILE as RUN_FILE
 from practicum.store.names import name_version
 from practicum.testing.upstream import Upstream, UpstreamOptions, upstream
 

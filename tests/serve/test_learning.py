@@ -317,7 +317,7 @@ async def test_without_a_canary_nothing_goes_live_untested(tmp_path: Path) -> No
 @asynchronous
 async def test_a_rollback_during_a_round_drops_what_the_round_learns(tmp_path: Path) -> None:
     async with served(tmp_path, **{**EPISODES, "learn": False, "learn_every": 10_000}) as at:
-        space, learner = at.service.spaces["default"], at.service.learner
+        learner = at.service.learner
         await teach(at, 12)
         hand_over = learner._hand_over
 

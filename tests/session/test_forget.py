@@ -21,7 +21,8 @@ from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.models.scripted import Call
 from practicum.session.forget import ForgetReport, filtered, forget
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE
 from practicum.store.journal import NOTE_ROLE
 from practicum.store.schema import text_key
 from practicum.store.versions import Version, read_versions, rebuild, seed_version, version_row
@@ -165,7 +166,7 @@ def a_run(folder: Path, tasks: Sequence[Task], steps: Sequence[Sequence[Edit]], 
         answer = json.dumps([json.dumps({"insight": lesson.text}), False])
         store.put(schema.journal, [_journal(f"{place}/agent", answer, rollout.sources)])
         store.put(schema.journal, [_journal(f"evaluate test x 0/{t.id}/agent", answer, (f"task:{t.id}",))])
-        store.put(schema.vectors, [{"embedder": "x", "key": text_key(t.input), "vector": b"v"}])
+        store.put(schema.vectors, [{"run_id": "run", "embedder": "x", "key": text_key(t.input), "vector": b"v"}])
     data = {"tasks": [t.id for t in tasks], "score": 1.0}
     store.put(schema.steps, [{"run_id": "run", "step": 1, "data": json.dumps(data), "refused": json.dumps([said])}])
     store.put(schema.versions, [version_row("run", v) for v in log(*steps)])
@@ -390,7 +391,7 @@ def scattered_run(folder: Path) -> Store:
     ):
         plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in row.items()}
         store.put(table, [{"run_id": "run", **plain}])
-    store.put(schema.texts, [{"key": text_key(COPIES), "text": COPIES}])
+    store.put(schema.texts, [{"run_id": "run", "key": text_key(COPIES), "text": COPIES}])
     evidence = {"tasks": [], "fates": [{"lesson": "l", "reason": COPIES}], "evidence": {"why": COPIES}}
     store.put(schema.steps, [{"run_id": "run", "step": 2, "data": json.dumps(evidence), "refused": f'["{COPIES}"]'}])
     return store

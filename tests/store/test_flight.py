@@ -24,14 +24,11 @@ MOST = Usage(1, 100, 0, 50, 0.5)
 def killed(store: Store) -> None:
     """What a kill of the process leaves: what is queued is written here, and nothing else is done."""
     asyncio.run(store.flush())
-    assert store._lock is not None
-    store._lock.release()
+    store.backend.close()
 
 
 def opened(folder: Path) -> Store:
-    store = Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder)
-    store.flight.run_id = store.run_id
-    return store
+    return Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder)
 
 
 def spent(folder: Path) -> Usage:

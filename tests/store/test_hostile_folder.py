@@ -24,7 +24,8 @@ from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import save_snapshot
 from practicum.session.forget import forget
 from practicum.session.records import create_seed, is_own, load_context, read_config, update_run
-from practicum.store.database import DATABASE_FILE, INDEX_FILE, WORDS_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE, INDEX_FILE, WORDS_FILE
 
 SECRET = "The passphrase is heron."
 

@@ -30,7 +30,8 @@ from practicum.session.config import Config, Splits
 from practicum.session.forget import forget
 from practicum.session.records import begin, load_context, read_run
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, INDEX_FILE, WORDS_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE, INDEX_FILE, WORDS_FILE
 from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 

@@ -40,7 +40,8 @@ from practicum.session.story.parts import (
 )
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import NOTE_ROLE, ROW, Journal
+from practicum.store.dialects import ROW, unindexed
+from practicum.store.journal import NOTE_ROLE, Journal
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.versions import EDITS, EntryEvent, lineage
@@ -349,7 +350,7 @@ class Story:
         """Rows in the order of writing, a block at a time."""
         last, block = 0, BLOCK // 8
         # With a plain condition on the run SQLite would read all its rows before it sorts them.
-        mine = table.c.run_id.concat("") == self.store.run_id
+        mine = unindexed(table.c.run_id) == self.store.run_id
         while True:
             query = select(ROW.label("number"), *columns).select_from(table)
             rows = self.store.rows(query.where(mine, last < ROW, *where).order_by(ROW).limit(block))
@@ -361,7 +362,7 @@ class Story:
     def _of_step(self, table: Table, step: int, *columns: Any) -> list[Any]:
         """The rows of a step, in the order of writing."""
         # Of steps the step is a part of the key, of others it has an index, which SQLite uses without a plain run.
-        run = table.c.run_id if table is schema.steps else table.c.run_id.concat("")
+        run = table.c.run_id if table is schema.steps else unindexed(table.c.run_id)
         return self.store.rows(select(*columns).where(run == self.store.run_id, table.c.step == step).order_by(ROW))
 
     @staticmethod
