@@ -44,7 +44,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 
 from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
 from practicum.core.words import one_line
-from practicum.store.dialects import NAME, ROW_ORDER
+from practicum.store.dialects import NAME, ROW_ORDER, TWIN
 
 T = TypeVar("T")
 
