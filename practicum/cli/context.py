@@ -120,13 +120,14 @@ def import_(
     file: Path = Argument(..., help="A playbook: markdown list items under '## section' headings, or JSON; or a run."),
     folder: Path = opt.output(..., "--out", help="The folder of the new run."),
     trust: Literal["own", "foreign"] = opt.what("own", help="Whose it is. What strangers wrote waits for review."),
+    store: opt.StoreUrl = None,
     json_: opt.Json = False,
 ) -> None:
     """Make a run from a playbook, to evaluate it or to learn more. Flagged entries wait for review."""
     from practicum.session.records import create_seed, load_context
 
     context = load_context(file)
-    waiting = create_seed(folder, context, trust)
+    waiting = create_seed(folder, context, trust, store=store or None)
     out, kept = Printer(json_), len(context) - waiting
     out.result({"run": str(folder), "entries": kept, "waiting": waiting})
     if kept or not waiting:

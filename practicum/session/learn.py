@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,7 @@ from practicum.session.records import (
     config_columns,
     create,
     discard_journal,
+    discard_unbegun,
     new_folder,
     read_kept,
     read_run,
@@ -59,6 +59,7 @@ from practicum.session.review import count_pending, read_reviews
 from practicum.session.setup import Setup, set_up, strangers
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.folder import Elsewhere
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, delete_versions_after, version_row
@@ -86,9 +87,13 @@ async def learn(
     parts: Parts | None = None,
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
+    store: str | Elsewhere | None = None,
     **config: Unpack[RunOptions],
 ) -> Result:
     """Learn from `tasks` and keep everything in the folder `out` (by default a new one under ./runs).
+
+    `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that keeps the run under the name of
+    its folder, which then holds no more than that address, logs and caches.
 
     `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
     `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
@@ -112,17 +117,17 @@ async def learn(
     setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
     fresh = not folder.exists()
     try:
-        with create(folder) as store:
+        with create(folder, store) as opened:
             leg = Leg(1, seed, 0, setup.splits.train)
-            async with open_session(store, folder, setup, leg, watch, shared) as session:
+            async with open_session(opened, folder, setup, leg, watch, shared) as session:
                 session.reserve.check()
-                if begin(store, setup.config, setup.splits, seed):
+                if begin(opened, setup.config, setup.splits, seed):
                     session.watch.warned(f"{folder} held a run that had made nothing yet: it is begun anew")
                 return await session.run()
     except PracticumError:
         # A run that did not begin leaves no folder, so that the corrected command can use the same name.
-        if fresh and not begun(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        if fresh:
+            discard_unbegun(folder)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from practicum import methods
 from practicum.core import playbook
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Refused
-from practicum.core.errors import ContextFileError, StoreError, UsageError
+from practicum.core.errors import ContextFileError, PracticumError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
@@ -31,7 +32,7 @@ from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
-from practicum.store.folder import DATABASE_FILE, is_run
+from practicum.store.folder import DATABASE_FILE, STORE_FILE, Elsewhere, is_run
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
@@ -86,9 +87,10 @@ def free_folder(wanted: Path) -> Path:
     return folder
 
 
-def create(folder: Path) -> Store:
-    """The store of a new run. A folder whose run was stopped before it paid for or made anything counts as new; what
-    its journal has, failures and notes, is discarded."""
+def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
+    """The store of a new run: in the folder, or in the PostgreSQL database at a URL `where`, under the folder's name or
+    the id that an Elsewhere gives. A folder whose run was stopped before it paid for or made anything counts as new;
+    what its journal has, failures and notes, is discarded."""
     if is_run(folder):
         store = Store.open(folder)
         states = [
@@ -98,7 +100,25 @@ def create(folder: Path) -> Store:
             discard_journal(store)
             return store
         store.close()
-    return Store.create(folder)
+    if isinstance(where, Elsewhere):
+        return Store.create(folder, where.store, where.run)
+    return Store.create(folder, where)
+
+
+def discard_unbegun(folder: Path) -> None:
+    """Remove the folder of a run that did not begin. One whose database does not answer is kept: it may have begun."""
+    if is_run(folder):
+        try:
+            with Store.open(folder) as store:
+                try:
+                    read_run(store)
+                    return
+                except PracticumError:
+                    store.remove()
+        except PracticumError:
+            if (folder / STORE_FILE).exists():
+                return
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_kept(store: Store, leg: int | None = 1) -> Kept:
@@ -148,16 +168,18 @@ def task_row(run_id: str, task: Task, split: str, position: int) -> dict[str, An
     return {"run_id": run_id, "split": split, "position": position, "task_id": task.id, "data": data}
 
 
-def create_seed(folder: Path, context: Context, trust: Trust = "own", config: Config | None = None) -> int:
-    """A run that holds a context of this trust and has learned nothing yet. Entries that are flagged or not the
-    operator's own wait for review, without their votes; returns how many."""
+def create_seed(
+    folder: Path, context: Context, trust: Trust = "own", config: Config | None = None, store: str | None = None
+) -> int:
+    """A run, in the folder or in the database `store`, that holds a context of this trust and has learned nothing yet.
+    Entries that are flagged or not the operator's own wait for review, without their votes; returns how many."""
     made = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
     waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
     kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
-    with create(folder) as store:
-        begin(store, config or Config(method="none"), Splits(), kept, "done")
-        rows = review_rows(store.run_id, 0, [held([edit]) for _, edit in waiting], kept)
-        store.execute_all([(schema.reviews.insert(), rows)] if rows else [])
+    with create(folder, store) as opened:
+        begin(opened, config or Config(method="none"), Splits(), kept, "done")
+        rows = review_rows(opened.run_id, 0, [held([edit]) for _, edit in waiting], kept)
+        opened.execute_all([(schema.reviews.insert(), rows)] if rows else [])
     return len(waiting)
 
 

@@ -69,7 +69,7 @@ def _rows(db: Connection, store: Store, table: Table) -> Iterator[list[Any]]:
     """The rows of a table in the order of writing, a part at a time."""
     order = (ROW,) if table in schema.NUMBERED else table.primary_key.columns
     query = select(table).where(table.c.run_id == store.run_id).order_by(*order)
-    yield from map(list, db.execution_options(yield_per=CHUNK).execute(query).partitions())
+    yield from map(list, db.execute(query.execution_options(yield_per=CHUNK)).partitions())
 
 
 def _copy(read: Connection, write: Connection, source: Store, target: Store, table: Table) -> tuple[int, str]:

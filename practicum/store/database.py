@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Insert, Select, Table, TextClause, select
 
-from practicum.core.errors import StoreError
+from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import PRIVATE_FOLDER
 from practicum.core.words import error_line, one_line
 from practicum.store import schema
@@ -89,6 +89,22 @@ class Store:
         postgresql_run.reserve(where, run_id)
         write_elsewhere(folder, Elsewhere(postgresql.address(where), run_id))
         return cls._write_to(folder)
+
+    @classmethod
+    def connect(cls, folder: Path, url: str, name: str) -> Store:
+        """Make a folder for a run that is in a PostgreSQL database, and open it read-only.
+
+        Raises NotARun if the database has no run of this name, UsageError for a wrong URL or a folder that is there.
+        """
+        from practicum.store import postgresql, postgresql_run
+
+        where = postgresql.parse_url(url)
+        if folder.exists():
+            raise UsageError(f"{folder} exists: give a new folder")
+        backend = postgresql_run.PostgresqlRun(where, name, writer=False, read_only=True)
+        folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
+        write_elsewhere(folder, Elsewhere(postgresql.address(where), name))
+        return cls(folder, backend, read_only=True)
 
     @classmethod
     def open(cls, folder: Path) -> Store:

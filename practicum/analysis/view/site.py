@@ -66,7 +66,7 @@ def place_of(folder: Path, name: str) -> Place:
 
 def _changed(folder: Path) -> float:
     """When a run or a comparison last changed."""
-    files = (folder / name for name in (f"{DATABASE_FILE}-wal", DATABASE_FILE, REPORT_FILE, PLAN_FILE))
+    files = (folder / name for name in (f"{DATABASE_FILE}-wal", DATABASE_FILE, STORE_FILE, REPORT_FILE, PLAN_FILE))
     return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
 
 
