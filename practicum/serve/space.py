@@ -114,6 +114,8 @@ class Space:
         self.announced = 0
         """The number of the changes by other nodes that are known here (see `log.Database.changes`)."""
         self.claim: Claim | None = None
+        self.late: float | None = None
+        """Seconds that a request waits for the database of the run; None for a file."""
         self._reading = threading.Lock()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._points: OrderedDict[str, _Point] = OrderedDict()
@@ -236,6 +238,10 @@ class Space:
         """What a request of a session is shown."""
         self.touched, self.used = True, time.monotonic()
         version = await self.version_for(session)
+        if version not in self._contexts and self.late is not None:
+            # In a thread, since the database may be away.
+            async with asyncio.timeout(self.late):
+                await asyncio.to_thread(self.context, version)
         context = self.context(version)
         if context is self._contexts[self.live]:
             version = self.live

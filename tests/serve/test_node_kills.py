@@ -23,11 +23,13 @@ from postgres import Server as Postgres
 from serving import asynchronous, until
 from sqlalchemy import make_url
 
+from practicum.serve.shared import SCHEMA
+from practicum.store.postgresql import lock_number
 from practicum.testing.upstream import UpstreamOptions, upstream
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(900)]
 
-KILLS = 6
+KILLS = 4
 ENOUGH = 30
 """Replies that a node gives between two kills, at least."""
 
@@ -93,8 +95,8 @@ def check(url: str, nodes: list[Node]) -> None:
 
 
 @asynccontextmanager
-async def at_work(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list[Node], Callable[[Node], list[str]]]]:
-    """Two nodes with clients, and the command that starts one."""
+async def nodes_at(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list[Node], Callable[[Node], list[str]]]]:
+    """Two nodes that are not started yet, with clients, and the command that starts one."""
     async with AsyncExitStack() as stack:
         behind = await stack.enter_async_context(upstream(UpstreamOptions(chunks=8)))
         http = await stack.enter_async_context(aiohttp.ClientSession())
@@ -113,6 +115,14 @@ async def at_work(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list
                 task = asyncio.create_task(node.work(client))
                 stack.callback(task.cancel)
                 task.add_done_callback(lambda task: None if task.cancelled() else task.result())
+        yield nodes, command
+
+
+@asynccontextmanager
+async def at_work(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list[Node], Callable[[Node], list[str]]]]:
+    """Two nodes with clients at work, and the command that starts one."""
+    async with nodes_at(url, folder, seed) as (nodes, command):
+        for node in nodes:
             await node.start(command(node))
         yield nodes, command
 
@@ -172,3 +182,35 @@ async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) 
             assert known
     finally:
         server.stop()
+
+
+LEARNS = f"""SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+AND (classid::bigint << 32 | objid::bigint) = {lock_number(f"{SCHEMA} learning in default")}"""
+"""The connection of the node that learns."""
+
+
+@asynchronous
+async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(postgresql: str, tmp_path: Path) -> None:
+    async with nodes_at(postgresql, tmp_path, 3) as ((cut, other), command):
+        await cut.start(command(cut))
+        assert cut.process is not None
+        async with asyncio.timeout(120):
+            while not stored(postgresql, LEARNS):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            cut.process.send_signal(signal.SIGSTOP)
+        # It is in a round, and does not notice that all its connections end.
+        mine = "pid <> pg_backend_pid() AND datname = current_database()"
+        ended = stored(postgresql, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")
+        assert ended
+        await until(lambda: not stored(postgresql, LEARNS))
+        tokens = "SELECT token FROM practicum.leases WHERE run_id = 'spaces/default'"
+        ((before,),) = stored(postgresql, tokens)
+        await other.start(command(other))
+        rollouts = "SELECT number, version, state FROM practicum_service.rollouts ORDER BY number"
+        await until(lambda: stored(postgresql, rollouts))
+        assert stored(postgresql, tokens)[0][0] > before
+        cut.process.send_signal(signal.SIGCONT)
+        await more(cut, other)
+        check(postgresql, [cut, other])
+        found = stored(postgresql, rollouts)
+        assert len({version for _, version, _ in found}) == len(found)
