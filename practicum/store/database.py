@@ -280,7 +280,8 @@ class Store:
         def work(db: Connection) -> None:
             for table, rows in by_table.values():
                 if rows:
-                    db.execute(self.upsert(table), rows)
+                    # One row alone is quicker than a list of one.
+                    db.execute(self.upsert(table), rows if len(rows) > 1 else rows[0])
 
         try:
             self.backend.write(work)

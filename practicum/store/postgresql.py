@@ -91,7 +91,7 @@ def parse_url(url: str) -> URL:
     """The URL of a PostgreSQL database. Raises UsageError, without its password, if it is none."""
     try:
         found = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         found = None
     if found is None or found.get_backend_name() not in ("postgresql", "postgres") or not found.database:
         raise UsageError("the store must be written postgresql://USER@HOST:PORT/DATABASE")
@@ -151,8 +151,8 @@ class Database:
 
     def failure(self, error: Exception) -> StoreError:
         """What an error of the database means, and what to do."""
-        code = getattr(getattr(error, "orig", None), "sqlstate", None)
-        said = one_line(str(getattr(error, "orig", None) or error), 300)
+        cause = getattr(error, "orig", None) or error
+        code, said = getattr(cause, "sqlstate", None), one_line(str(cause), 300)
         if code in ("53100", "53200"):
             advice = "its disk or memory is full; all earlier writes are safe: make room there and resume the run"
         elif is_lost(error):
@@ -269,11 +269,10 @@ def is_lost(error: BaseException) -> bool:
     """Whether an error passes when the server answers again."""
     if isinstance(error, _LockHeld):
         return True
-    if not isinstance(error, DBAPIError):
-        return False
-    code = getattr(error.orig, "sqlstate", None)
+    said = getattr(error, "orig", error)
+    code = getattr(said, "sqlstate", None)
     if code is None:
-        return isinstance(error.orig, psycopg.OperationalError | psycopg.InterfaceError)
+        return isinstance(said, psycopg.OperationalError | psycopg.InterfaceError)
     return code in _AGAIN or code.startswith("08")
 
 
@@ -282,7 +281,7 @@ def retried(work: Callable[[], T]) -> T:
     for pause in PAUSES:
         try:
             return work()
-        except (DBAPIError, _LockHeld) as error:
+        except (DBAPIError, psycopg.Error, _LockHeld) as error:
             if not is_lost(error):
                 raise
         time.sleep(pause)
@@ -373,7 +372,9 @@ class Lease:
 
         def once() -> None:
             connection = self._ready()
-            with self._ending(connection):
+            # Sent together, so that one answer is waited for and not one a statement.
+            driver: Any = connection.connection.dbapi_connection
+            with self._ending(connection), driver.pipeline():
                 work(connection)
 
         with self._mutex:

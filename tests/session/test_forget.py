@@ -150,9 +150,11 @@ def task(id: str, text: str, tag: str = "") -> Task:
     return Task(id, text, meta={"tags": [tag]} if tag else {})
 
 
-def a_run(folder: Path, tasks: Sequence[Task], steps: Sequence[Sequence[Edit]], said: str = "") -> Store:
+def a_run(
+    folder: Path, tasks: Sequence[Task], steps: Sequence[Sequence[Edit]], said: str = "", url: str | None = None
+) -> Store:
     """A run whose rows look like those of a real one: one rollout, lesson and two journal rows a task."""
-    store = Store.create(folder)
+    store = Store.create(folder, url, "run")
     store.put(schema.runs, [{"run_id": "run", "config": "{}", "state": "done", "seconds": 1.0, "result": said}])
     for n, t in enumerate(tasks):
         place = f"step 1/{t.id}"
@@ -193,6 +195,19 @@ STEPS = (
 
 def held(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+@pytest.mark.postgres
+def test_nothing_is_left_in_the_rows_of_a_database_and_other_runs_stay(tmp_path: Path, postgresql: str) -> None:
+    with Store.create(tmp_path / "other", postgresql) as other:
+        other.put(schema.texts, [{"run_id": "other", "key": text_key(COPIES), "text": COPIES}])
+        with a_run(tmp_path / "run", TASKS, STEPS, said="Ada Lovelace", url=postgresql) as store:
+            found = forget(store, "run", tasks=["a"], copy_to=tmp_path / "copy")
+            assert ([e.id for e in found.removed], found.left, found.edits) == (["e0"], 0, 2)
+        assert [row.text for row in other.rows(schema.texts.select())] == [COPIES]
+    assert b"Ada Lovelace" in held(tmp_path / "copy")
+    with Store.read(tmp_path / "copy") as copied:
+        assert [e.id for e in rebuild(read_versions(copied, "run"))] == ["e0", "e1"]
 
 
 @pytest.mark.parametrize(
