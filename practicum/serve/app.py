@@ -41,6 +41,9 @@ MOST_BODY = 32 * 2**20
 MOST_SMALL = 2**20
 """Bytes of the largest feedback."""
 
+PATIENCE = 20.0
+"""Seconds that the store may take for feedback."""
+
 RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
 
@@ -287,7 +290,12 @@ class App:
     async def _feedback(self, call: Call, space: str) -> None:
         feedback = read_feedback(await call.body(MOST_SMALL))
         trust: Trust = "user" if call.header(b"x-practicum-user") else "own"
-        await call.answer(200, await self.service.feedback(space, feedback, trust))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                told = await self.service.feedback(space, feedback, trust)
+        except TimeoutError:
+            raise StoreAway(f"the store did not take feedback in {PATIENCE:g} seconds: send it again") from None
+        await call.answer(200, told)
 
     async def _context(self, call: Call, space: str) -> None:
         """What a request would be shown, for clients that put it into their prompts themselves."""

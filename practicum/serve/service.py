@@ -796,7 +796,7 @@ class Service:
                 continue
             try:
                 await self.refresh(space)
-            except StoreError as error:
+            except PracticumError as error:
                 # Looked at once more, as all spaces are when the database is there again.
                 self.counts["looks that failed"] += 1
                 if not self._is_away:

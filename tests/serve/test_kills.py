@@ -353,6 +353,9 @@ def test_a_port_in_use_ends_with_one_line(launcher: Launcher, tmp_path: Path) ->
         (["--set", "unheard=1"], "unheard"),
         (["--key", "short"], "at least 16 characters"),
         (["--space", "../x"], "no name of a space"),
+        (["--store", "postgresql://me:hidden@127.0.0.1:9/none"], "cannot use postgresql://me@127.0.0.1:9/none"),
+        (["--store", "mysql://me@127.0.0.1/none"], "postgresql://USER@HOST"),
+        (["--folder", "node"], "--folder is for a database"),
         (["--host", "no.such.host.invalid", "--key", "k" * 16], "cannot listen on no.such.host.invalid"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -361,4 +364,6 @@ def test_what_cannot_be_served_ends_with_one_line(
     arguments: list[str], says: str, launcher: Launcher, tmp_path: Path
 ) -> None:
     create_seed(tmp_path / "seed", Context().apply(Delta((Add("rules", "Name the team alone."),))).context)
-    assert says in refusal(launcher, tmp_path, "--port", 0, *arguments)
+    said = refusal(launcher, tmp_path, "--port", 0, *arguments)
+    assert says in said
+    assert "hidden" not in said

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from serving import Served, asynchronous, served, until
 from sqlalchemy import make_url, select
 
 from practicum.core.edits import Add, Delta
+from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.feedback import LEARNED
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout
@@ -230,3 +232,22 @@ async def test_one_node_at_a_time_learns(postgresql: str, tmp_path: Path) -> Non
                 assert other
         with b.service.log.database.alone("learning in default") as again:
             assert again
+
+
+@asynchronous
+async def test_a_database_of_a_newer_practicum_is_refused(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path, count=1):
+        pass
+    with psycopg.connect(postgresql) as db:
+        db.execute("UPDATE practicum_service.format SET version = 99")
+    with pytest.raises(StoreError, match="newer practicum"):
+        async with nodes(postgresql, tmp_path, count=1):
+            pass
+
+
+@asynchronous
+async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as (a, b):
+        reply = await a.ask("What is \0 and \x1a?", {"x-practicum-session": "s 1"})
+        assert (await b.report(session="s 1", comment="\0 is nothing")).json["interaction"] == reply.interaction
+        assert (await b.report(session="\0", score=1.0)).status == 404

@@ -27,6 +27,9 @@ CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messag
 
 Headers = Mapping[str, str]
 
+Place = Mapping[str, Any]
+"""Where a service keeps what it knows, as arguments of `served`."""
+
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """A test that is a coroutine."""
