@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,12 @@ from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.feedback import LEARNED
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout
+from practicum.serve.space import LIVE
 from practicum.serve.watch import Alarm
 from practicum.session.amend import apply_edits, writing
+from practicum.store.database import Store
+from practicum.store.folder import STORE_FILE
+from practicum.store.names import name_version
 
 pytestmark = pytest.mark.postgres
 
@@ -251,3 +256,19 @@ async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: P
         reply = await a.ask("What is \0 and \x1a?", {"x-practicum-session": "s 1"})
         assert (await b.report(session="s 1", comment="\0 is nothing")).json["interaction"] == reply.interaction
         assert (await b.report(session="\0", score=1.0)).status == 404
+
+
+@asynchronous
+async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
+    async with with_candidate(postgresql, tmp_path) as (a, b):
+        folder = tmp_path / "elsewhere"
+        folder.mkdir()
+        copyfile(a.service.spaces["default"].folder / STORE_FILE, folder / STORE_FILE)
+        # As `practicum name` does in a folder that `practicum store connect` makes.
+        with Store.beside(folder) as store:
+            name_version(store, store.run_id, LIVE, 1)
+        spaces = [at.service.spaces["default"] for at in (a, b)]
+        await until(lambda: all(space.live == 1 and space.rollout is None for space in spaces))
+        assert {await seen(at, "new") for at in (a, b)} == {1}
+        (row,) = rows(a, tables.rollouts)
+        assert row.state == PROMOTED
