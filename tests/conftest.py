@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import postgres
@@ -12,6 +14,7 @@ import pytest
 from databases import quick
 from helpers import AT_ONCE, Launcher, launched
 from profiles import PROFILE
+from sqlalchemy import make_url
 
 from practicum.core.installation import HOME_VARIABLE, KEY_BYTES, KEY_FILE
 from practicum.store.sqlite import SYNCHRONOUS_VARIABLE
@@ -75,6 +78,12 @@ def postgresql(request: pytest.FixtureRequest) -> Iterator[str]:
 def store_url(request: pytest.FixtureRequest) -> str | None:
     """Where runs are kept: None for files, or the URL of a database. A test that takes it runs on both."""
     return None if request.param == "sqlite" else request.getfixturevalue("postgresql")
+
+
+@pytest.fixture
+def place(store_url: str | None, tmp_path: Path) -> dict[str, Any]:
+    """Where a service keeps what it knows: in a folder, or in a database. A test that takes it runs on both."""
+    return {"store": tmp_path if store_url is None else make_url(store_url), "folder": tmp_path}
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Option
 
@@ -14,6 +15,9 @@ from practicum.cli import options as opt
 from practicum.cli.inputs import pairs
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 KEYS_VARIABLE = "PRACTICUM_SERVE_KEYS"
 """An environment variable with keys, separated by commas. Other users of the machine can read a command line."""
@@ -28,7 +32,13 @@ def serve(
     ),
     host: str = Option("127.0.0.1", help="The address to listen on; without a key, this machine's own."),
     port: int = Option(8_700, min=0, max=65_535, help="The port; 0: a free one."),
-    store: Path = Option(Path("practicum-store"), help="The folder of what is asked, reported and learned."),
+    store: str = Option(
+        "practicum-store",
+        envvar="PRACTICUM_STORE",
+        show_envvar=False,
+        help="What is asked, reported and learned: a folder, or postgresql://USER@HOST/DATABASE for several nodes.",
+    ),
+    folder: Path | None = Option(None, help="This node's logs and caches, with a database as the store."),
     space: list[str] = Option(["default"], help="A space; repeatable. The first is that of requests that name none."),
     context: str | None = Option(None, metavar="RUN", help="What the first space starts from: RUN, RUN@NAME, a file."),
     key: list[str] = Option([], metavar="KEY", help=f"For all spaces, or SPACE=KEY; repeatable, or {KEYS_VARIABLE}."),
@@ -61,8 +71,9 @@ def serve(
         from practicum.core.requirements import pip_install
 
         raise UsageError(f"practicum serve needs: {pip_install('serve')} ({error})") from error
+    where, folder = _where(store, folder)
     settings = Settings(
-        store=store, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
+        store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
         learn_every=learn_every, learn_minutes=learn_minutes, max_calls_day=max_calls_day, max_usd_day=max_usd_day,
         canary=canary, canary_length=canary_length, webhook=webhook,
@@ -71,11 +82,26 @@ def serve(
     out = Printer(json_)
 
     def ready(address: str, warnings: list[str]) -> None:
-        about: dict[str, Any] = {"address": address, "spaces": settings.spaces, "store": str(store)}
+        # Without a password.
+        name = str(where) if isinstance(where, Path) else where.render_as_string()
+        about: dict[str, Any] = {"address": address, "spaces": settings.spaces, "store": name, "folder": str(folder)}
         out.result({**about, "warnings": warnings})
-        out.print(f"practicum serves {upstream} at {address}/v1: space {', '.join(settings.spaces)}, store {store}")
+        out.print(f"practicum serves {upstream} at {address}/v1: space {', '.join(settings.spaces)}, store {name}")
         for warning in warnings:
             out.print(f"warning: {warning}")
         sys.stdout.flush()
 
     run(settings, upstream, host, port, keys, pass_key, timeout, ready)
+
+
+def _where(store: str, folder: Path | None) -> tuple[Path | URL, Path]:
+    """The store, and the folder of this node."""
+    if "://" not in store:
+        if folder is not None:
+            raise UsageError("--folder is for a database as the store: a folder holds all there is")
+        return Path(store), Path(store)
+    from practicum.models.download import cache_folder
+    from practicum.store.postgresql import address, parse_url
+
+    url = parse_url(store)
+    return url, folder or cache_folder() / "serve" / sha256(address(url).encode()).hexdigest()[:16]

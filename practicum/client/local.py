@@ -40,7 +40,9 @@ class Local(Link):
 
             raise UsageError(f"a local space needs: {pip_install('serve')} ({error})") from error
         learns = self._learner is not None
-        settings = Settings(store=self._store, spaces=(self._space,), learn=learns, learner=self._learner)
+        settings = Settings(
+            store=self._store, folder=self._store, spaces=(self._space,), learn=learns, learner=self._learner
+        )
         self._service: Service = Service(settings)
         await self._service.start()
         atexit.register(self._at_exit)

@@ -56,6 +56,10 @@ class NotARun(StoreError):
     exit_code = 2
 
 
+class StoreAway(StoreError):
+    """A database server cannot be reached now: what was asked of it may be asked again."""
+
+
 class RunBusy(StoreError):
     """A run folder is open for writing elsewhere."""
 

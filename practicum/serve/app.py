@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 
-from practicum.core.errors import PracticumError, StoreError, UsageError
+from practicum.core.errors import PracticumError, StoreAway, StoreError, UsageError
 from practicum.core.trust import Trust
 from practicum.models.keys import is_loopback
 from practicum.serve.feedback import Unknown, read_feedback
@@ -40,6 +40,12 @@ MOST_BODY = 32 * 2**20
 
 MOST_SMALL = 2**20
 """Bytes of the largest feedback."""
+
+PATIENCE = 20.0
+"""Seconds that the store may take for feedback."""
+
+RETRY = 2
+"""Seconds after which a client may try again what could not be written because the database is away."""
 
 
 class Refused(Exception):
@@ -128,10 +134,11 @@ class Call:
     async def write(self, body: bytes, more: bool = False) -> None:
         await self.send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def answer(self, status: int, value: Any) -> None:
+    async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a JSON value."""
         body = json.dumps(value, ensure_ascii=False).encode()
-        await self.begin(status, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))])
+        length = b"content-length", b"%d" % len(body)
+        await self.begin(status, [(b"content-type", b"application/json"), length, *headers])
         await self.write(body)
 
 
@@ -154,6 +161,9 @@ class App:
             status = error.status if isinstance(error, Refused) else 404 if unknown else 400
             self.service.counts["refused requests"] += 1
             await call.answer(status, _error(call.path, status, str(error)))
+        except StoreAway as error:
+            self.service.counts["writes that failed"] += 1
+            await call.answer(503, _error(call.path, 503, str(error)), (b"retry-after", b"%d" % RETRY))
         except StoreError as error:
             self.service.counts["writes that failed"] += 1
             await call.answer(507, _error(call.path, 507, str(error)))
@@ -280,7 +290,12 @@ class App:
     async def _feedback(self, call: Call, space: str) -> None:
         feedback = read_feedback(await call.body(MOST_SMALL))
         trust: Trust = "user" if call.header(b"x-practicum-user") else "own"
-        await call.answer(200, await self.service.feedback(space, feedback, trust))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                told = await self.service.feedback(space, feedback, trust)
+        except TimeoutError:
+            raise StoreAway(f"the store did not take feedback in {PATIENCE:g} seconds: send it again") from None
+        await call.answer(200, told)
 
     async def _context(self, call: Call, space: str) -> None:
         """What a request would be shown, for clients that put it into their prompts themselves."""

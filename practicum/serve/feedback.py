@@ -14,13 +14,14 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from sqlalchemy import Connection, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from practicum.core.errors import UsageError
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
 from practicum.serve import tables
+from practicum.store.dialects import upsert
 from practicum.tasks.scoring.rules import normalise
 
 GOOD = frozenset({"good", "up", "thumbs_up", "thumbs-up", "+1", "like", "positive", "yes", "correct", "right", "👍"})
@@ -34,6 +35,9 @@ HELD_OUT = 0.2
 
 REPORTS = 20
 """Reports on one interaction that are kept: the last ones."""
+
+AFTER = 1e-6
+"""Seconds between two outcomes of a space, at least."""
 
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 """The states of an outcome."""
@@ -164,7 +168,8 @@ class Outcome:
 def write_outcome(
     db: Connection, space: str, interaction: Interaction, feedback: Feedback, trust: Trust, now: float
 ) -> Outcome:
-    """Add a report to the outcome of an interaction, in a transaction."""
+    """Add a report to the outcome of an interaction, in a transaction beside which nobody changes the space. All who
+    count scores read them by their time, so a score that comes later has a later one, whatever clocks say."""
     t = tables.outcomes
     row = db.execute(select(t).where(t.c.run_id == space, t.c.id == interaction.id)).first()
     data = {"reports": [], "own": {}, "user": {}} if row is None else json.loads(row.data)
@@ -189,12 +194,14 @@ def write_outcome(
     fresh = row is None or row.state in (NOTHING, HELD)
     held_out = fresh and "target" in own and drawn(interaction.id, HELD_OUT)
     state = NOTHING if not TEACHING & fields.keys() else HELD if held_out else WAITING
+    newest = db.execute(select(func.max(t.c.at)).where(t.c.run_id == space)).scalar_one()
+    at = max(now, (newest or 0.0) + AFTER) if row is None or (row.score is None and score is not None) else row.at
     values = {
-        "run_id": space, "id": interaction.id, "at": now if row is None else row.at,
+        "run_id": space, "id": interaction.id, "at": at,
         "revision": 1 if row is None else row.revision + 1, "score": score, "trust": least, "state": state,
         "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
-    db.execute(t.insert().prefix_with("OR REPLACE"), values)
+    db.execute(upsert(t, db.dialect.name), values)
     if score is not None and score != before:
         _credit(db, space, shown_items(db, space, interaction, "session" in data), score, before)
     return Outcome(
@@ -227,7 +234,8 @@ def _credit(db: Connection, space: str, items: Sequence[str], score: float, befo
     """Count a score, or its change, for each of these."""
     t = tables.credits
     counted = {"run_id": space, "scored": int(before is None), "total": score - (before or 0.0)}
-    new = insert(t).values([{"item": item, **counted} for item in items])
+    dialect: Any = postgresql if db.dialect.name == "postgresql" else sqlite
+    new = dialect.insert(t).values([{"item": item, **counted} for item in items])
     changed = {"scored": t.c.scored + new.excluded.scored, "total": t.c.total + new.excluded.total}
     db.execute(new.on_conflict_do_update(index_elements=["run_id", "item"], set_=changed))
 

@@ -13,7 +13,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -23,13 +24,13 @@ import numpy as np
 from sqlalchemy import Connection, func, select, update
 
 from practicum.blocks.accept.gate import Trial, tried
-from practicum.core.errors import PracticumError, RunBusy
+from practicum.core.errors import PracticumError, RunBusy, StoreAway
 from practicum.core.types import Task
 from practicum.engine.run import Run
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.serve import tables
 from practicum.serve.feedback import HELD, LEARNED, WAITING, taught
-from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, next_number, write_rollout
+from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.space import LIVE, searched
 from practicum.serve.watch import Alarm
 from practicum.session import space as sessions
@@ -42,6 +43,7 @@ from practicum.session.outcomes import outcome_row, read_report
 from practicum.session.setup import set_up
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.dialects import insert_new
 from practicum.store.journal import Journal, digest
 from practicum.store.names import name_version
 from practicum.store.snapshot import read_context
@@ -119,15 +121,18 @@ class Learner(threading.Thread):
         for space in [*self.service.spaces.values()]:
             if self._ended or not self._due(space):
                 continue
-            self.status = f"learning in space {space.name}"
-            self._wanted.discard(space.name)
-            self._round = asyncio.create_task(self._learn(space))
             try:
-                await self._round
+                async with self._alone(space) as mine:
+                    if not mine or not self._due(space):
+                        continue
+                    self.status = f"learning in space {space.name}"
+                    self._wanted.discard(space.name)
+                    self._round = asyncio.create_task(self._learn(space))
+                    await self._round
             except asyncio.CancelledError:
                 if not self._ended:
                     raise
-            except RunBusy as error:
+            except (RunBusy, StoreAway) as error:
                 self._after[space.name] = time.time() + TICK
                 logger.info("space %s: %s", space.name, error)
             except PracticumError as error:
@@ -137,6 +142,19 @@ class Learner(threading.Thread):
                 self._failed(space, f"{type(error).__name__}: {error}")
             finally:
                 self._round, self.status = None, "waiting"
+
+    @asynccontextmanager
+    async def _alone(self, space: Space) -> AsyncIterator[bool]:
+        """A block in which no other node learns in the space; yields whether this one may. What others did is known
+        then."""
+        with self.service.log.database.alone(f"learning in {space.name}") as mine:
+            if mine:
+                # Written, so that they are counted.
+                self.service.log.do(lambda db: None).result()
+                self.service.call_soon(self.service.refresh(space))
+            else:
+                self._after[space.name] = time.time() + TICK
+            yield mine
 
     def _failed(self, space: Space, what: str) -> None:
         self._after[space.name] = time.time() + PAUSE
@@ -209,7 +227,7 @@ class Learner(threading.Thread):
 
         def first_today(db: Connection) -> Any:
             row = {"run_id": space.name, "day": day, "calls": spent.calls, "usd": spent.usd or 0.0}
-            db.execute(t.insert().prefix_with("OR IGNORE"), row)
+            db.execute(insert_new(t, db.dialect.name), row)
             return db.execute(select(t).where(t.c.run_id == space.name, t.c.day == day)).one()
 
         began = self.service.log.do(first_today).result()
@@ -229,9 +247,9 @@ class Learner(threading.Thread):
         def wait_again(db: Connection) -> None:
             mine = (o.c.run_id == space.name) & o.c.id.in_(ids) & (o.c.state == LEARNED)
             db.execute(update(o).where(mine).values(state=WAITING, revision=o.c.revision + 1))
-            write_rollout(db, row)
+            begin_rollout(db, row)
 
-        self.service.log.do(wait_again).result()
+        self.service.log.do(wait_again, space.name).result()
         space.waiting += len(ids)
 
     def _hand_over(self, space: Space) -> list[str]:
@@ -240,6 +258,8 @@ class Learner(threading.Thread):
         waiting = select(o).where(o.c.run_id == space.name, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
         rows = self.service.log.rows(waiting)
         with Store.beside(space.folder) as store:
+            if store.is_written:
+                raise RunBusy(f"another process is writing to the run {space.folder}")
             for row in rows:
                 mine = i.c.run_id == space.name
                 own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
@@ -272,7 +292,7 @@ class Learner(threading.Thread):
             db.execute(update(o).where(mine, o.c.id.in_(learned)).values(state=LEARNED))
             return int(db.execute(select(func.count()).where(mine)).scalar_one())
 
-        space.waiting, space.waiting_since = self.service.log.do(close).result(), time.time()
+        space.waiting, space.waiting_since = self.service.log.do(close, space.name).result(), time.time()
 
     # A candidate
 
@@ -297,8 +317,9 @@ class Learner(threading.Thread):
         elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
             reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
         if reason:
-            service.log.do(partial(write_rollout, row=rollout.row(space.name, DROPPED, reason))).result()
-            service.call_soon(self._tell(Alarm(space.name, "rollout", f"version {version} dropped: {reason}")))
+            row = rollout.row(space.name, DROPPED, reason)
+            if service.log.do(partial(begin_rollout, row=row), space.name).result():
+                service.call_soon(self._tell(Alarm(space.name, "rollout", f"version {version} dropped: {reason}")))
             return
         if not service.call_soon(service.begin_rollout(space, rollout)):
             return

@@ -1,8 +1,11 @@
-"""The service's database: one SQLite file, one process, one thread that writes.
+"""The service's database: what it keeps, written by one thread.
 
 Writes that arrive while a transaction is committed share the next one, so thousands a second cost a few flushes. What
 somebody waits for is on the disk when the wait ends. What nobody waits for, such as an interaction, is kept in memory
-while the disk is full, and written once there is room.
+while it cannot be written, and written once it can.
+
+The tables are in a folder of one process (`FolderDatabase`), or in PostgreSQL, which several nodes share
+(`shared.SharedDatabase`).
 """
 
 from __future__ import annotations
@@ -10,24 +13,27 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Select, Table, create_engine, text
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import QueuePool
 
 from practicum.core.errors import StoreError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
 from practicum.serve import tables
+from practicum.store.dialects import insert_new
 from practicum.store.sqlite import synchronous
 
 T = TypeVar("T")
@@ -43,11 +49,47 @@ WINDOW, AGAIN = 0.05, 1.0
 """Seconds that such rows wait for others to be written with, and until they are tried again."""
 
 
+class Database(Protocol):
+    """Where the tables are."""
+
+    engine: Engine
+    shared: bool
+    """Whether other nodes write to it too."""
+
+    def begin(self, db: Connection, spaces: Sequence[str]) -> None:
+        """Let nobody else change these spaces until the transaction ends; they are sorted."""
+
+    def end(self, db: Connection, spaces: Sequence[str]) -> None:
+        """Announce changes to these spaces, with the commit."""
+
+    def changes(self, space: str) -> int:
+        """A number that is another one after each announced change, and while those cannot be heard."""
+
+    def now(self, db: Connection) -> float:
+        """Seconds since 1970, by the one clock of all nodes."""
+
+    def failure(self, doing: str, error: SQLAlchemyError) -> StoreError:
+        """What to tell whoever wanted to read or write."""
+
+    def alone(self, what: str, wait: bool = False) -> Any:
+        """A block that one node at a time is in; yields whether this one is. `wait` waits for the others."""
+
+    def connect_run(self, space: str, folder: Path) -> bool:
+        """Make the folder for the run of a space that another node has made. Returns whether there is one."""
+
+    def begin_run(self, space: str, folder: Path) -> None:
+        """Make the folder for a run that is to be created in it."""
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
 @dataclass(frozen=True)
 class _Change(Generic[T]):
-    """A change in a transaction, and who waits for what it returns."""
+    """A change in a transaction, the space that it changes, and who waits for what it returns."""
 
     make: Callable[[Connection], T]
+    space: str
     done: Future[T]
 
 
@@ -57,33 +99,16 @@ class _Row:
 
     table: Table
     values: dict[str, Any]
+    told: bool
 
 
 class Log:
-    """The open database of a service. Raises StoreError if another process serves from the same folder."""
+    """The open database of a service."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, database: Database) -> None:
+        self.database = database
         self.lost = 0
-        """Rows that were given up because the disk was full for too long."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
-        except OSError as error:
-            raise StoreError(f"cannot make the store {folder}: {error.strerror}") from error
-        self._lock = FileLock(folder / "lock", mode=PRIVATE, blocking=False, thread_local=False)
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise StoreError(
-                f"another practicum serve uses the store {folder}: stop that one, or give another --store"
-            ) from None
-        except OSError as error:
-            raise StoreError(f"cannot write to the store {folder}: {error.strerror}") from error
-        try:
-            self._engine = _open(folder)
-        except BaseException:
-            self._lock.release()
-            raise
+        """Rows that were given up because they could not be written for too long."""
         self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
         self._closed = self._failed = False
         self._rows: deque[_Row] = deque()
@@ -95,17 +120,18 @@ class Log:
         """Rows that wait to be written."""
         return len(self._rows)
 
-    def do(self, change: Callable[[Connection], T]) -> Future[T]:
-        """Make a change. The future's result is what it returns, once that is on the disk; what it raises undoes
-        nothing of others."""
+    def do(self, change: Callable[[Connection], T], space: str = "") -> Future[T]:
+        """Make a change; of a space, beside nobody else's and so that all nodes hear of it. The future's result is what
+        it returns, once that is on the disk; what it raises undoes nothing of others."""
         done: Future[T] = Future()
-        self._queue.put(_Change(change, done))
+        self._queue.put(_Change(change, space, done))
         return done
 
-    def post(self, table: Table, row: dict[str, Any]) -> None:
-        """Insert a row without waiting: soon, and before every change that is asked for later."""
+    def post(self, table: Table, row: dict[str, Any], *, told: bool = False) -> None:
+        """Insert a row without waiting, unless there is one with its key: soon, and before every change that is asked
+        for later. `told`: all nodes hear of it."""
         first = not self._rows
-        self._rows.append(_Row(table, row))
+        self._rows.append(_Row(table, row, told))
         while len(self._rows) > UNWRITTEN:
             self._rows.popleft()
             self.lost += 1
@@ -115,18 +141,17 @@ class Log:
     def rows(self, query: Select[Any]) -> Sequence[Any]:
         """The rows of a query, as named tuples."""
         try:
-            with self._engine.connect() as db:
+            with self.database.engine.connect() as db:
                 return db.execute(query).all()
         except SQLAlchemyError as error:
-            raise StoreError(f"cannot read the store {self.folder}: {_said(error)}") from error
+            raise self.database.failure("read", error) from error
 
     def close(self) -> None:
-        """Write what is queued, and release the folder."""
+        """Write what is queued, and release the database."""
         self._closed = True
         self._queue.put(None)
         self._thread.join()
-        self._engine.dispose()
-        self._lock.release()
+        self.database.close()
 
     def _loop(self) -> None:
         while not (self._closed and self._queue.empty()):
@@ -148,21 +173,22 @@ class Log:
     def _commit(self, changes: Sequence[_Change[Any]]) -> None:
         """Write the rows that wait and make these changes, in one transaction, and tell who waits."""
         rows, results = [*self._rows], list[tuple[Any, BaseException | None]]()
+        spaces = sorted({change.space for change in changes if change.space})
         try:
-            with self._engine.begin() as db:
-                db.execute(text("BEGIN IMMEDIATE"))
+            with self.database.engine.begin() as db:
+                self.database.begin(db, spaces)
                 for table, group in groupby(rows, lambda row: row.table):
-                    db.execute(table.insert().prefix_with("OR REPLACE"), [row.values for row in group])
+                    db.execute(insert_new(table, db.dialect.name), [row.values for row in group])
                 results = [_made(change, db) for change in changes]
-        except OperationalError as error:
+                self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in rows if row.told)}))
+        except (OperationalError, InterfaceError, InternalError, NoConnection) as error:
             # The rows stay, and are tried again.
             self._failed = True
-            failure = StoreError(f"cannot write to the store {self.folder}: {_said(error)} (is the disk full?)")
-            results = [(None, failure)] * len(changes)
+            results = [(None, self.database.failure("write to", error))] * len(changes)
         # Anything else: the thread must go on, and rows that cannot be written must not hold up others.
         except Exception as error:
             logger.exception("%d interactions are lost", len(rows))
-            results = [(None, StoreError(f"cannot write to the store {self.folder}: {error}"))] * len(changes)
+            results = [(None, StoreError(f"what the service keeps cannot be written: {error}"))] * len(changes)
             self.lost += len(rows)
             self._drop(rows)
         else:
@@ -190,30 +216,85 @@ def _made(change: _Change[Any], db: Connection) -> tuple[Any, BaseException | No
         return None, error
 
 
-def _open(folder: Path) -> Engine:
-    path = folder / DATABASE_FILE
-    ensure_private(path)
+class FolderDatabase:
+    """One SQLite file, of one process. Raises StoreError if another process serves from the same folder."""
 
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
-        for pragma in (f"synchronous={synchronous()}", "journal_mode=WAL"):
-            connection.execute(f"PRAGMA {pragma}")
-        return connection
+    shared = False
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
-    try:
-        with engine.begin() as db:
-            db.execute(text("BEGIN IMMEDIATE"))
-            version = int(db.execute(text("PRAGMA user_version")).scalar_one())
-            if version not in (0, tables.FORMAT):
-                raise StoreError(f"the store {folder} has format {version}, this practicum has {tables.FORMAT}")
-            if version == 0:
-                tables.metadata.create_all(db, checkfirst=False)
-                db.execute(text(f"PRAGMA user_version = {tables.FORMAT}"))
-    except SQLAlchemyError as error:
-        raise StoreError(f"cannot open the store {folder}: {_said(error)}") from error
-    return engine
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+        except OSError as error:
+            raise StoreError(f"cannot make the store {folder}: {error.strerror}") from error
+        self._lock = FileLock(folder / "lock", mode=PRIVATE, blocking=False, thread_local=False)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise StoreError(
+                f"another practicum serve uses the store {folder}: stop that one, or give another --store"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"cannot write to the store {folder}: {error.strerror}") from error
+        try:
+            self.engine = self._open()
+        except BaseException:
+            self._lock.release()
+            raise
 
+    def begin(self, db: Connection, spaces: Sequence[str]) -> None:
+        # This process has the file alone.
+        db.execute(text("BEGIN IMMEDIATE"))
 
-def _said(error: SQLAlchemyError) -> object:
-    return getattr(error, "orig", None) or error
+    def end(self, db: Connection, spaces: Sequence[str]) -> None:
+        pass
+
+    def changes(self, space: str) -> int:
+        return 0
+
+    def now(self, db: Connection) -> float:
+        return time.time()
+
+    def failure(self, doing: str, error: SQLAlchemyError) -> StoreError:
+        full = " (is the disk full?)" if doing == "write to" else ""
+        return StoreError(f"cannot {doing} the store {self.folder}: {getattr(error, 'orig', None) or error}{full}")
+
+    @contextmanager
+    def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
+        yield True
+
+    def connect_run(self, space: str, folder: Path) -> bool:
+        return False
+
+    def begin_run(self, space: str, folder: Path) -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self._lock.release()
+
+    def _open(self) -> Engine:
+        path = self.folder / DATABASE_FILE
+        ensure_private(path)
+
+        def connect() -> sqlite3.Connection:
+            connection = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
+            for pragma in (f"synchronous={synchronous()}", "journal_mode=WAL"):
+                connection.execute(f"PRAGMA {pragma}")
+            return connection
+
+        engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+        try:
+            with engine.begin() as db:
+                db.execute(text("BEGIN IMMEDIATE"))
+                version = int(db.execute(text("PRAGMA user_version")).scalar_one())
+                if not 0 <= version <= tables.FORMAT:
+                    raise StoreError(
+                        f"the store {self.folder} has format {version}, this practicum has {tables.FORMAT}"
+                    )
+                if version < tables.FORMAT:
+                    tables.metadata.create_all(db)
+                    db.execute(text(f"PRAGMA user_version = {tables.FORMAT}"))
+        except SQLAlchemyError as error:
+            raise self.failure("open", error) from error
+        return engine

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, or_, select, update
 
 from practicum.core.words import quantity
 from practicum.serve import tables
@@ -53,6 +53,8 @@ class Rollout:
     def __post_init__(self) -> None:
         self.test = CanaryTest(len(self.centroids), self.alpha)
         self.sessions = set[str]()
+        self.seen = 0.0
+        """The time of the last outcome that was counted."""
         self.decided = False
 
     @classmethod
@@ -116,6 +118,19 @@ def next_number(db: Connection, table: Any, space: str) -> int:
     return int(largest or 0) + 1
 
 
-def write_rollout(db: Connection, row: dict[str, Any]) -> None:
-    """Write a rollout, or what became of it."""
-    db.execute(tables.rollouts.insert().prefix_with("OR REPLACE"), row)
+def begin_rollout(db: Connection, row: dict[str, Any]) -> bool:
+    """Write a new rollout, or that a version is dropped before it. Returns whether it is written: not if another one is
+    under way, or if it was decided before what becomes of the version."""
+    t = tables.rollouts
+    other = or_(t.c.state == CANARY, t.c.version == row["version"], t.c.number == row["number"])
+    if db.execute(select(t.c.number).where(t.c.run_id == row["run_id"], other).limit(1)).first() is not None:
+        return False
+    db.execute(t.insert(), row)
+    return True
+
+
+def end_rollout(db: Connection, row: dict[str, Any]) -> bool:
+    """Write what became of a rollout. Returns whether it was under way until now: nobody else has decided it."""
+    t = tables.rollouts
+    mine = (t.c.run_id == row["run_id"]) & (t.c.number == row["number"]) & (t.c.state == CANARY)
+    return bool(db.execute(update(t).where(mine).values(state=row["state"], data=row["data"])).rowcount)

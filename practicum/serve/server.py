@@ -51,10 +51,10 @@ def run(
     sock = _bound(host, port)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
     try:
-        settings.store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StoreError(f"cannot make the store {settings.store}: {error.strerror}") from error
-    server = open_upstream(upstream, settings.store, timeout)
+        raise StoreError(f"cannot make the folder {settings.folder}: {error.strerror}") from error
+    server = open_upstream(upstream, settings.folder, timeout)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
     uvloop.run(_serve(settings, server, known, pass_key, sock, ready))
@@ -84,7 +84,7 @@ async def _serve(
             app, lifespan="off", access_log=False, log_level="warning", server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,
         )  # fmt: skip
-        server = _Server(config, lambda: ready(_address(sock), warnings))
+        server = _Server(config, lambda: ready(_address(sock), [*warnings, *service.warnings]))
         # It hands the signal on that ended it, once all is closed.
         with suppress(KeyboardInterrupt):
             await server.serve(sockets=[sock])

@@ -13,19 +13,21 @@ import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import aiohttp
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import URL, Connection, func, select, update
 
 from practicum import methods
 from practicum.core.context import Context
-from practicum.core.errors import PracticumError, UsageError
+from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
+from practicum.core.installation import home
 from practicum.core.screen import flags
 from practicum.core.trust import Trust
 from practicum.core.types import Profile
@@ -45,12 +47,21 @@ from practicum.serve.feedback import (
     write_outcome,
 )
 from practicum.serve.learner import Learner
-from practicum.serve.log import Log
+from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
 from practicum.serve.protocols import Answer, Request, text_request
-from practicum.serve.rollout import CANARY, PROMOTED, TAKEN_BACK, Decision, Rollout, next_number, write_rollout
-from practicum.serve.space import LIVE, Shown, Space
+from practicum.serve.rollout import (
+    CANARY,
+    PROMOTED,
+    TAKEN_BACK,
+    Decision,
+    Rollout,
+    begin_rollout,
+    end_rollout,
+    next_number,
+)
+from practicum.serve.space import LIVE, PINNED, Shown, Space
 from practicum.serve.upstream import Upstream
-from practicum.serve.watch import Alarm, Watcher
+from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.opening import run_embedder
@@ -67,8 +78,12 @@ from practicum.session.records import (
     update_run,
 )
 from practicum.store.database import Store
+from practicum.store.dialects import upsert
 from practicum.store.folder import is_run
 from practicum.store.names import name_version, read_names
+
+if TYPE_CHECKING:
+    from practicum.serve.shared import Sessions
 
 logger = logging.getLogger("practicum.serve")
 
@@ -79,6 +94,13 @@ LOOK, SELDOM = 0.2, 4
 """Seconds between two looks at whether somebody else wrote to the runs in use, and how many times as seldom the others
 are looked at."""
 
+QUIET = 3_600.0
+"""Seconds within which the same drift raises no second alarm. All nodes watch for drift, and notice it at about the
+same time."""
+
+AT_ONCE = 1_000
+"""Rows that are asked for by their keys in one query, at most."""
+
 RECENT = 5_000
 """Interactions that are kept in memory, since most feedback is about one of them."""
 
@@ -86,6 +108,13 @@ SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
+
+
+SCORED = select(
+    tables.outcomes.c.at, tables.outcomes.c.score, tables.interactions.c.version, tables.interactions.c.rollout,
+    tables.interactions.c.kind, tables.interactions.c.data,
+)  # fmt: skip
+"""What counting a score takes."""
 
 
 class UnknownSpace(UsageError):
@@ -96,13 +125,16 @@ class UnknownSpace(UsageError):
 class Settings:
     """How a service learns and serves.
 
-    `spaces` are served; the first is that of requests that name none. `context` is what the first one starts from.
-    Learning begins with `learn_every` outcomes, or `learn_minutes` after the first; its budgets are for a day and a
-    space. `judge` is the share of answers without an outcome that a judge scores for learning. `canary` is the share of
-    sessions that see a candidate, and `canary_length` how many scored requests it gets.
+    `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of
+    the store, or one of the node's own, for logs and for what can be made again. `spaces` are served; the first is that
+    of requests that name none. `context` is what the first one starts from. Learning begins with `learn_every`
+    outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
+    without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
+    `canary_length` how many scored requests it gets.
     """
 
-    store: Path
+    store: Path | URL
+    folder: Path
     spaces: tuple[str, ...] = ("default",)
     context: str | None = None
     method: str | None = None
@@ -122,7 +154,8 @@ class Settings:
 
 
 class Service:
-    """An open service. Raises StoreError if another one uses the store."""
+    """An open service. Raises StoreError if another one uses the folder of the store, or if its database cannot be
+    reached."""
 
     def __init__(self, settings: Settings, upstream: Upstream | None = None) -> None:
         self.settings = settings
@@ -130,10 +163,22 @@ class Service:
         self.late = LATE
         self.counts: Counter[str] = Counter()
         self.began = time.time()
-        self.log = Log(settings.store)
+        self.warnings: list[str] = []
+        """What the operator should know after the start."""
+        self.sessions: Sessions | None = None
+        database: Database
+        if isinstance(settings.store, Path):
+            database = FolderDatabase(settings.store)
+        else:
+            from practicum.serve.shared import Sessions, SharedDatabase
+
+            database = shared = SharedDatabase(settings.store)
+            self.sessions = Sessions(shared, PINNED)
+        self.log = Log(database)
         self.spaces: dict[str, Space] = {}
         self._opens = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[Space]] = {}
+        self._is_away = False
         self._watchers: dict[str, Watcher] = {}
         self._recent: OrderedDict[str, Interaction] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -161,6 +206,8 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for space in self.spaces.values():
             await space.close()
+        if self.sessions is not None:
+            await asyncio.to_thread(self.sessions.close)
         await asyncio.to_thread(self.log.close)
 
     # Spaces
@@ -169,73 +216,178 @@ class Service:
         """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
         if not SPACE_NAME.fullmatch(name):
             raise UnknownSpace(f"{name!r:.80} is no name of a space: letters, digits, . _ and -, 64 at most")
-        return self.settings.store / "spaces" / name
+        return self.settings.folder / "spaces" / name
 
     async def space(self, name: str) -> Space:
         """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
         if (space := self.spaces.get(name)) is not None:
+            space.used = time.monotonic()
             return space
         if name not in self._opening:
-            if not is_run(self.folder(name)):
-                raise UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
+            if not is_run(self.folder(name)) and not self.log.database.shared:
+                raise _unknown(name)
             task = self._opening[name] = asyncio.create_task(self._open(name))
             task.add_done_callback(lambda _: self._opening.pop(name, None))
         return await asyncio.shield(self._opening[name])
 
     async def _open(self, name: str) -> Space:
+        folder = self.folder(name)
+        if not is_run(folder) and not await asyncio.to_thread(self.log.database.connect_run, name, folder):
+            raise _unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
-            space = await asyncio.to_thread(Space.open, name, self.folder(name), self._parts)
-        c, r, o = tables.corrections, tables.rollouts, tables.outcomes
-        rows = await asyncio.to_thread(
-            self.log.rows, select(c).where(c.c.run_id == name, c.c.state == "live").order_by(c.c.number)
-        )
-        space.corrections.change((), [Correction(row.number, **json.loads(row.data)) for row in rows])
+            space = await asyncio.to_thread(Space.open, name, folder, self._parts)
+        o = tables.outcomes
+        newest: Any = select(func.max(o.c.at)).where(o.c.run_id == name)
+        ((space.counted,),) = await asyncio.to_thread(self.log.rows, newest)
+        space.counted = space.counted or 0.0
         # Whatever the first request would be late for.
         await space.show(text_request("warm up"), "")
-        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.run_id == name, o.c.state == WAITING)
-        ((space.waiting, since),) = await asyncio.to_thread(self.log.rows, waiting)
-        space.waiting_since = since or 0.0
-        for row in await asyncio.to_thread(self.log.rows, select(r).where(r.c.run_id == name, r.c.state == CANARY)):
-            await asyncio.to_thread(self._continue_rollout, space, row)
+        space.announced = self.log.database.changes(name)
+        await self.refresh(space)
+        if self.sessions is not None:
+            space.claim, space.late = partial(self._claim, self.sessions, space), self.late
         self.spaces[name] = space
         return space
 
-    def _continue_rollout(self, space: Space, row: Any) -> None:
-        """Go on with a rollout where it was when the service ended: from the outcomes that are stored."""
+    async def refresh(self, space: Space) -> None:
+        """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
+        Raises StoreError if it cannot be read."""
+        async with space.lock:
+            await self._read_corrections(space)
+        async with space.counting:
+            await self._read_rollout(space)
+        o = tables.outcomes
+        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.run_id == space.name, o.c.state == WAITING)
+        ((space.waiting, since),) = await asyncio.to_thread(self.log.rows, waiting)
+        space.waiting_since = since or 0.0
+        await self._count(space)
+        self.learner.wake()
+
+    async def _read_corrections(self, space: Space) -> None:
+        """Let those corrections hold that are stored; whoever calls has the space's lock."""
+        c = tables.corrections
+        live = (c.c.run_id == space.name) & (c.c.state == "live")
+        # First how many changes there were: what is read then has them all.
+        corrected = await asyncio.to_thread(self._corrected, space.name)
+        if corrected == space.corrected:
+            return
+        numbers = [row.number for row in await asyncio.to_thread(self.log.rows, select(c.c.number).where(live))]
+        known = {correction.number for correction in space.corrections}
+        new = sorted({*numbers} - known)
+        rows = list[Any]()
+        for start in range(0, len(new), AT_ONCE):
+            some = select(c).where(c.c.run_id == space.name, c.c.number.in_(new[start : start + AT_ONCE]))
+            rows += await asyncio.to_thread(self.log.rows, some.order_by(c.c.number))
+        added = [Correction(row.number, **json.loads(row.data)) for row in rows]
+        space.corrections.change(known.difference(numbers), added)
+        space.corrected = corrected
+
+    def _corrected(self, space: str) -> int:
+        """How often the corrections of a space were changed."""
+        t = tables.spaces
+        return next((row.corrected for row in self.log.rows(select(t).where(t.c.run_id == space))), 0)
+
+    async def _read_rollout(self, space: Space) -> None:
+        """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
+        r = tables.rollouts
+        mine = (r.c.run_id == space.name) & (r.c.state == CANARY)
+        for row in await asyncio.to_thread(self.log.rows, select(r).where(mine)):
+            if space.rollout is None or space.rollout.number != row.number:
+                await self._continue_rollout(space, row)
+            return
+        if space.rollout is not None:
+            # Decided by another node.
+            await asyncio.to_thread(space.read_versions)
+            space.rollout = None
+
+    async def _continue_rollout(self, space: Space, row: Any) -> None:
         rollout = Rollout.stored(row)
+        await asyncio.to_thread(space.read_versions)
         if space.live == rollout.version:
             # The service ended between the promotion and its note.
-            self.log.do(partial(write_rollout, row=rollout.row(space.name, PROMOTED, "promoted"))).result()
+            ended = partial(end_rollout, row=rollout.row(space.name, PROMOTED, "promoted"))
+            await asyncio.wrap_future(self.log.do(ended, space.name))
             return
         i, o = tables.interactions, tables.outcomes
         mine = (i.c.run_id == space.name) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
-        scores = select(i.c.version, i.c.kind, o.c.score, i.c.data)
-        both = scores.join(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-        scored = both.where(mine).order_by(o.c.at)
-        for version, kind, score, data in self.log.rows(scored):
-            rollout.take(version, score, kind, json.loads(data)["pin"])
+        both = SCORED.join(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
+        for scored in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.at)):
+            rollout.take(scored.version, scored.score, scored.kind, json.loads(scored.data)["pin"])
+            rollout.seen = scored.at
+        await asyncio.to_thread(space.context, rollout.version)
         space.rollout = rollout
-        space.context(rollout.version)
+
+    async def _count(self, space: Space) -> None:
+        """Count the scores that came since, whichever node they were reported to, all nodes in the same order: of a
+        rollout, which they may decide, and of all requests, which may have become worse."""
+        i, o = tables.interactions, tables.outcomes
+        both = SCORED.select_from(o).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
+        async with space.counting:
+            mine = (o.c.run_id == space.name) & (o.c.at > space.counted) & o.c.score.is_not(None)
+            for row in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.at)):
+                space.counted = row.at
+                if alarm := self._watcher(space.name).outcome(row.score):
+                    self.alarm(alarm)
+                rollout = space.rollout
+                if rollout is None or row.rollout != rollout.number or row.at <= rollout.seen:
+                    continue
+                decision = rollout.take(row.version, row.score, row.kind, json.loads(row.data)["pin"])
+                if decision is not None:
+                    await self._decide_scored(space, rollout, decision)
+
+    async def _claim(self, sessions: Sessions, space: Space, session: str, version: int) -> int | None:
+        found = await sessions.claim(space.name, session, version, None, self.late)
+        if found is None or space.stands(found):
+            return found
+        # It was taken back, unless this node has not heard of it yet.
+        try:
+            async with asyncio.timeout(self.late), space.counting:
+                await self._read_rollout(space)
+        except (TimeoutError, StoreError):
+            return None
+        if space.stands(found):
+            return found
+        return await sessions.claim(space.name, session, version, found, self.late)
 
     def _make_space(self, name: str, context: str | None) -> None:
         """Make the run of a space, if there is none yet."""
-        folder, settings = self.folder(name), self.settings
-        if is_run(folder):
+        database, folder = self.log.database, self.folder(name)
+        with database.alone(f"making space {name}", wait=True):
+            if not is_run(folder) and not database.connect_run(name, folder):
+                self._create_space(name, context)
+                return
+        if context is not None or self.settings.settings:
+            self.warnings.append(f"space {name} is there already: --context and --set change nothing of it")
+        try:
             with Store.open(folder) as store:
-                config, _ = read_config(store)
-                if settings.method is not None and config.method != settings.method:
-                    raise UsageError(
-                        f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or "
-                        "serve another --space"
-                    )
-                model = {"model": self.learner.model} if self.learner.model else {}
-                config = config_from({**config.model_dump(), **model, "review": settings.review})
-                update_run(store, **config_columns(config))
-                known = read_names(store, store.run_id)
-                if LIVE not in known:
-                    name_version(store, store.run_id, LIVE)
-            return
+                self._bring_up_to_date(name, store)
+        except RunBusy:
+            # Another node learns, and has done this.
+            if not database.shared:
+                raise
+
+    def _bring_up_to_date(self, name: str, store: Store) -> None:
+        """Let a space learn as it is now wanted."""
+        settings, (config, _) = self.settings, read_config(store)
+        if not is_own(store, config):
+            self.warnings.append(
+                f"space {name} was made by another installation, so what it learned is shown as a stranger's: give all "
+                f"nodes the same key (the folder {home()})"
+            )
+        if settings.method is not None and config.method != settings.method:
+            raise UsageError(
+                f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or serve "
+                "another --space"
+            )
+        model = {"model": self.learner.model} if self.learner.model else {}
+        config = config_from({**config.model_dump(), **model, "review": settings.review})
+        update_run(store, **config_columns(config))
+        if LIVE not in read_names(store, store.run_id):
+            name_version(store, store.run_id, LIVE)
+
+    def _create_space(self, name: str, context: str | None) -> None:
+        folder, settings = self.folder(name), self.settings
         small = self.upstream is not None and self.upstream.small
         profile = settings.profile or ("small" if small else "full")
         values: dict[str, Any] = {
@@ -255,8 +407,8 @@ class Service:
         if values["method"] not in methods.NAMES:
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
-        folder.parent.mkdir(parents=True, exist_ok=True)
         seed = load_context(context) if context is not None else None
+        self.log.database.begin_run(name, folder)
         if seed is not None and not own:
             create_seed(folder, seed, "own", config)
         else:
@@ -329,7 +481,7 @@ class Service:
             "run_id": name, "id": known.id, "at": time.time(), "revision": 1, "trust": trust, "state": WAITING,
             "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
-        self.log.post(tables.outcomes, row)
+        self.log.post(tables.outcomes, row, told=True)
         if (space := self.spaces.get(name)) is not None:
             self._waits(space)
 
@@ -364,55 +516,89 @@ class Service:
         async with space.lock:
             known = self._recent.get(f"{name} {feedback.interaction}")
             if known is None:
-                known = await asyncio.wrap_future(self.log.do(partial(find_interaction, space=name, feedback=feedback)))
+                known = await self._find(name, feedback)
             answer = feedback.answer or known.answer
-            said = " ".join(filter(None, (feedback.target, feedback.correction)))
-            holds = trust == "own" or (self.settings.review == "none" and not flags(said))
-            replaced: list[int] = []
-            if said and holds:
-                replaced = await space.corrections.replaced_by(known.query, feedback.target or "", answer)
-            change = partial(
-                self._write, name=name, known=known, feedback=feedback, trust=trust, replaced=replaced,
-                state="live" if holds else "waiting",
-            )  # fmt: skip
-            outcome, correction = await asyncio.wrap_future(self.log.do(change))
+            text = " ".join(filter(None, (feedback.target, feedback.correction)))
+            holds = trust == "own" or (self.settings.review == "none" and not flags(text))
+            written = None
+            while written is None:
+                replaced: list[int] = []
+                if text and holds:
+                    replaced = await space.corrections.replaced_by(known.query, feedback.target or "", answer)
+                change = partial(
+                    self._write,
+                    space=space,
+                    known=known,
+                    feedback=feedback,
+                    trust=trust,
+                    replaced=replaced,
+                    holds=holds,
+                )
+                written = await asyncio.wrap_future(self.log.do(change, name))
+                if written is None:
+                    # Another node changed what holds.
+                    await self._read_corrections(space)
+            outcome, correction = written
             if correction is not None and holds:
                 space.corrections.change(replaced, [correction])
+                space.corrected += 1
         self.counts["feedback"] += 1
         if outcome.newly_waiting:
             self._waits(space)
         if outcome.score is not None and outcome.before is None:
-            await self._scored(space, known, outcome.score)
+            await self._count(space)
         effect = None if correction is None else "in effect" if holds else "waits for review"
         return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
 
+    async def _find(self, name: str, feedback: Feedback) -> Interaction:
+        """The interaction that feedback is about; another node may be about to write it. Raises Unknown."""
+        find = partial(find_interaction, space=name, feedback=feedback)
+        try:
+            return await asyncio.wrap_future(self.log.do(find))
+        except Unknown:
+            if self.sessions is None:
+                raise
+        await asyncio.sleep(2 * WINDOW)
+        return await asyncio.wrap_future(self.log.do(find))
+
     def _write(
-        self, db: Connection, name: str, known: Interaction, feedback: Feedback, trust: Trust, replaced: list[int],
-        state: str,
-    ) -> tuple[Outcome, Correction | None]:  # fmt: skip
-        outcome = write_outcome(db, name, known, feedback, trust, time.time())
-        said = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
-        if not said or outcome.score == 1.0 or not known.query:
+        self, db: Connection, space: Space, known: Interaction, feedback: Feedback, trust: Trust, replaced: list[int],
+        holds: bool,
+    ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
+        """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
+        others than this node knows."""
+        if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
+            return None
+        outcome = write_outcome(db, space.name, known, feedback, trust, self.log.database.now(db))
+        told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
+        if not told or outcome.score == 1.0 or not known.query:
             return outcome, None
         t = tables.corrections
-        if replaced:
-            db.execute(update(t).where(t.c.run_id == name, t.c.number.in_(replaced)).values(state="replaced"))
-        number = next_number(db, t, name)
+        number = next_number(db, t, space.name)
         correction = Correction(number, known.query, outcome.target, outcome.words, trust)
-        data = json.dumps(correction.as_data(), ensure_ascii=False)
-        db.execute(t.insert().values(run_id=name, number=number, interaction=known.id, state=state, data=data))
+        row = {
+            "run_id": space.name, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
+            "data": json.dumps(correction.as_data(), ensure_ascii=False),
+        }  # fmt: skip
+        db.execute(t.insert().values(**row))
+        if holds:
+            self._change_corrections(db, space, replaced)
         return outcome, correction
 
-    async def _scored(self, space: Space, known: Interaction, score: float) -> None:
-        """What follows from the first score of an interaction."""
-        if alarm := self._watcher(space.name).outcome(score):
-            self.alarm(alarm)
-        rollout = space.rollout
-        if rollout is None or known.rollout != rollout.number:
-            return
-        decision = rollout.take(known.version, score, known.kind, known.data["pin"])
-        if decision is None:
-            return
+    def _is_known(self, db: Connection, space: Space) -> bool:
+        """Whether this node knows all corrections that hold, in a transaction that changes the space."""
+        t = tables.spaces
+        return (db.execute(select(t.c.corrected).where(t.c.run_id == space.name)).scalar() or 0) == space.corrected
+
+    def _change_corrections(self, db: Connection, space: Space, replaced: Sequence[int]) -> None:
+        """Note that other corrections hold, and that these do not any more."""
+        t = tables.corrections
+        if replaced:
+            db.execute(update(t).where(t.c.run_id == space.name, t.c.number.in_(replaced)).values(state="replaced"))
+        row = {"run_id": space.name, "corrected": space.corrected + 1}
+        db.execute(upsert(tables.spaces, db.dialect.name), row)
+
+    async def _decide_scored(self, space: Space, rollout: Rollout, decision: Decision) -> None:
         try:
             await self.decide(space, rollout, decision)
         except PracticumError as error:
@@ -454,60 +640,77 @@ class Service:
         """Let a correction that waits for review hold, or reject one that waits or holds. Raises Unknown if there is
         none of this number in such a state."""
         space, t = await self.space(name), tables.corrections
-        mine = (t.c.run_id == name) & (t.c.number == number)
+        mine, states = (t.c.run_id == name) & (t.c.number == number), ("waiting",) if approved else ("waiting", "live")
         async with space.lock:
 
-            def decide(db: Connection) -> Correction:
-                states = ("waiting",) if approved else ("waiting", "live")
-                row = db.execute(select(t).where(mine, t.c.state.in_(states))).first()
-                if row is None:
-                    raise Unknown(f"no correction {number} {' or '.join(states)} in space {name}")
-                db.execute(update(t).where(mine).values(state="live" if approved else "rejected"))
-                return Correction(number, **json.loads(row.data))
+            def decide(db: Connection, replaced: Sequence[int]) -> bool:
+                if not self._is_known(db, space):
+                    return False
+                state = "live" if approved else "rejected"
+                db.execute(update(t).where(mine, t.c.state.in_(states)).values(state=state))
+                self._change_corrections(db, space, replaced)
+                return True
 
-            correction = await asyncio.wrap_future(self.log.do(decide))
-            if approved:
-                replaced = await space.corrections.replaced_by(correction.query, correction.target, "")
-                older = update(t).where(t.c.run_id == name, t.c.number.in_(replaced)).values(state="replaced")
-                await asyncio.wrap_future(self.log.do(lambda db: db.execute(older) and None))
-                space.corrections.change(replaced, [correction])
-            elif number in space.corrections:
-                space.corrections.change([number], [])
+            decided = False
+            while not decided:
+                await self._read_corrections(space)
+                rows = await asyncio.to_thread(self.log.rows, select(t).where(mine, t.c.state.in_(states)))
+                if not rows:
+                    raise Unknown(f"no correction {number} {' or '.join(states)} in space {name}")
+                correction = Correction(number, **json.loads(rows[0].data))
+                gone = [number] if number in space.corrections else []
+                if approved:
+                    gone = await space.corrections.replaced_by(correction.query, correction.target, "")
+                replaced = gone if approved else []
+                decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), name))
+            space.corrections.change(gone, [correction] if approved else [])
+            space.corrected += 1
         return {"number": number, "state": "live" if approved else "rejected"}
 
     # Rollouts
 
     async def decide(self, space: Space, rollout: Rollout, decision: Decision) -> None:
-        """Promote a candidate, or take it back: in effect with the next request, and then written."""
+        """Promote a candidate, or take it back: written, and in effect with the next request. Of nodes that decide at
+        the same time, the first one does."""
         if space.rollout is not rollout or rollout.decided:
             return
         rollout.decided = True
+        row = rollout.row(space.name, decision.state, decision.reason)
+
+        def end(db: Connection) -> bool:
+            first = end_rollout(db, row)
+            if first and decision.state == PROMOTED:
+                space.set_live(rollout.version)
+            return first
+
         try:
-            if decision.state == PROMOTED:
-                await asyncio.to_thread(space.set_live, rollout.version)
+            first = await asyncio.wrap_future(self.log.do(end, space.name))
+            await asyncio.to_thread(space.read_versions)
         except BaseException:
             rollout.decided = False
             raise
         space.rollout = None
-        row = rollout.row(space.name, decision.state, decision.reason)
-        await asyncio.wrap_future(self.log.do(partial(write_rollout, row=row)))
-        self.alarm(Alarm(space.name, "rollout", f"version {rollout.version} {decision.state}: {decision.reason}"))
+        if first:
+            self.alarm(Alarm(space.name, "rollout", f"version {rollout.version} {decision.state}: {decision.reason}"))
         self.learner.wake()
 
     async def begin_rollout(self, space: Space, rollout: Rollout) -> bool:
         """Show a candidate to its share of the sessions. Returns whether it began: not if somebody has made another
-        version live meanwhile."""
-        if space.live != rollout.base:
-            return False
-        await asyncio.wrap_future(self.log.do(partial(write_rollout, row=rollout.row(space.name))))
-        space.context(rollout.version)
-        space.rollout = rollout
+        version live meanwhile, or another node has begun."""
+        async with space.counting:
+            began = partial(begin_rollout, row=rollout.row(space.name))
+            if space.live != rollout.base or not await asyncio.wrap_future(self.log.do(began, space.name)):
+                return False
+            space.context(rollout.version)
+            space.rollout = rollout
         return True
 
     async def roll_back(self, name: str, version: int | None) -> dict[str, Any]:
         """Make an earlier version live (None: the one before the live one), and take a candidate back."""
         space = await self.space(name)
         await asyncio.to_thread(space.read_versions)
+        async with space.counting:
+            await self._read_rollout(space)
         if space.rollout is not None:
             await self.decide(space, space.rollout, Decision(TAKEN_BACK, "by hand"))
             if version is None:
@@ -521,7 +724,8 @@ class Service:
                 raise UsageError(f"version {space.live} of space {name} is the first: there is none before it")
         if version == space.live:
             raise UsageError(f"version {version} of space {name} is live already")
-        await asyncio.to_thread(space.set_live, version)
+        await asyncio.wrap_future(self.log.do(lambda db: space.set_live(version), name))
+        await asyncio.to_thread(space.read_versions)
         self.alarm(Alarm(name, "rollout", f"version {version} is live again, by hand"))
         return {"version": space.live}
 
@@ -530,16 +734,29 @@ class Service:
     def alarm(self, alarm: Alarm) -> None:
         """Tell whoever looks after the service."""
         logger.warning("space %s: %s: %s", alarm.space, alarm.kind, alarm.text)
-        self.counts["alarms"] += 1
+        t = tables.alarms
 
-        def write(db: Connection) -> None:
-            values = {"at": time.time(), "kind": alarm.kind, "text": alarm.text}
-            number = next_number(db, tables.alarms, alarm.space)
-            db.execute(tables.alarms.insert().values(run_id=alarm.space, number=number, **values))
+        def write(db: Connection) -> bool:
+            now = self.log.database.now(db)
+            same = (t.c.run_id == alarm.space) & (t.c.kind == alarm.kind) & (t.c.at > now - QUIET)
+            if alarm.kind in DRIFTS and db.execute(select(t.c.number).where(same).limit(1)).first() is not None:
+                return False
+            values = {"at": now, "kind": alarm.kind, "text": alarm.text}
+            db.execute(t.insert().values(run_id=alarm.space, number=next_number(db, t, alarm.space), **values))
+            return True
 
-        self.log.do(write)
-        if self.settings.webhook:
-            self._spawn(self._call_webhook(self.settings.webhook, asdict(alarm)))
+        self._spawn(self._tell(alarm, self.log.do(write, alarm.space)))
+
+    async def _tell(self, alarm: Alarm, written: Future[bool]) -> None:
+        try:
+            first = await asyncio.wrap_future(written)
+        except StoreError as error:
+            # Told all the same.
+            first = True
+            logger.error("an alarm is not stored: %s", error)
+        self.counts["alarms"] += first
+        if first and self.settings.webhook:
+            await self._call_webhook(self.settings.webhook, asdict(alarm))
 
     async def _call_webhook(self, url: str, alarm: dict[str, Any]) -> None:
         try:
@@ -557,15 +774,42 @@ class Service:
         return self._watchers[space]
 
     async def _look(self) -> None:
-        """Notice what others write to the runs: a rollback, an approval, an edit."""
+        """Notice what others write: to the runs, such as a rollback, an approval or an edit, and on other nodes. Close
+        spaces that nobody uses."""
         for number in count():
             await asyncio.sleep(LOOK)
+            await self._look_at_nodes()
             spaces = [space for space in self.spaces.values() if space.touched or number % SELDOM == 0]
             for space in spaces:
                 space.touched = False
             await asyncio.to_thread(self._read_versions, spaces)
             for space in spaces:
                 await self._follow(space)
+                if self._is_idle(space):
+                    del self.spaces[space.name]
+                    await space.close()
+
+    async def _look_at_nodes(self) -> None:
+        """Look at the spaces that other nodes have changed."""
+        for space in [*self.spaces.values()]:
+            if (announced := self.log.database.changes(space.name)) == space.announced:
+                continue
+            try:
+                await self.refresh(space)
+            except PracticumError as error:
+                # Looked at once more, as all spaces are when the database is there again.
+                self.counts["looks that failed"] += 1
+                if not self._is_away:
+                    logger.warning("what other nodes changed is not known until later: %s", error)
+                self._is_away = True
+                return
+            space.announced = announced
+        self._is_away = False
+
+    def _is_idle(self, space: Space) -> bool:
+        """Whether a space can be closed, since nobody asks and nothing goes on: it is opened by the next request."""
+        busy = space.rollout is not None or space.waiting or space.last != space.live
+        return not busy and space.name not in self.settings.spaces and time.monotonic() - space.used > PINNED
 
     def _read_versions(self, spaces: Sequence[Space]) -> None:
         for space in spaces:
@@ -611,6 +855,10 @@ class Service:
             "counts": dict(self.counts), "unwritten": self.log.unwritten, "lost": self.log.lost,
             "learning": self.learner.status,
         }  # fmt: skip
+
+
+def _unknown(name: str) -> UnknownSpace:
+    return UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
 
 
 def new_id() -> str:

@@ -7,8 +7,10 @@ delays none of them.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,10 @@ PINNED = 1_800.0
 SESSIONS, POINTS, VERSIONS = 100_000, 10_000, 8
 """What is kept in memory of a space: the versions of sessions, what earlier messages were shown, and contexts."""
 
+Claim = Callable[[str, int], Awaitable[int | None]]
+"""Asks which version a session sees on all nodes: this one, unless another node showed it another one. None: that is
+not known now."""
+
 LONGEST_QUERY = 2_000
 """Characters of a request that are searched for: its beginning and its end."""
 
@@ -59,6 +65,17 @@ class Shown:
     rollout: int | None = None
     kind: int | None = None
     vector: np.ndarray | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class _Pin:
+    """The version that a session sees: when it asked last and when that was settled, in seconds, and what the space
+    showed to others then."""
+
+    version: int
+    at: float
+    settled: float
+    among: tuple[int, int | None]
 
 
 @dataclass(frozen=True)
@@ -86,8 +103,21 @@ class Space:
         """Outcomes that can be learned from and were not."""
         self.waiting_since = 0.0
         self.touched = True
+        self.used = time.monotonic()
         self.lock = asyncio.Lock()
-        self._pins: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """Of corrections."""
+        self.corrected = 0
+        """Changes of corrections that are known here."""
+        self.counting = asyncio.Lock()
+        self.counted = 0.0
+        """The time of the last outcome that was counted."""
+        self.announced = 0
+        """The number of the changes by other nodes that are known here (see `log.Database.changes`)."""
+        self.claim: Claim | None = None
+        self.late: float | None = None
+        """Seconds that a request waits for the database of the run; None for a file."""
+        self._reading = threading.Lock()
+        self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._points: OrderedDict[str, _Point] = OrderedDict()
         self._contexts: OrderedDict[int, Context] = OrderedDict()
         self._fixed: tuple[tuple[str, ...], str] = ((), "")
@@ -124,6 +154,10 @@ class Space:
 
     def read_versions(self) -> None:
         """Look at the run, if somebody else wrote to it: which version is live."""
+        with self._reading:
+            self._read_versions()
+
+    def _read_versions(self) -> None:
         store = self.reader.store
         if (changes := store.changes()) == self._changes:
             return
@@ -153,10 +187,9 @@ class Space:
         return self._line[-2] if len(self._line) > 1 else None
 
     def set_live(self, version: int) -> None:
-        """Make a version the one that all see, on the disk and here."""
+        """Make a version the one that all see, on the disk."""
         with Store.beside(self.folder) as store:
             name_version(store, store.run_id, LIVE, version)
-        self.read_versions()
 
     def context(self, version: int) -> Context:
         """A version. One that is gone, such as by `forget`, is replaced by the live one."""
@@ -173,26 +206,42 @@ class Space:
             del self._contexts[old]
         return context
 
-    def version_for(self, session: str) -> int:
+    async def version_for(self, session: str) -> int:
         """The version that a session sees. It stays the same while the session lasts, for prefix caches and so that no
-        conversation changes its mind, unless the version was taken back."""
-        now = time.monotonic()
+        conversation changes its mind, unless the version was taken back; on all nodes, where there are several."""
+        now, pin = time.monotonic(), self._pins.get(session)
         candidate = self.rollout.version if self.rollout is not None else None
-        pinned, at = self._pins.pop(session, (-1, 0.0))
-        if now - at > PINNED or (pinned not in self._line and pinned != candidate):
-            chosen = self.rollout is not None and drawn(f"{self.rollout.number} {session}", self.rollout.share)
-            pinned = candidate if chosen and candidate is not None else self.live
-        self._pins[session] = pinned, now
+        among = self.live, candidate
+        chosen = self.rollout is not None and drawn(f"{self.rollout.number} {session}", self.rollout.share)
+        version = candidate if chosen and candidate is not None else self.live
+        settled = now
+        if pin is not None and now - pin.at <= PINNED and self.stands(pin.version):
+            version, settled = pin.version, pin.settled
+        if self.claim is not None and (pin is None or pin.among != among or now - pin.settled > PINNED / 2):
+            found = await self.claim(session, version)
+            version, settled = (version, settled) if found is None else (found, now)
+            # What is not known now is asked for again with the next request.
+            among = among if found is not None else (-1, None)
+        self._pins[session] = _Pin(version, now, settled, among)
+        self._pins.move_to_end(session)
         if len(self._pins) > SESSIONS:
             self._pins.popitem(last=False)
-        return pinned
+        return version
+
+    def stands(self, version: int) -> bool:
+        """Whether a session may go on with a version: it was not taken back."""
+        return version in self._line or (self.rollout is not None and version == self.rollout.version)
 
     # Showing
 
     async def show(self, request: Request, session: str) -> Shown:
         """What a request of a session is shown."""
-        self.touched = True
-        version = self.version_for(session)
+        self.touched, self.used = True, time.monotonic()
+        version = await self.version_for(session)
+        if version not in self._contexts and self.late is not None:
+            # In a thread, since the database may be away.
+            async with asyncio.timeout(self.late):
+                await asyncio.to_thread(self.context, version)
         context = self.context(version)
         if context is self._contexts[self.live]:
             version = self.live

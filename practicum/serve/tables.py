@@ -7,29 +7,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Column, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import Column, Float, Index, Integer, MetaData, Table
 
-FORMAT = 1
-"""Counted in SQLite's `user_version`; another practicum may write another one."""
+from practicum.store.dialects import NAME, TEXT
+
+FORMAT = 2
+"""Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more."""
 
 metadata = MetaData()
 
 
 def _table(name: str, *items: Column[Any] | Index) -> Table:
-    return Table(name, metadata, Column("run_id", String, primary_key=True), *items)
+    return Table(name, metadata, Column("run_id", NAME, primary_key=True), *items)
 
 
 interactions = _table(
     "interactions",
-    Column("id", String, primary_key=True),  # in the order of asking
+    Column("id", NAME, primary_key=True),  # in the order of asking
     Column("at", Float, nullable=False),  # seconds since 1970
-    Column("session", String),
-    Column("user", String),
-    Column("response", String),  # the id that the upstream gave its response
+    Column("session", NAME),
+    Column("user", NAME),
+    Column("response", NAME),  # the id that the upstream gave its response
     Column("version", Integer, nullable=False),  # that was shown
     Column("rollout", Integer),  # the rollout whose candidate or control it was, if one was under way
     Column("kind", Integer),  # of the request, during a rollout
-    Column("data", Text, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status
+    Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status
     Index("interactions_by_session", "run_id", "session", "id"),
     Index("interactions_by_response", "run_id", "response", "id"),
     Index("interactions_by_rollout", "run_id", "rollout", "id"),
@@ -37,20 +39,20 @@ interactions = _table(
 
 outcomes = _table(
     "outcomes",
-    Column("id", String, primary_key=True),  # of the interaction; of a session's last one
-    Column("at", Float, nullable=False),  # of the first report
+    Column("id", NAME, primary_key=True),  # of the interaction; of a session's last one
+    Column("at", Float, nullable=False),  # of the first report, then of the first score; no two of a space are equal
     Column("revision", Integer, nullable=False),  # grows with each report that changed something
     Column("score", Float),
-    Column("trust", String, nullable=False),  # own or user: whose word is learned from
-    Column("state", String, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
-    Column("data", Text, nullable=False),  # JSON: what the operator and what users said, session, the last reports
+    Column("trust", NAME, nullable=False),  # own or user: whose word is learned from
+    Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
+    Column("data", TEXT, nullable=False),  # JSON: what the operator and what users said, session, the last reports
     Index("outcomes_by_state", "run_id", "state", "id"),
     Index("outcomes_by_time", "run_id", "at"),
 )
 
 credits = _table(
     "credits",
-    Column("item", String, primary_key=True),  # the id of an entry that was looked up, or "version 7"
+    Column("item", NAME, primary_key=True),  # the id of an entry that was looked up, or "version 7"
     Column("scored", Integer, nullable=False),  # interactions with a score that were shown it
     Column("total", Float, nullable=False),  # the sum of these scores
 )
@@ -58,9 +60,9 @@ credits = _table(
 corrections = _table(
     "corrections",
     Column("number", Integer, primary_key=True),  # counted in the space
-    Column("interaction", String, nullable=False),
-    Column("state", String, nullable=False),  # live, waiting, replaced, rejected
-    Column("data", Text, nullable=False),  # JSON: query, target, words, trust, at, reason
+    Column("interaction", NAME, nullable=False),
+    Column("state", NAME, nullable=False),  # live, waiting, replaced, rejected
+    Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, at, reason
     Index("corrections_by_state", "run_id", "state", "number"),
 )
 
@@ -69,13 +71,13 @@ rollouts = _table(
     Column("number", Integer, primary_key=True),
     Column("version", Integer, nullable=False),  # the candidate
     Column("base", Integer, nullable=False),  # the version that was live when it began
-    Column("state", String, nullable=False),  # canary, promoted, dropped (by the gate), taken back
-    Column("data", Text, nullable=False),  # JSON: share, length, when, evidence, reason, centroids of the kinds
+    Column("state", NAME, nullable=False),  # canary, promoted, dropped (by the gate), taken back
+    Column("data", TEXT, nullable=False),  # JSON: share, length, when, evidence, reason, centroids of the kinds
 )
 
 days = _table(
     "days",
-    Column("day", String, primary_key=True),
+    Column("day", NAME, primary_key=True),
     Column("calls", Integer, nullable=False),  # that learning had spent in the space when the day began
     Column("usd", Float, nullable=False),
 )
@@ -84,6 +86,19 @@ alarms = _table(
     "alarms",
     Column("number", Integer, primary_key=True),
     Column("at", Float, nullable=False),
-    Column("kind", String, nullable=False),  # outcomes, inputs, retrieval, rollout, learning
-    Column("text", Text, nullable=False),
+    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning
+    Column("text", TEXT, nullable=False),
+)
+
+spaces = _table(
+    "spaces",
+    Column("corrected", Integer, nullable=False),  # changes of what corrections hold
+)
+
+sessions = _table(
+    "sessions",
+    Column("session", NAME, primary_key=True),
+    Column("version", Integer, nullable=False),  # that it sees on all nodes
+    Column("at", Float, nullable=False),  # when a node asked last
+    Index("sessions_by_time", "at"),
 )

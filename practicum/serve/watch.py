@@ -12,6 +12,9 @@ import numpy as np
 
 from practicum.serve.sequential import Drift, kinds
 
+DRIFTS = ("outcomes", "inputs", "retrieval")
+"""The kinds of alarms that are raised here."""
+
 REFERENCE = 200
 """Requests from which the known kinds are found."""
 

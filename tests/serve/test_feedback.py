@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, asynchronous, served
+from serving import Place, Served, asynchronous, served
 from sqlalchemy import select
 
 from practicum.core.errors import StoreError
 from practicum.serve import tables
-from practicum.serve.log import Log
+from practicum.serve.log import FolderDatabase, Log
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
 USER = {"x-practicum-user": "u1"}
@@ -76,8 +76,8 @@ async def test_the_score_of_what_is_said(said: dict[str, Any], score: float | No
 
 
 @asynchronous
-async def test_repeated_contradicting_and_later_reports(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_repeated_contradicting_and_later_reports(place: Place) -> None:
+    async with served(**place) as at:
         id = (await at.ask(QUESTION)).interaction
         statuses = [
             (await at.report(headers, interaction=id, **said)).json["status"]
@@ -94,8 +94,8 @@ async def test_repeated_contradicting_and_later_reports(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_feedback_by_the_id_of_the_response_and_by_the_session(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_feedback_by_the_id_of_the_response_and_by_the_session(place: Place) -> None:
+    async with served(**place) as at:
         reply = await at.ask(QUESTION)
         assert (await at.report(interaction=reply.json["id"], score=1.0)).json["interaction"] == reply.interaction
         session = {"x-practicum-session": "s 1"}
@@ -182,8 +182,8 @@ async def test_each_of_a_hundred_corrections_is_in_effect_in_the_next_request(tm
 
 
 @asynchronous
-async def test_what_a_user_says_waits_until_somebody_looks_at_it(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_what_a_user_says_waits_until_somebody_looks_at_it(place: Place) -> None:
+    async with served(**place) as at:
         id = (await at.ask(QUESTION, USER)).interaction
         told = (await at.report(USER, interaction=id, target="the evil team")).json
         assert told["correction"] == "waits for review"
@@ -256,12 +256,12 @@ async def test_of_a_thousand_requests_none_is_shown_what_was_replaced(tmp_path: 
 
 
 @asynchronous
-async def test_everything_is_known_after_a_restart(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_everything_is_known_after_a_restart(place: Place) -> None:
+    async with served(**place) as at:
         id = (await at.ask(QUESTION, {"x-practicum-session": "s"})).interaction
         await at.report(interaction=id, target=RIGHT)
         other = (await at.ask("Which team handles loans?")).interaction
-    async with served(tmp_path) as at:
+    async with served(**place) as at:
         assert RIGHT in await at.shown(QUESTION)
         assert (await at.report(interaction=id, target=RIGHT)).json["status"] == "repeated"
         assert (await at.report(session="s", score=0.0)).json["status"] == "changed"
@@ -277,9 +277,9 @@ async def test_the_second_service_on_a_store_says_so(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused_and_written_later(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+    log = Log(FolderDatabase(tmp_path))
     row = {"run_id": "s", "id": "i1", "at": 1.0, "version": 0, "data": "{}"}
-    with log._engine.connect() as db:
+    with log.database.engine.connect() as db:
         pages = db.exec_driver_sql("PRAGMA page_count").scalar_one()
     # As much as the file has: every page more is refused as by a full disk.
     full = lambda db: db.exec_driver_sql(f"PRAGMA max_page_count = {pages}")  # noqa: E731
@@ -287,16 +287,16 @@ def test_what_cannot_be_written_is_refused_and_written_later(tmp_path: Path) -> 
     log.post(tables.interactions, {**row, "data": "x" * 100_000})
     with pytest.raises(StoreError, match="is the disk full"):
         log.do(lambda db: db.execute(tables.interactions.insert().values(**{**row, "id": "i2"}))).result()
-    with log._engine.connect() as db:
+    with log.database.engine.connect() as db:
         db.exec_driver_sql("PRAGMA max_page_count = 1000000")
     log.close()
-    again = Log(tmp_path)
+    again = Log(FolderDatabase(tmp_path))
     assert [row.id for row in again.rows(select(tables.interactions))] == ["i1"]
     again.close()
 
 
 def test_a_change_that_is_refused_undoes_nothing_of_others(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+    log = Log(FolderDatabase(tmp_path))
 
     def refuse(db: object) -> None:
         raise ValueError("no")
@@ -307,14 +307,14 @@ def test_a_change_that_is_refused_undoes_nothing_of_others(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="no"):
         refused.result()
     log.close()
-    again = Log(tmp_path)
+    again = Log(FolderDatabase(tmp_path))
     assert len(again.rows(select(tables.interactions))) == 1
     again.close()
 
 
 @asynchronous
-async def test_many_reports_at_once_are_all_kept(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_many_reports_at_once_are_all_kept(place: Place) -> None:
+    async with served(**place) as at:
         replies = await asyncio.gather(*(at.ask(f"{QUESTION} {n}") for n in range(60)))
         told = await asyncio.gather(*(at.report(interaction=r.interaction, target="x") for r in replies))
         assert {reply.status for reply in told} == {200}

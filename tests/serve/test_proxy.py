@@ -13,6 +13,7 @@ from serving import CHAT, MESSAGES, RESPONSES, Served, asynchronous, prompt, ser
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
+from practicum.serve.space import PINNED
 from practicum.session.records import create_seed
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
@@ -299,3 +300,28 @@ async def test_a_slow_upstream_does_not_hold_up_others(tmp_path: Path) -> None:
         slow.cancel()
         with pytest.raises((asyncio.CancelledError, aiohttp.ClientError)):
             await slow
+
+
+@asynchronous
+async def test_a_space_that_nobody_uses_is_closed_until_the_next_request(tmp_path: Path) -> None:
+    async with served(tmp_path, spaces=("default", "other")):
+        pass
+    async with served(tmp_path) as at:
+        other = {"x-practicum-space": "other"}
+        reply = await at.ask("Who?", other)
+        await at.report(other, interaction=reply.interaction, correction="It is the blue team.")
+        for space in at.service.spaces.values():
+            space.used -= 2 * PINNED
+            # What waits to be learned from keeps it open.
+            space.waiting = 0
+        await until(lambda: [*at.service.spaces] == ["default"])
+        assert "blue team" in await at.shown("Who?", other)
+
+
+@asynchronous
+async def test_what_does_nothing_to_a_space_that_is_there_is_told(tmp_path: Path) -> None:
+    create_seed(tmp_path / "seed", Context())
+    async with served(tmp_path / "store", context=str(tmp_path / "seed")) as at:
+        assert at.service.warnings == []
+    async with served(tmp_path / "store", context=str(tmp_path / "seed")) as at:
+        assert ["--context and --set" in warning for warning in at.service.warnings] == [True]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from sqlalchemy import URL
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -25,6 +26,9 @@ from practicum.testing.upstream import Answer, Upstream, UpstreamOptions, upstre
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 
 Headers = Mapping[str, str]
+
+Place = Mapping[str, Any]
+"""Where a service keeps what it knows, as arguments of `served`."""
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -133,16 +137,17 @@ async def serving(app: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def served(
-    store: Path, responder: Callable[[Any], Answer] | None = None, *, keys: tuple[str, ...] = (),
+    store: Path | URL, responder: Callable[[Any], Answer] | None = None, *, keys: tuple[str, ...] = (),
     pass_key: bool = False, address: str | None = None, silence: float = 60.0, **settings: Any,
 ) -> AsyncIterator[Served]:  # fmt: skip
     """A service on a store. Without `learn=True` it learns only when a test makes it."""
     async with AsyncExitStack() as stack:
         behind = await stack.enter_async_context(upstream(UpstreamOptions(responder=responder, keep=True, chunks=8)))
-        to = open_upstream(f"{address or behind.url}#sim", store, silence)
+        how = Settings(**{"store": store, "folder": store, "learn": False, **settings})
+        to = open_upstream(f"{address or behind.url}#sim", how.folder, silence)
         await to.start()
         stack.push_async_callback(to.close)
-        service = Service(Settings(**{"store": store, "learn": False, **settings}), to)
+        service = Service(how, to)
         # A machine that runs other tests may be slow.
         service.late = 10.0
         stack.push_async_callback(service.close)

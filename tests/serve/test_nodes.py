@@ -1,0 +1,274 @@
+"""Several nodes on one PostgreSQL database: what one is told holds on all, and everything is decided once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from serving import Served, asynchronous, served, until
+from sqlalchemy import make_url, select
+
+from practicum.core.edits import Add, Delta
+from practicum.core.errors import StoreError
+from practicum.serve import tables
+from practicum.serve.feedback import LEARNED
+from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout
+from practicum.serve.space import LIVE
+from practicum.serve.watch import Alarm
+from practicum.session.amend import apply_edits, writing
+from practicum.store.database import Store
+from practicum.store.folder import STORE_FILE
+from practicum.store.names import name_version
+
+pytestmark = pytest.mark.postgres
+
+QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
+LENGTH = 20
+"""Scored requests of a candidate."""
+
+
+@asynccontextmanager
+async def nodes(postgresql: str, folder: Path, count: int = 2, **settings: Any) -> AsyncIterator[list[Served]]:
+    """Nodes of one service, in the event loop of the test."""
+    async with AsyncExitStack() as stack:
+        found = list[Served]()
+        for number in range(count):
+            how = {"folder": folder / f"node {number}", **settings}
+            found.append(await stack.enter_async_context(served(make_url(postgresql), **how)))
+        yield found
+
+
+@asynchronous
+async def test_a_correction_on_one_node_holds_on_the_others(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as (a, b):
+        reply = await a.ask(QUESTION)
+        assert RIGHT not in await b.shown(QUESTION)
+        told = await a.report(interaction=reply.interaction, target=RIGHT)
+        assert told.json["correction"] == "in effect"
+        await until(lambda: len(b.service.spaces["default"].corrections))
+        assert RIGHT in await b.shown(QUESTION)
+
+
+async def begin(a: Served, b: Served) -> None:
+    """Show a candidate, which is version 1, to half of the sessions that begin from now on."""
+    space = a.service.spaces["default"]
+    async with writing(space.folder) as store:
+        apply_edits(store, lambda _: Delta((Add("rules", "Lost cards are of the green team."),)))
+    await until(lambda: all(at.service.spaces["default"].last == 1 for at in (a, b)))
+    assert await a.service.begin_rollout(space, Rollout.begin(1, 1, 0, 0.5, LENGTH, np.zeros((0, 1)), {}))
+    await until(lambda: b.service.spaces["default"].rollout)
+
+
+@asynccontextmanager
+async def with_candidate(postgresql: str, folder: Path) -> AsyncIterator[tuple[Served, Served]]:
+    """Two nodes whose versions are 0 and 1: 0 is live, and half of the sessions see 1."""
+    async with nodes(postgresql, folder) as (a, b):
+        await begin(a, b)
+        yield a, b
+
+
+async def seen(at: Served, session: str) -> int:
+    """The version that a session sees."""
+    reply = await at.ask(QUESTION, {"x-practicum-session": session})
+    return int(reply.headers["x-practicum-version"])
+
+
+def rows(at: Served, table: Any) -> list[Any]:
+    return list(at.service.log.rows(select(table)))
+
+
+@asynchronous
+async def test_corrections_of_one_request_on_two_nodes_replace_each_other(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as at:
+        asked = [await each.ask(QUESTION) for each in at]
+        teams = [f"the team {n}" for n in range(10)]
+        told = await asyncio.gather(
+            *(at[n % 2].report(interaction=asked[n % 2].interaction, target=team) for n, team in enumerate(teams))
+        )
+        assert {reply.json["correction"] for reply in told} == {"in effect"}
+        c = tables.corrections
+        (live,) = [row for row in rows(at[0], c) if row.state == "live"]
+        assert [row.number for row in sorted(rows(at[0], c), key=lambda row: row.number)] == [*range(1, 11)]
+        for each in at:
+            known = each.service.spaces["default"].corrections
+            await until(lambda known=known: [correction.number for correction in known] == [live.number])
+
+
+@asynchronous
+async def test_a_correction_is_withdrawn_and_approved_on_any_node(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as (a, b):
+        reply = await a.ask(QUESTION)
+        user = {"x-practicum-user": "u1"}
+        assert (await a.report(user, interaction=reply.interaction, target=RIGHT)).json["correction"]
+        assert (await b.send("POST", "/v1/corrections", {"number": 1, "decision": "approve"})).status == 200
+        assert RIGHT in await b.shown(QUESTION)
+        known = a.service.spaces["default"].corrections
+        await until(lambda: len(known))
+        assert RIGHT in await a.shown(QUESTION)
+        assert (await a.send("POST", "/v1/corrections", {"number": 1, "decision": "reject"})).status == 200
+        assert RIGHT not in await a.shown(QUESTION)
+        await until(lambda: not len(b.service.spaces["default"].corrections))
+        assert RIGHT not in await b.shown(QUESTION)
+
+
+@asynchronous
+async def test_feedback_reaches_an_interaction_of_another_node_at_once(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as (a, b):
+        for n in range(5):
+            reply = await a.ask(f"{QUESTION} {n}")
+            # It may not be written yet.
+            assert (await b.report(interaction=reply.interaction, score=1.0)).json["status"] == "kept"
+        assert (await b.report(interaction="unknown", score=1.0)).status == 404
+
+
+@asynchronous
+async def test_a_session_sees_one_version_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as (a, b):
+        early, late = ([f"{when} {n}" for n in range(16)] for when in ("early", "late"))
+        assert {await seen(a, session) for session in early} == {0}
+        await begin(a, b)
+        # Those that began before the candidate stay where they were, on a node that never saw them, too.
+        assert {await seen(b, session) for session in early} == {0}
+        first = [await seen(a, session) for session in late]
+        assert set(first) == {0, 1}
+        assert [await seen(b, session) for session in late] == first
+        # Unless the version is taken back.
+        assert (await a.send("POST", "/v1/rollback", {})).status == 200
+        await until(lambda: b.service.spaces["default"].rollout is None)
+        assert {await seen(at, session) for session in late for at in (b, a)} == {0}
+
+
+@asynchronous
+async def test_a_rollout_counts_outcomes_of_all_nodes_and_is_decided_once(postgresql: str, tmp_path: Path) -> None:
+    async with with_candidate(postgresql, tmp_path) as at:
+        spaces = [each.service.spaces["default"] for each in at]
+        counted = {0: 0, 1: 0}
+        for n in range(400):
+            node = at[n % 2]
+            reply = await node.ask(QUESTION, {"x-practicum-session": f"s{n}"})
+            version = int(reply.headers["x-practicum-version"])
+            assert (await node.report(interaction=reply.interaction, score=1.0)).status == 200
+            counted[version] += 1
+            if any(space.rollout is None for space in spaces):
+                break
+        assert counted[1] == LENGTH
+        await until(lambda: all(space.rollout is None and space.live == 1 for space in spaces))
+        (row,) = rows(at[0], tables.rollouts)
+        assert row.state == "promoted"
+        assert f"not worse in {LENGTH} scored requests" in row.data
+        await until(lambda: rows(at[0], tables.alarms))
+        assert len(rows(at[0], tables.alarms)) == 1
+        assert sum(each.service.counts["alarms"] for each in at) == 1
+
+
+@asynchronous
+async def test_two_nodes_that_decide_at_once_decide_once(postgresql: str, tmp_path: Path) -> None:
+    async with with_candidate(postgresql, tmp_path) as (a, b):
+        decisions = [
+            each.service.decide(space, space.rollout, Decision(state, "by a test"))
+            for each, state in ((a, PROMOTED), (b, TAKEN_BACK))
+            if (space := each.service.spaces["default"]).rollout is not None
+        ]
+        await asyncio.gather(*decisions)
+        (row,) = rows(a, tables.rollouts)
+        wanted = 1 if row.state == PROMOTED else 0
+        await until(lambda: all(each.service.spaces["default"].live == wanted for each in (a, b)))
+        assert len(decisions) == 2
+        await until(lambda: rows(a, tables.alarms))
+        assert [row.state in alarm.text for alarm in rows(a, tables.alarms)] == [True]
+
+
+@asynchronous
+async def test_the_same_drift_raises_one_alarm(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as at:
+        for each in at:
+            each.service.alarm(Alarm("default", "outcomes", "outcomes got worse"))
+        await until(lambda: sum(each.service.counts["alarms"] for each in at))
+        await asyncio.gather(*(asyncio.wrap_future(each.service.log.do(lambda db: None)) for each in at))
+        assert len(rows(at[0], tables.alarms)) == 1
+
+
+@asynchronous
+async def test_a_space_that_one_node_makes_is_served_by_all(postgresql: str, tmp_path: Path) -> None:
+    async with (
+        nodes(postgresql, tmp_path, count=1) as (a,),
+        served(make_url(postgresql), folder=tmp_path / "b", spaces=("other",)) as b,
+    ):
+        other = {"x-practicum-space": "other"}
+        assert (await a.ask(QUESTION, other)).status == 200
+        assert (await a.ask(QUESTION, {"x-practicum-space": "none"})).status == 404
+        reply = await b.ask(QUESTION)
+        await b.report(interaction=reply.interaction, target=RIGHT)
+        space = a.service.spaces["other"]
+        await until(lambda: len(space.corrections))
+        assert RIGHT in await a.shown(QUESTION, other)
+
+
+@asynchronous
+async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_path: Path) -> None:
+    how = {"method": "episodes", "learn": True, "learn_every": 16, "canary": 0.5}
+    async with nodes(postgresql, tmp_path, **how) as at:
+        for n in range(24):
+            reply = await at[n % 2].ask(f"Which team handles case {n}?")
+            await at[n % 2].report(interaction=reply.interaction, target=f"team {n}")
+        spaces = [each.service.spaces["default"] for each in at]
+        await until(lambda: all(space.rollout for space in spaces))
+        assert len(rows(at[0], tables.rollouts)) == 1
+        assert sum(each.service.counts["rounds"] for each in at) == 1
+        assert spaces[0].waiting == spaces[1].waiting
+        learned = [row.id for row in rows(at[0], tables.outcomes) if row.state == LEARNED]
+        assert len(learned) >= 16
+
+
+@asynchronous
+async def test_one_node_at_a_time_learns(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as (a, b):
+        with a.service.log.database.alone("learning in default") as first:
+            with b.service.log.database.alone("learning in default") as second:
+                assert (first, second) == (True, False)
+            with b.service.log.database.alone("learning in other") as other:
+                assert other
+        with b.service.log.database.alone("learning in default") as again:
+            assert again
+
+
+@asynchronous
+async def test_a_database_of_a_newer_practicum_is_refused(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path, count=1):
+        pass
+    with psycopg.connect(postgresql) as db:
+        db.execute("UPDATE practicum_service.format SET version = 99")
+    with pytest.raises(StoreError, match="newer practicum"):
+        async with nodes(postgresql, tmp_path, count=1):
+            pass
+
+
+@asynchronous
+async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path) as (a, b):
+        reply = await a.ask("What is \0 and \x1a?", {"x-practicum-session": "s 1"})
+        assert (await b.report(session="s 1", comment="\0 is nothing")).json["interaction"] == reply.interaction
+        assert (await b.report(session="\0", score=1.0)).status == 404
+
+
+@asynchronous
+async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
+    async with with_candidate(postgresql, tmp_path) as (a, b):
+        folder = tmp_path / "elsewhere"
+        folder.mkdir()
+        copyfile(a.service.spaces["default"].folder / STORE_FILE, folder / STORE_FILE)
+        # As `practicum name` does in a folder that `practicum store connect` makes.
+        with Store.beside(folder) as store:
+            name_version(store, store.run_id, LIVE, 1)
+        spaces = [at.service.spaces["default"] for at in (a, b)]
+        await until(lambda: all(space.live == 1 and space.rollout is None for space in spaces))
+        assert {await seen(at, "new") for at in (a, b)} == {1}
+        (row,) = rows(a, tables.rollouts)
+        assert row.state == PROMOTED

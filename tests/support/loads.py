@@ -1,0 +1,146 @@
+"""Clients of a learning service that runs as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import aiohttp
+from serving import Reply, prompt
+
+from practicum.testing.upstream import Upstream, UpstreamOptions, upstream
+
+CLIENTS, CASES = 6, 4
+BACK = 120.0
+"""Seconds until a server must answer again: 5, and as many more as other tests on the same cores may take from it."""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@dataclass
+class Server:
+    """A server at a port, whichever process it is, in front of an upstream of this process."""
+
+    port: int
+    behind: Upstream
+    http: aiohttp.ClientSession
+
+    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """Headers are written with _ for -."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        url = f"http://127.0.0.1:{self.port}{path}"
+        async with self.http.request(method, url, json=body, headers=named) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def ask(self, text: str, **headers: str) -> Reply:
+        body = {"messages": [{"role": "user", "content": text}]}
+        return await self.send("POST", "/v1/chat/completions", body, **headers)
+
+    async def report(self, **said: Any) -> Reply:
+        return await self.send("POST", "/v1/feedback", said)
+
+    async def shown(self, text: str) -> str:
+        """What the upstream is sent for a question. A mark tells it from what the learner asks at the same time."""
+        mark = str(len(self.behind.requests))
+        assert (await self.ask(text, x_mark=mark)).status == 200
+        (sent,) = (each for each in self.behind.requests if each.headers.get("x-mark") == mark)
+        return prompt(sent.body)
+
+    async def ready(self, ended: Callable[[], object]) -> None:
+        """Wait until it answers."""
+        async with asyncio.timeout(BACK):
+            while True:
+                assert not ended(), "the server ended"
+                with suppress(aiohttp.ClientError):
+                    if (await self.send("GET", "/health")).status == 200:
+                        return
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def in_front() -> AsyncIterator[Server]:
+    """A port, and what a server at it would need."""
+    async with upstream(UpstreamOptions(keep=True, chunks=8)) as behind, aiohttp.ClientSession() as http:
+        yield Server(free_port(), behind, http)
+
+
+@dataclass
+class Load:
+    """Clients at work, and what they know: of each report whether it was acknowledged."""
+
+    server: Server
+    rng: Random
+    up: asyncio.Event = field(default_factory=asyncio.Event)
+    parked: int = 0
+    replies: int = 0
+    answered: set[str] = field(default_factory=set)
+    """Interactions whose answer arrived, since the last start."""
+    reports: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    """By interaction: what was acknowledged, in order."""
+    unsure: set[Any] = field(default_factory=set)
+    """Scores and targets that were sent when the server was killed: they may be known, or not."""
+    hold: dict[str, list[str]] = field(default_factory=dict)
+    """By question: the correction that was acknowledged last ("" for none), and those of `unsure` since."""
+    sent: dict[str, list[str]] = field(default_factory=dict)
+    """By question: all corrections, in order."""
+    versions: set[int] = field(default_factory=set)
+    sends: int = 0
+
+    async def work(self, client: int) -> None:
+        """One client: it asks, and reports what came of it, one request after the other."""
+        while True:
+            if not self.up.is_set():
+                self.parked += 1
+                await self.up.wait()
+                self.parked -= 1
+            question = f"Which team handles case {self.rng.randrange(CASES)} of office {client}?"
+            # A canary counts sessions, so there have to be new ones.
+            session = f"{client} {self.sends // 20}"
+            try:
+                reply = await self.server.ask(question, x_practicum_session=session)
+            except aiohttp.ClientError:
+                await self.gone()
+                continue
+            assert reply.status == 200
+            self.replies += 1
+            self.versions.add(int(reply.headers["x-practicum-version"]))
+            self.answered.add(reply.interaction)
+            self.sends += 1
+            match self.rng.randrange(4):
+                case 0:
+                    await self.report("score", self.rng.random(), session=session)
+                case 1:
+                    await self.report("score", self.rng.random(), interaction=reply.interaction)
+                case _:
+                    target = f"team {client}x{self.sends}x"
+                    self.sent.setdefault(question, []).append(target)
+                    if await self.report("target", target, interaction=reply.interaction):
+                        self.hold[question] = [target]
+                    else:
+                        self.hold.setdefault(question, [""]).append(target)
+
+    async def report(self, name: str, value: Any, **about: str) -> bool:
+        """Send a report; returns whether it was acknowledged."""
+        try:
+            reply = await self.server.report(**about, **{name: value})
+        except aiohttp.ClientError:
+            self.unsure.add(value)
+            await self.gone()
+            return False
+        assert reply.status == 200, reply.body
+        self.replies += 1
+        self.reports.setdefault(reply.json["interaction"], []).append((name, value))
+        return True
+
+    async def gone(self) -> None:
+        """A connection broke. Only a kill may break one."""
+        assert not self.up.is_set(), "the server broke a connection that nobody killed"
