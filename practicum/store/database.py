@@ -35,15 +35,17 @@ from practicum.store.schema import IN_FLIGHT
 
 DATABASE_FILE = "run.sqlite"
 LOCK_FILE = "lock"
-INDEX_FILE = "vectors.usearch"
-WORDS_FILE = "words.postings"
-"""Indexes of the vectors and words of the run's entries, if it has many. They can be rebuilt from the database."""
+INDEX_FILES = "index.*"
+"""The index of the run's entries, if it has many. It can be made again from the database."""
+
+OLD_INDEX_FILES = ("vectors.usearch", "words.postings")
+"""The files of an index that an earlier version of practicum made. They are not read any more."""
 
 FILES = (
     DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), LOCK_FILE,
-    *(f"{index}{part}" for index in (INDEX_FILE, WORDS_FILE) for part in ("", ".part")), "llama.log",
+    "llama.log",
 )  # fmt: skip
-"""The files that are opened in a run folder."""
+"""The files that are opened in a run folder, beside those of the index."""
 
 BUSY_SECONDS = 10.0
 """How long SQLite waits for another process that holds the file."""
@@ -416,15 +418,16 @@ _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 def refuse_links(folder: Path) -> None:
     """Raises StoreError if a file that is opened in a run folder is a link, or leads out of the folder otherwise."""
-    for name in FILES:
-        path = folder / name
+    for path in (*(folder / name for name in FILES), *folder.glob(INDEX_FILES)):
         try:
             kind = path.lstat().st_mode
         except OSError:
             continue
         if not stat.S_ISREG(kind):
             what = "a symbolic link" if stat.S_ISLNK(kind) else "no file"
-            raise StoreError(f"{folder} is not opened: its {name} is {what}, which practicum never makes: delete it")
+            raise StoreError(
+                f"{folder} is not opened: its {path.name} is {what}, which practicum never makes: delete it"
+            )
     journal = folder / f"{DATABASE_FILE}-journal"
     # SQLite would delete the file that the journal names.
     raw = journal.read_bytes() if journal.exists() else b""
