@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator
 
 import hypothesis
+import postgres
 import pytest
 from databases import quick
 from helpers import AT_ONCE, Launcher, launched
 from profiles import PROFILE
 
 from practicum.core.installation import HOME_VARIABLE, KEY_BYTES, KEY_FILE
-from practicum.store.database import SYNCHRONOUS_VARIABLE
+from practicum.store.sqlite import SYNCHRONOUS_VARIABLE
 from practicum.testing.server import ServerProcess, start_process
 
 hypothesis.settings.load_profile(PROFILE)
@@ -22,6 +23,16 @@ hypothesis.settings.load_profile(PROFILE)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: many tests wait for processes, kills and pauses."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The folder of a PostgreSQL server is named before there are workers, which share it."""
+    postgres.shared_folder()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres.stop_shared()
 
 
 def pytest_collection_finish() -> None:
@@ -51,6 +62,19 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _quick_databases() -> Iterator[None]:
     with quick():
         yield
+
+
+@pytest.fixture
+def postgresql(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a PostgreSQL database for one test, with its password."""
+    with postgres.database(postgres.server_url(), request.node.get_closest_marker("durable") is not None) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def store_url(request: pytest.FixtureRequest) -> str | None:
+    """Where runs are kept: None for files, or the URL of a database. A test that takes it runs on both."""
+    return None if request.param == "sqlite" else request.getfixturevalue("postgresql")
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,8 @@ from practicum.session.records import read_run
 from practicum.session.setup import set_up
 from practicum.session.story import Story
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.testing.server import start_process
 
 SIMULATED = "simulated"
@@ -171,7 +172,7 @@ async def _measure(
 
 def _state(folder: Path, config: Config, splits: Splits) -> str | None:
     """The state of the run in this folder, if there is one. Raises UsageError if its settings or lessons differ."""
-    if not (folder / DATABASE_FILE).is_file():
+    if not is_run(folder):
         return None
     with Store.read(folder) as store:
         if not store.rows(select(schema.runs.c.run_id)):
@@ -193,7 +194,7 @@ async def _lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> l
 
 def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
     with Store.read(folder) as store:
-        (run,) = store.rows(select(schema.runs.c.result))
+        (run,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == store.run_id))
         steps = Story(store).steps()
     timed = [step.seconds for step in steps if step.seconds is not None]
     result = json.loads(run.result)

@@ -29,7 +29,7 @@ from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import save_snapshot
 from practicum.session.config import Config, Splits
-from practicum.session.records import RUN, begin
+from practicum.session.records import begin
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 
@@ -157,7 +157,7 @@ async def opened(n: int, folder: Path) -> dict[str, float]:
     before, began = peak_mb(), time.perf_counter()
     with Store.read(folder / "run") as run:
         retriever = Retriever(Vectors(ClusteredEmbedder(n), run), 1)
-        context = read_context(run, RUN)
+        context = read_context(run, run.run_id)
         open_s = time.perf_counter() - began
         began = time.perf_counter()
         await retriever.nearest(context, _questions(n)[0], K)

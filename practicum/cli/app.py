@@ -28,6 +28,7 @@ from practicum.cli import (
     run,
     serve,
     show,
+    store,
     tasks,
     view,
 )
@@ -72,6 +73,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         name.name,
         context.forget,
         context.rollback,
+        store.app,
     ),
     "Measure": (eval.eval_, compare.compare, bench.app),
 }

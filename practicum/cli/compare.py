@@ -39,6 +39,7 @@ def compare(
     budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
     runs_at_once: int | None = opt.budget(None, min=1, help="Runs open at a time (default: as many as calls)."),
     folder: Path | None = opt.output(None, "--out", help="Folder of the comparison; the same command continues there."),
+    store: opt.StoreUrl = None,
     log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
@@ -65,7 +66,8 @@ def compare(
     comparison = run_work(
         lambda stop: start(
             train, test=tests, val=vals, methods=study, seeds=seeds, online=online, seed_context=seed, out=folder,
-            runs_at_once=runs_at_once, watch=progress, halt=stop.stops(Halt()), parts=parts_for(out), **config,
+            runs_at_once=runs_at_once, watch=progress, halt=stop.stops(Halt()), parts=parts_for(out),
+            store=store or None, **config,
         ),
         out,
     )  # fmt: skip

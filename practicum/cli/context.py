@@ -120,13 +120,14 @@ def import_(
     file: Path = Argument(..., help="A playbook: markdown list items under '## section' headings, or JSON; or a run."),
     folder: Path = opt.output(..., "--out", help="The folder of the new run."),
     trust: Literal["own", "foreign"] = opt.what("own", help="Whose it is. What strangers wrote waits for review."),
+    store: opt.StoreUrl = None,
     json_: opt.Json = False,
 ) -> None:
     """Make a run from a playbook, to evaluate it or to learn more. Flagged entries wait for review."""
     from practicum.session.records import create_seed, load_context
 
     context = load_context(file)
-    waiting = create_seed(folder, context, trust)
+    waiting = create_seed(folder, context, trust, store=store or None)
     out, kept = Printer(json_), len(context) - waiting
     out.result({"run": str(folder), "entries": kept, "waiting": waiting})
     if kept or not waiting:
@@ -151,7 +152,7 @@ def forget(
     """Remove what was learned from tasks, sources, tags or entries for good, and look for what is left of it."""
     from practicum.core.views import entry_line
     from practicum.session.forget import forget as unlearn
-    from practicum.session.records import RUN, free_folder
+    from practicum.session.records import free_folder
     from practicum.store.database import Store, as_stored
 
     if not (task or source or tag or entry):
@@ -162,7 +163,7 @@ def forget(
     with as_stored(run), Store.open(run) as store:
         kept = free_folder(Path(f"{run}-before-forget")) if copy else None
         found = unlearn(
-            store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
+            store, store.run_id, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
             copy_to=kept,
         )  # fmt: skip
     out = Printer(json_)
@@ -212,14 +213,13 @@ def rollback(
 ) -> None:
     """Make an earlier version the last one again, as a new version. Nothing is lost."""
     from practicum.session.amend import roll_back
-    from practicum.session.records import RUN
     from practicum.store.database import Store, as_stored
     from practicum.store.names import find_version
     from practicum.store.versions import read_versions, rebuild
 
     with as_stored(run), Store.open(run) as store:
-        versions = read_versions(store, RUN)
-        number = find_version(store, RUN, version)
+        versions = read_versions(store, store.run_id)
+        number = find_version(store, store.run_id, version)
         was, now = rebuild(versions), rebuild(versions, number)
         last = versions[-1]
         if number == last.version:

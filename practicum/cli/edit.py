@@ -27,7 +27,6 @@ def edit(
     from practicum.core import playbook
     from practicum.session.amend import require_ended
     from practicum.session.edit import as_text
-    from practicum.session.records import RUN
     from practicum.store.database import Store
     from practicum.store.snapshot import read_context
 
@@ -40,7 +39,7 @@ def edit(
         return
     with Store.read(run) as store:
         require_ended(store)
-        text = as_text(run, read_context(store, RUN))
+        text = as_text(run, read_context(store, store.run_id))
     path = _edited(run, text)
     now = playbook.read_file(path)
     try:

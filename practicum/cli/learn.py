@@ -29,6 +29,7 @@ def learn(
     trust_scores: bool = opt.what(False, "--trust-scores", help="Scores in foreign traces count."),
     seed_playbook: Path | None = opt.method(None, help="Start from a playbook file or from another run."),
     folder: opt.Out = None,
+    store: opt.StoreUrl = None,
     log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
@@ -51,8 +52,11 @@ def learn(
         config.update(from_traces=True, trace_faults=traces.faults)
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(
-        lambda **how: start(train, val=vals, test=tests, out=folder, seed_context=seed, **config, **how), json_, log
-    )
+        lambda **how: start(
+            train, val=vals, test=tests, out=folder, seed_context=seed, store=store or None, **config, **how
+        ),
+        json_, log,
+    )  # fmt: skip
 
 
 @opt.settings(

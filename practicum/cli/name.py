@@ -17,7 +17,6 @@ def name(
     json_: opt.Json = False,
 ) -> None:
     """Name a version of a run, or name another one so. A name stands for its version: RUN@prod, --version prod."""
-    from practicum.session.records import RUN
     from practicum.store.database import Store
     from practicum.store.names import delete_name, name_version, read_names
 
@@ -26,7 +25,7 @@ def name(
     out = Printer(json_)
     if name is None:
         with Store.read(run) as store:
-            names = read_names(store, RUN)
+            names = read_names(store, store.run_id)
         out.result({"run": str(run), "names": names})
         for one, number in names.items():
             out.item(f"{one}: version {number}")
@@ -35,8 +34,8 @@ def name(
         return
     with Store.beside(run) as store:
         if delete:
-            delete_name(store, RUN, name)
+            delete_name(store, store.run_id, name)
         else:
-            number = name_version(store, RUN, name, version)
-        out.result({"run": str(run), "names": read_names(store, RUN)})
+            number = name_version(store, store.run_id, name, version)
+        out.result({"run": str(run), "names": read_names(store, store.run_id)})
     out.print(f"{name} names no version of {run} now" if delete else f"{name} is version {number} of {run}")

@@ -31,6 +31,16 @@ RunFolder = Annotated[Path, Argument(help="The run's folder.")]
 Json = Annotated[bool, output("--json", help="Print one JSON object on standard output.")]
 Fields = Annotated[str | None, what(help="Names of fields in the task files, as input=question,target=answer.")]
 Out = Annotated[Path | None, output("--out", help="Folder of the run (default: a new one under ./runs).")]
+StoreUrl = Annotated[
+    str | None,
+    output(
+        "--store",
+        envvar="PRACTICUM_STORE",
+        show_envvar=False,
+        metavar="URL",
+        help="Keep it in a database, postgresql://USER@HOST/DATABASE (default: PRACTICUM_STORE, else a file).",
+    ),
+]
 TrustRun = Annotated[
     bool, what("--trust-run", help="Obey a run that was made elsewhere: its agent, scorer, models and the like.")
 ]

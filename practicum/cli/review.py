@@ -207,7 +207,6 @@ def _try(
 
 def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Review]:
     """What waits and was named: by ids, or all of a kind."""
-    from practicum.session.records import RUN
     from practicum.session.review import Wanted, find_reviews, read_reviews
     from practicum.store.snapshot import read_context
 
@@ -217,7 +216,7 @@ def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Re
         if (wanted.trust, wanted.flag, wanted.section) != (None, None, None):
             raise UsageError("--trust, --flag and --section say which edits `all` are: give `all`, or leave them out")
         return find_reviews(store, _ids(ids))
-    pending, context = read_reviews(store), read_context(store, RUN)
+    pending, context = read_reviews(store), read_context(store, store.run_id)
     chosen = [one for one in pending if wanted(one, context)]
     if not wanted.flagged and not wanted.flag:
         every = Wanted(wanted.trust, None, wanted.section)

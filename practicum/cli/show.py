@@ -96,7 +96,7 @@ def show(
 
 
 def _show_context(run: Path, named: str | None, out: Printer) -> None:
-    from practicum.session.records import RUN, read_config, run_summary
+    from practicum.session.records import read_config, run_summary
     from practicum.session.result import waiting_line
     from practicum.session.review import count_pending
     from practicum.store.database import Store
@@ -104,8 +104,8 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
     from practicum.store.versions import read_versions, rebuild
 
     with Store.read(run) as store:
-        versions, names = read_versions(store, RUN), read_names(store, RUN)
-        version = find_version(store, RUN, named)
+        versions, names = read_versions(store, store.run_id), read_names(store, store.run_id)
+        version = find_version(store, store.run_id, named)
         summary = run_summary(store, versions, version)
         config, state = read_config(store)
         held = count_pending(store)
@@ -195,13 +195,15 @@ def _show_gate(run: Path, out: Printer) -> None:
     """What the acceptance gate decided at each step, and on what evidence."""
     from sqlalchemy import select
 
-    from practicum.session.records import RUN, read_config
+    from practicum.session.records import read_config
     from practicum.store.database import Store
     from practicum.store.schema import steps
 
     with Store.read(run) as store:
         config, _ = read_config(store)
-        rows = store.rows(select(steps.c.step, steps.c.data).where(steps.c.run_id == RUN).order_by(steps.c.step))
+        rows = store.rows(
+            select(steps.c.step, steps.c.data).where(steps.c.run_id == store.run_id).order_by(steps.c.step)
+        )
     if not config.settings.get("gate"):
         raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
     found = [{"step": row.step, **json.loads(row.data).get("evidence", {})} for row in rows]

@@ -33,7 +33,7 @@ from practicum.retrieval.lists import AT_ONCE, Lists, Order, arrange
 from practicum.retrieval.postings import Postings, counts_of, merged, rows_of
 from practicum.retrieval.rough import rounded
 from practicum.retrieval.words import WordQuery, word_keys
-from practicum.store.database import INDEX_FILES, OLD_INDEX_FILES
+from practicum.store.folder import INDEX_FILES, OLD_INDEX_FILES
 
 NAME = re.compile(r"index\.(\d+)\.(\d+)")
 """The name of a file: the first and the last version that it is about."""

@@ -39,7 +39,6 @@ from practicum.session.config import Splits
 from practicum.session.foreign import Origin
 from practicum.session.opening import open_state, run_embedder
 from practicum.session.outcomes import outcome_row, read_report
-from practicum.session.records import RUN
 from practicum.session.setup import set_up
 from practicum.store import schema
 from practicum.store.database import Store
@@ -198,14 +197,14 @@ class Learner(threading.Thread):
         """Go on from the live version: the newest one was dropped or taken back."""
         async with writing(space.folder) as store:
             version = roll_back(store, space.live)
-            name_version(store, RUN, LIVE, version)
+            name_version(store, store.run_id, LIVE, version)
         space.read_versions()
 
     def _budget(self, space: Space) -> BudgetLimits | None:
         """What is left of today's budget; None if nothing is."""
         settings = self.service.settings
         with Store.read(space.folder) as store:
-            spent = Journal(store, RUN).before
+            spent = Journal(store, store.run_id).before
         day, t = f"{datetime.now(UTC):%Y-%m-%d}", tables.days
 
         def first_today(db: Connection) -> Any:
@@ -250,12 +249,12 @@ class Learner(threading.Thread):
                 there = schema.outcomes
                 # "/" follows "." : all revisions, by the index.
                 revisions = there.c.id.between(f"{row.id}.", f"{row.id}/")
-                stale = (there.c.run_id == RUN) & revisions & there.c.step.is_(None)
+                stale = (there.c.run_id == store.run_id) & revisions & there.c.step.is_(None)
                 values = {
-                    "run_id": RUN, "id": f"{row.id}.{row.revision}",
+                    "run_id": store.run_id, "id": f"{row.id}.{row.revision}",
                     "data": json.dumps(reported(taught(data)[0], own, row.score, row.trust), ensure_ascii=False),
                 }  # fmt: skip
-                store.execute(there.delete().where(stale), there.insert().prefix_with("OR IGNORE").values(**values))
+                store.execute(there.delete().where(stale), store.insert_new(there).values(**values))
         return [row.id for row in rows]
 
     def _settle(self, space: Space, ids: Sequence[str]) -> None:
@@ -265,8 +264,8 @@ class Learner(threading.Thread):
         waiting = {
             f"{row.id}.{row.revision}": row.id for row in self.service.log.rows(select(o).where(mine, o.c.id.in_(ids)))
         }
-        known = (there.c.run_id == RUN) & there.c.id.in_([*waiting]) & there.c.step.is_not(None)
         with Store.read(space.folder) as store:
+            known = (there.c.run_id == store.run_id) & there.c.id.in_([*waiting]) & there.c.step.is_not(None)
             learned = [waiting[row.id] for row in store.rows(select(there.c.id).where(known))]
 
         def close(db: Connection) -> int:
@@ -282,7 +281,7 @@ class Learner(threading.Thread):
         service, settings = self.service, self.service.settings
         base = space.live
         with Store.read(space.folder) as store:
-            old, new = read_context(store, RUN, base), read_context(store, RUN, version)
+            old, new = read_context(store, store.run_id, base), read_context(store, store.run_id, version)
         evidence: dict[str, Any] = {"gate": "nothing that is shown changes"}
         tasks = self._held_out(space) if old.digest != new.digest else []
         if len(tasks) >= GATE_LEAST:
@@ -327,9 +326,9 @@ class Learner(threading.Thread):
             values = Origin.of(store, {}, self.parts, False).acting_values()
             setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
             budget = Budget(self._budget(space) or BudgetLimits(calls=0))
-            async with open_state(store, RUN, space.folder, setup, act_only=True, budget=budget) as state:
+            async with open_state(store, store.run_id, space.folder, setup, act_only=True, budget=budget) as state:
                 run = Run(state).at(f"gate {base} {version}")
-                old, new = read_context(store, RUN, base), read_context(store, RUN, version)
+                old, new = read_context(store, store.run_id, base), read_context(store, store.run_id, version)
                 split = f"held-out-{digest([task.id for task in tasks])[:8]}"
                 return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
 

@@ -28,7 +28,7 @@ from sqlalchemy.pool import QueuePool
 from practicum.core.errors import StoreError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
 from practicum.serve import tables
-from practicum.store.database import synchronous
+from practicum.store.sqlite import synchronous
 
 T = TypeVar("T")
 

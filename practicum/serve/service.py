@@ -55,7 +55,6 @@ from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.opening import run_embedder
 from practicum.session.records import (
-    RUN,
     as_seed,
     begin,
     config_columns,
@@ -67,7 +66,8 @@ from practicum.session.records import (
     split_version,
     update_run,
 )
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.store.names import name_version, read_names
 
 logger = logging.getLogger("practicum.serve")
@@ -176,7 +176,7 @@ class Service:
         if (space := self.spaces.get(name)) is not None:
             return space
         if name not in self._opening:
-            if not (self.folder(name) / DATABASE_FILE).is_file():
+            if not is_run(self.folder(name)):
                 raise UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
             task = self._opening[name] = asyncio.create_task(self._open(name))
             task.add_done_callback(lambda _: self._opening.pop(name, None))
@@ -221,7 +221,7 @@ class Service:
     def _make_space(self, name: str, context: str | None) -> None:
         """Make the run of a space, if there is none yet."""
         folder, settings = self.folder(name), self.settings
-        if (folder / DATABASE_FILE).is_file():
+        if is_run(folder):
             with Store.open(folder) as store:
                 config, _ = read_config(store)
                 if settings.method is not None and config.method != settings.method:
@@ -232,9 +232,9 @@ class Service:
                 model = {"model": self.learner.model} if self.learner.model else {}
                 config = config_from({**config.model_dump(), **model, "review": settings.review})
                 update_run(store, **config_columns(config))
-                known = read_names(store, RUN)
+                known = read_names(store, store.run_id)
                 if LIVE not in known:
-                    name_version(store, RUN, LIVE)
+                    name_version(store, store.run_id, LIVE)
             return
         small = self.upstream is not None and self.upstream.small
         profile = settings.profile or ("small" if small else "full")
@@ -245,7 +245,7 @@ class Service:
         own = False
         if context is not None:
             path, _ = split_version(context)
-            if (path / DATABASE_FILE).is_file():
+            if is_run(path):
                 with Store.read(path) as store:
                     config, _ = read_config(store)
                     own = is_own(store, config)
@@ -263,7 +263,7 @@ class Service:
             with create(folder) as store:
                 begin(store, config, Splits(), as_seed(seed) if seed is not None else Context(), "done")
         with Store.beside(folder) as store:
-            name_version(store, RUN, LIVE)
+            name_version(store, store.run_id, LIVE)
             if seed is not None:
                 # Kept, so that the space opens quickly ever after.
                 vectors = Vectors(run_embedder(config, self._parts), store)

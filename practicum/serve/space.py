@@ -27,7 +27,6 @@ from practicum.serve.protocols import Learned, Request
 from practicum.serve.rollout import Rollout
 from practicum.session.components import Parts
 from practicum.session.reader import Reader
-from practicum.session.records import RUN
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.names import name_version, read_head, read_names
@@ -129,7 +128,7 @@ class Space:
         if (changes := store.changes()) == self._changes:
             return
         table = schema.versions
-        head = read_head(store, RUN, None)
+        head = read_head(store, store.run_id, None)
         if head is not None and head.of_run != self._of_run:
             if self._of_run:
                 # The run was rewritten, such as by `forget`: what was read of it may be gone.
@@ -138,9 +137,9 @@ class Space:
                     kept.clear()
                 store = self.reader.store
             self._of_run = head.of_run
-        rows = store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == RUN))
+        rows = store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == store.run_id))
         parents = {row.version: row.parent for row in rows}
-        live = read_names(store, RUN).get(LIVE, max(parents))
+        live = read_names(store, store.run_id).get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
         known = {number: self._contexts.get(number) or self.reader.version(number) for number in wanted}
         self._line, self.last = lineage(parents, live), max(parents)
@@ -156,7 +155,7 @@ class Space:
     def set_live(self, version: int) -> None:
         """Make a version the one that all see, on the disk and here."""
         with Store.beside(self.folder) as store:
-            name_version(store, RUN, LIVE, version)
+            name_version(store, store.run_id, LIVE, version)
         self.read_versions()
 
     def context(self, version: int) -> Context:

@@ -26,7 +26,6 @@ from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
 from practicum.session.records import (
     CHANGED,
-    RUN,
     config_columns,
     is_own,
     read_config,
@@ -103,7 +102,7 @@ def require_ended(store: Store) -> None:
 def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     """Apply edits made by hand to the last version. Raises UsageError for a run that can still be resumed."""
     require_ended(store)
-    before = read_context(store, RUN)
+    before = read_context(store, store.run_id)
     outcome = before.apply(edits(before))
     if outcome.applied:
         store.execute(*add_version(store, before, outcome.context, outcome.applied, "edited"))
@@ -114,18 +113,21 @@ def add_version(
     store: Store, before: Context, after: Context, applied: Sequence[Applied], state: str
 ) -> tuple[Any, Any]:
     """The statements that add a version to a run that does not learn now, whose state is this one from then on."""
-    version = _version_row(before, after, _largest(store, schema.versions.c.step), applied)
-    return _insert(schema.versions, [version]), run_update(state=state)
+    version = _version_row(store.run_id, before, after, _largest(store, schema.versions.c.step), applied)
+    return _insert(store, schema.versions, [version]), run_update(store.run_id, state=state)
 
 
 def roll_back(store: Store, version: int) -> int:
     """Make an earlier version the last one again, as a new version; returns its number. Raises UsageError if there is
     no such version."""
-    versions = read_versions(store, RUN)
+    versions = read_versions(store, store.run_id)
     rebuild(versions, version)
     last = versions[-1]
     made = Version(last.version + 1, version, last.step, last.next_number, ())
-    store.execute(_insert(schema.versions, [version_row(RUN, made)]), run_update(state="rolled back"))
+    store.execute(
+        _insert(store, schema.versions, [version_row(store.run_id, made)]),
+        run_update(store.run_id, state="rolled back"),
+    )
     return made.version
 
 
@@ -137,7 +139,7 @@ def next_step(store: Store) -> int:
 def task_id(store: Store, step: int) -> str:
     """An id for the query of a step, which no task of the run has."""
     table = schema.tasks
-    known = {row.task_id for row in store.rows(select(table.c.task_id).where(table.c.run_id == RUN))}
+    known = {row.task_id for row in store.rows(select(table.c.task_id).where(table.c.run_id == store.run_id))}
     id = f"asked-{step}"
     while id in known:
         id += "'"
@@ -150,23 +152,27 @@ def add_steps(
     """Add steps on these tasks to a run that has ended, together with further statements. They began with the context
     `before` and took so many seconds."""
     position = _largest(store, schema.tasks.c.position) + 1
-    statements = [_insert(schema.tasks, [task_row(task, "train", n) for n, task in enumerate(tasks, position)])]
+    statements = [
+        _insert(
+            store, schema.tasks, [task_row(store.run_id, task, "train", n) for n, task in enumerate(tasks, position)]
+        )
+    ]
     for report in reports:
-        statements += [_insert(table, rows) for table, rows in step_rows(report).items() if rows]
+        statements += [_insert(store, table, rows) for table, rows in step_rows(store.run_id, report).items() if rows]
         if report.context.version != before.version:
-            version = _version_row(before, report.context, report.step, report.applied)
-            statements.append(_insert(schema.versions, [version]))
+            version = _version_row(store.run_id, before, report.context, report.step, report.applied)
+            statements.append(_insert(store, schema.versions, [version]))
         before = report.context
-    store.execute(*statements, *also, run_update(state="asked", seconds=seconds_spent(store) + seconds))
+    store.execute(*statements, *also, run_update(store.run_id, state="asked", seconds=seconds_spent(store) + seconds))
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
     """Save what makes the next opening of a run fast, if that pays. `context` is the last version of its log."""
     # What was marked as foreign on reading is not what the log says.
-    if store.trusted and snapshot_due(store, RUN):
+    if store.trusted and snapshot_due(store, store.run_id):
         # The index is written first, so that a snapshot never waits for one.
-        indexed = await retriever.save(context, RUN) if retriever.vectors.folder == store.folder else 0
-        write_snapshot(store, RUN, context, indexed)
+        indexed = await retriever.save(context, store.run_id) if retriever.vectors.folder == store.folder else 0
+        write_snapshot(store, store.run_id, context, indexed)
 
 
 async def replace_embedder(store: Store, embedder: Embedder) -> int:
@@ -178,39 +184,42 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     """
     config, _ = read_config(store)
     own = is_own(store, config)
-    context = read_context(store, RUN)
+    context = read_context(store, store.run_id)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded_text for entry in context)
     remove_index(store.folder)
     config = config.model_copy(update={"embedder": embedder.name})
 
     def statements() -> Iterator[tuple[Any, list[RowValues]]]:
-        yield delete(schema.vectors), []
+        yield delete(schema.vectors).where(schema.vectors.c.run_id == store.run_id), []
         for start in range(0, len(vectors.texts), CHUNK):
             texts = vectors.texts[start : start + CHUNK]
             found = zip(texts, vectors.matrix.take(vectors.rows(texts)), strict=True)
             yield (
                 schema.vectors.insert(),
-                [{"embedder": embedder.name, "key": text_key(t), "vector": vector.tobytes()} for t, vector in found],
+                [
+                    {"run_id": store.run_id, "embedder": embedder.name, "key": text_key(t), "vector": vector.tobytes()}
+                    for t, vector in found
+                ],
             )
-        yield from ((statement, []) for statement in delete_snapshot(RUN))
+        yield from ((statement, []) for statement in delete_snapshot(store.run_id))
         columns = config_columns(config)
-        yield run_update(**(columns if own else {**columns, "mark": None})), []
+        yield run_update(store.run_id, **(columns if own else {**columns, "mark": None})), []
 
     store.execute_all(statements())
-    await save_snapshot(store, read_context(store, RUN), Retriever(Vectors(embedder, store)))
+    await save_snapshot(store, read_context(store, store.run_id), Retriever(Vectors(embedder, store)))
     return vectors.made
 
 
-def _version_row(before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:
-    return version_row(RUN, Version(after.version, before.version, step, after.next_number, tuple(applied)))
+def _version_row(run_id: str, before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:
+    return version_row(run_id, Version(after.version, before.version, step, after.next_number, tuple(applied)))
 
 
 def _largest(store: Store, column: Column[int]) -> int:
     """The largest number in a column; 0 if there is none."""
-    rows = store.rows(select(func.max(column)).where(column.table.c.run_id == RUN))
+    rows = store.rows(select(func.max(column)).where(column.table.c.run_id == store.run_id))
     return rows[0][0] or 0
 
 
-def _insert(table: Any, rows: Sequence[dict[str, Any]]) -> Any:
-    return table.insert().prefix_with("OR REPLACE").values(list(rows))
+def _insert(store: Store, table: Any, rows: Sequence[dict[str, Any]]) -> Any:
+    return store.upsert(table).values(list(rows))

@@ -29,7 +29,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, check_tasks, open_state
-from practicum.session.records import RUN, read_by_origin
+from practicum.session.records import read_by_origin
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
 from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store.database import Store
@@ -157,7 +157,7 @@ async def learn_query(
     method = setup.method
     # The run's limits were set for learning its tasks.
     budget = Budget(setup.config.limits)
-    async with open_state(store, RUN, store.folder, setup, budget=budget, shared=shared) as state:
+    async with open_state(store, store.run_id, store.folder, setup, budget=budget, shared=shared) as state:
         state.observer = watch
         watch.began(RunInfo(store.folder, setup.config, setup.splits, budget, context=before))
         for warning in check_tasks([task], state):

@@ -15,7 +15,6 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, change
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.playbook import Item, export, read_items
 from practicum.core.visible import visible
-from practicum.session.records import RUN
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 
@@ -49,11 +48,11 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
     Without a title that names a version, the text counts as made of the last one. Raises ContextFileError with the line
     that cannot be read, and UsageError for the text of another run, or if what it changes was changed in the run since.
     """
-    base = last = read_context(store, RUN)
+    base = last = read_context(store, store.run_id)
     if titled := _TITLE.match(text):
         if titled[1] != (name := store.folder.resolve().name):
             raise UsageError(f"this is the playbook of {titled[1]}, not of {name}: if it fits, delete its first line")
-        base = read_context(store, RUN, int(titled[2]))
+        base = read_context(store, store.run_id, int(titled[2]))
     delta = _delta(base, text)
     for edit in delta.edits:
         for id in changed_entries(edit):

@@ -29,7 +29,8 @@ from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import load_context
 from practicum.session.result import RunInfo, Watch, counts_said, one_watch, roles_json, usage_facts, usage_json
 from practicum.session.setup import set_up, take_objects
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ async def evaluate(
             if out
             else Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="practicum-eval-"))) / "eval"
         )
-        open_store = Store.open if (folder / DATABASE_FILE).exists() else Store.create
+        open_store = Store.open if is_run(folder) else Store.create
         store = opened.enter_context(open_store(folder))
         async with open_state(store, "eval", folder, setup, act_only=True) as state:
             watch, evaluation, warnings = one_watch(watch), None, check_tasks(tasks, state)

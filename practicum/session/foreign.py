@@ -26,7 +26,8 @@ from practicum.session.records import (
     split_version,
     update_run,
 )
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.tasks.scoring.registry import COMPARING, JUDGED
 
 HARMLESS_SCORERS = (*COMPARING, "coverage", *JUDGED)
@@ -191,7 +192,7 @@ def acting_values(
     """What a caller names for acting, over the configuration of a run; of a playbook file it is all there is. Raises
     UsageError for a run that was made elsewhere and would execute more."""
     folder, _ = split_version(path)
-    if not (folder / DATABASE_FILE).exists():
+    if not is_run(folder):
         return override_config({}, named)
     with Store.read(folder) as store:
         return Origin.of(store, named, parts, trust_run).acting_values(without=without)

@@ -31,7 +31,9 @@ from practicum.core.words import strings
 from practicum.engine.door import edit_texts
 from practicum.retrieval.index import remove_index
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.copy import copy_run
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
@@ -111,7 +113,7 @@ def forget(
     before, after = rebuild(old), rebuild(new)
     texts = _ForgottenTexts(run, old, new, wanted)
     if copy_to is not None:
-        store.copy_to(copy_to)
+        copy_run(store, copy_to)
     removed = _remove(run, new, wanted, texts, words if text else frozenset())
     store.scrub()
     run = _Rows(store, run_id)
@@ -359,7 +361,7 @@ def _alike(run: _Rows, versions: Sequence[Version], words: frozenset[str]) -> Al
     stored = chain(run.records(), ((schema.steps, "", row) for row in run.of(schema.steps)))
     for table, _, row in stored if words else ():
         rows[table.name] += bool(_has(words, _row_texts(table, row)))
-    for row in run.store.rows(select(schema.texts)) if words else ():
+    for row in run.of(schema.texts) if words else ():
         rows["prompts"] += bool(_has(words, [row.text]))
     return Alike(tuple(entries.values()), dict(+rows))
 
@@ -434,7 +436,7 @@ def _remove(
         statements.append(of_run(update, schema.versions.c.version, version.version))
     statements += _without_prompts(run, wanted, gone, texts, words)
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
-    statements += [delete(schema.vectors), *delete_snapshot(run.run_id)]
+    statements += [delete(schema.vectors).where(schema.vectors.c.run_id == run.run_id), *delete_snapshot(run.run_id)]
     remove_index(run.store.folder)
     update = schema.runs.update().values(state="forgotten", result=None)
     statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
@@ -454,9 +456,9 @@ def _without_prompts(
             yield delete(schema.prompts).where(mine, schema.prompts.c.place == row.place)
         else:
             stays.update(strings(json.loads(row.parts)))
-    for row in run.store.rows(select(schema.texts)):
+    for row in run.of(schema.texts):
         if row.key.hex() not in stays or texts.quoted_in(row.text) or _has(words, [row.text]):
-            yield delete(schema.texts).where(schema.texts.c.key == row.key)
+            yield delete(schema.texts).where(schema.texts.c.run_id == run.run_id, schema.texts.c.key == row.key)
 
 
 def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _ForgottenTexts) -> bool:
@@ -483,10 +485,10 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if wanted & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
     left += sum(f"task:{id}" in wanted for id in run.tasks)
-    left += len(run.store.rows(select(schema.vectors.c.key)))
+    left += len(run.store.rows(select(schema.vectors.c.key).where(schema.vectors.c.run_id == run.run_id)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
     left += sum(_holds(table, key, row, wanted, texts) for table, key, row in run.records())
-    shown = [row.text for row in run.store.rows(select(schema.texts))]
+    shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.
     tables = (schema.versions, schema.tasks, schema.runs, schema.steps, *RECORDS)

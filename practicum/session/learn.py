@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -42,12 +41,12 @@ from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_tasks, open_state
 from practicum.session.records import (
     CHANGED,
-    RUN,
     as_seed,
     begin,
     config_columns,
     create,
     discard_journal,
+    discard_unbegun,
     new_folder,
     read_kept,
     read_run,
@@ -60,6 +59,7 @@ from practicum.session.review import count_pending, read_reviews
 from practicum.session.setup import Setup, set_up, strangers
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.folder import Elsewhere
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, delete_versions_after, version_row
@@ -87,9 +87,13 @@ async def learn(
     parts: Parts | None = None,
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
+    store: str | Elsewhere | None = None,
     **config: Unpack[RunOptions],
 ) -> Result:
     """Learn from `tasks` and keep everything in the folder `out` (by default a new one under ./runs).
+
+    `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that keeps the run under the name of
+    its folder, which then holds no more than that address, logs and caches.
 
     `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
     `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
@@ -113,17 +117,17 @@ async def learn(
     setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
     fresh = not folder.exists()
     try:
-        with create(folder) as store:
+        with create(folder, store) as opened:
             leg = Leg(1, seed, 0, setup.splits.train)
-            async with open_session(store, folder, setup, leg, watch, shared) as session:
+            async with open_session(opened, folder, setup, leg, watch, shared) as session:
                 session.reserve.check()
-                if begin(store, setup.config, setup.splits, seed):
+                if begin(opened, setup.config, setup.splits, seed):
                     session.watch.warned(f"{folder} held a run that had made nothing yet: it is begun anew")
                 return await session.run()
     except PracticumError:
         # A run that did not begin leaves no folder, so that the corrected command can use the same name.
-        if fresh and not begun(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        if fresh:
+            discard_unbegun(folder)
         raise
 
 
@@ -195,7 +199,9 @@ async def open_session(
     seconds: float = 0.0,
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
-    async with open_state(store, RUN, folder, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
+    async with open_state(
+        store, store.run_id, folder, setup, seconds=seconds, last_step=leg.step, shared=shared
+    ) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
         learned_from = {task.input for task in splits.train}
@@ -278,7 +284,7 @@ class Session:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
-        self.store.execute(invalidate_snapshot(RUN), *self._delete_lost_steps(root))
+        self.store.execute(invalidate_snapshot(self.store.run_id), *self._delete_lost_steps(root))
         # What was decided about a step since it was made stays decided when the step is read from the journal.
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
@@ -322,7 +328,8 @@ class Session:
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
         tables = (schema.steps, schema.rollouts, schema.lessons, schema.reviews) if lost else ()
         return [
-            table.delete().where(table.c.run_id == RUN, table.c.step >= self.leg.step + min(lost)) for table in tables
+            table.delete().where(table.c.run_id == self.store.run_id, table.c.step >= self.leg.step + min(lost))
+            for table in tables
         ]
 
     async def _settle(self) -> str | None:
@@ -362,13 +369,13 @@ class Session:
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent
-        for table, rows in step_rows(report).items():
+        for table, rows in step_rows(self.store.run_id, report).items():
             new_rows = [row for row in rows if table is not schema.reviews or row["id"] not in self._reviewed]
             self.store.post(table, new_rows)
         new = report.context
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)
-            self.store.post(schema.versions, [version_row(RUN, version)])
+            self.store.post(schema.versions, [version_row(self.store.run_id, version)])
         self._hold()
         if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.state.budget.elapsed
@@ -376,7 +383,7 @@ class Session:
         self.watch.stepped(report, self.progress)
 
     def _keep_evaluated(self, rollouts: Sequence[Rollout]) -> None:
-        self.store.post(schema.rollouts, [rollout_row(rollout, 0) for rollout in rollouts])
+        self.store.post(schema.rollouts, [rollout_row(self.store.run_id, rollout, 0) for rollout in rollouts])
 
     async def _restore_best(self) -> Context:
         """Make the best context the last version. Without validation the last context counts as the best."""
@@ -384,10 +391,10 @@ class Session:
         best = self.progress.best if self.setup.splits.val else last
         if best.version != last.version:
             version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
-            await self.store.write(schema.versions, [version_row(RUN, version)])
+            await self.store.write(schema.versions, [version_row(self.store.run_id, version)])
             best = replace(best, version=version.version, next_number=last.next_number)
         # Before a resume the run may have ended with another best context, written as its last version.
-        self.store.execute(delete_versions_after(RUN, best.version))
+        self.store.execute(delete_versions_after(self.store.run_id, best.version))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:

@@ -19,10 +19,11 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
-from practicum.session.records import RUN, run_update
+from practicum.session.records import run_update
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import NOTE_ROLE, ROW, Journal, JournalRow
+from practicum.store.dialects import ROW
+from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
 from practicum.store.versions import lineage, read_versions, rebuild
 
 
@@ -42,7 +43,7 @@ class Leg:
 
 
 def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
-    versions, begun = read_versions(store, RUN), _begun(store)
+    versions, begun = read_versions(store, store.run_id), _begun(store)
     if not begun:
         return Leg(1, rebuild([v for v in versions if v.version == 0]), 0, tasks)
     note, ids = begun[-1], {*begun[-1]["tasks"]}
@@ -59,20 +60,20 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
             f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
             f"--seed-playbook {store.folder}"
         )
-    leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store, RUN)), step, left)
+    leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store, store.run_id)), step, left)
     note = {"version": leg.start.version, "step": leg.step, "tasks": [task.id for task in left]}
     row = JournalRow(f"leg {leg.number}", NOTE_ROLE, NOTE_ROLE, json.dumps(note))
-    row_values = Journal(store, RUN).row_values(row)
-    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(state="stopped"), [])])
+    row_values = Journal(store, store.run_id).row_values(row)
+    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(store.run_id, state="stopped"), [])])
     return leg
 
 
 def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[list[Task], int]:
     """Those of the tasks that the last version has not learned from, and the last step; 0 if there is none."""
-    versions, table = read_versions(store, RUN), schema.steps
+    versions, table = read_versions(store, store.run_id), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
     made = {v.step: v.version for v in reversed(versions) if v.applied}
-    steps = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+    steps = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == store.run_id).order_by(table.c.step))
     learned: set[str] = set()
     undone: set[str] = set()
     for row in steps:
@@ -85,5 +86,5 @@ def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[list[Task], int]:
 def _begun(store: Store) -> list[dict[str, Any]]:
     """What was noted about each leg but the first."""
     table = schema.journal
-    mine = (table.c.run_id == RUN) & table.c.place.like("leg %") & table.c.place.not_like("%/%")
+    mine = (table.c.run_id == store.run_id) & table.c.place.like("leg %") & table.c.place.not_like("%/%")
     return [json.loads(row.answer) for row in store.rows(select(table.c.answer).where(mine).order_by(ROW))]

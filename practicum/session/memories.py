@@ -28,7 +28,7 @@ from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.amend import apply_edits, replace_embedder, save_snapshot
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
-from practicum.session.records import RUN, read_by_origin
+from practicum.session.records import read_by_origin
 from practicum.store.database import Store
 from practicum.store.snapshot import with_texts
 from practicum.store.versions import entry_history, read_versions
@@ -184,7 +184,7 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
         def edits(context: Context) -> Delta:
             entry = context.get(id)
             if entry is None:
-                events = entry_history(read_versions(store, RUN), id)
+                events = entry_history(read_versions(store, store.run_id), id)
                 if not events:
                     where = store.folder
                     raise UsageError(

@@ -83,7 +83,7 @@ async def open_state(
             )
         journal = NoJournal() if store is None else Journal(store, run_id)
         flight = Flight() if store is None else store.flight
-        flight.run_id, before = run_id, journal.by_role()
+        before = journal.by_role()
         state = RunState(
             journal=journal,
             seats={role: Seat(client, call_options(config)) for role, client in clients.items()},

@@ -7,7 +7,7 @@ correction. Once a step of the run has learned from it, it is closed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from practicum.core.errors import AgentError, UsageError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import View
 from practicum.engine.run import TRACE
-from practicum.session.records import RUN
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.tasks.scoring.registry import as_score
@@ -69,7 +68,7 @@ class Outcome:
 def outcome_row(id: str, query: str, version: int, retrieved: Iterable[tuple[str, float]]) -> dict[str, Any]:
     """The row of an outcome that nothing was reported about."""
     data = {"query": query, "version": version, "retrieved": [*retrieved]}
-    return {"run_id": RUN, "id": id, "data": json.dumps(data, ensure_ascii=False)}
+    return {"id": id, "data": json.dumps(data, ensure_ascii=False)}
 
 
 def read_report(answer: Any = None, score: Any = None, correction: str | None = None, note: str = "") -> dict[str, Any]:
@@ -97,14 +96,15 @@ def read_report(answer: Any = None, score: Any = None, correction: str | None = 
     return said
 
 
-def write_shown(store: Store, rows: list[dict[str, Any]], prune: bool = False) -> None:
+def write_shown(store: Store, rows: Sequence[dict[str, Any]], prune: bool = False) -> None:
     """Keep what was shown; the oldest rows without a report are deleted where there are too many."""
     table = schema.outcomes
     statements: list[tuple[Any, list[dict[str, Any]]]] = []
     if rows:
-        statements.append((table.insert().prefix_with("OR IGNORE"), rows))
+        of_run = [{"run_id": store.run_id, **row} for row in rows]
+        statements.append((store.insert_new(table), of_run))
     if prune:
-        mine = table.c.run_id == RUN
+        mine = table.c.run_id == store.run_id
         newest = select(table.c.id).where(mine).order_by(table.c.id.desc())
         oldest = newest.limit(1).offset(UNREPORTED).scalar_subquery()
         unreported = table.c.step.is_(None) & table.c.data.not_like('%"reported"%')
@@ -118,7 +118,7 @@ def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
     Raises UsageError if the outcome is unknown, or if it was learned from.
     """
     table = schema.outcomes
-    here = (table.c.run_id == RUN) & (table.c.id == id)
+    here = (table.c.run_id == store.run_id) & (table.c.id == id)
     with store.transaction() as db:
         row = db.execute(select(table).where(here)).one_or_none()
         if row is None:
@@ -137,14 +137,14 @@ def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
 def waiting_outcomes(store: Store) -> list[Outcome]:
     """The outcomes that can be learned from and were not, in the order of asking."""
     table = schema.outcomes
-    mine = (table.c.run_id == RUN) & table.c.step.is_(None) & table.c.data.like('%"reported"%')
+    mine = (table.c.run_id == store.run_id) & table.c.step.is_(None) & table.c.data.like('%"reported"%')
     rows = store.rows(select(table).where(mine).order_by(table.c.id))
     found = (Outcome(row.id, json.loads(row.data), row.data) for row in rows)
     return [outcome for outcome in found if outcome.teaches]
 
 
-def learned_from(outcomes: Iterable[Outcome], step: int) -> list[Any]:
+def learned_from(run_id: str, outcomes: Iterable[Outcome], step: int) -> list[Any]:
     """The statements that close outcomes. One that was reported on anew since it was read stays open."""
     table = schema.outcomes
-    same = ((table.c.run_id == RUN) & (table.c.id == o.id) & (table.c.data == o.raw) for o in outcomes)
+    same = ((table.c.run_id == run_id) & (table.c.id == o.id) & (table.c.data == o.raw) for o in outcomes)
     return [update(table).where(each).values(step=step) for each in same]

@@ -33,7 +33,7 @@ from practicum.session.components import Parts, make_method, make_settings
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, call_options, client_settings, open_clients, run_embedder
-from practicum.session.records import RUN, load_context, override_config
+from practicum.session.records import load_context, override_config
 from practicum.session.setup import Setup, make_redactor, set_up, with_defaults
 from practicum.store.database import Store, as_stored
 from practicum.store.journal import NoJournal
@@ -107,8 +107,8 @@ class Reader:
             self._changes = store.changes()
             with as_stored(store.folder):
                 self._head = self._read_head()
-                self._context = self._by_origin(read_context(store, RUN, self._head.version))
-                self._size = edits_size(store, RUN, self._head.version)
+                self._context = self._by_origin(read_context(store, store.run_id, self._head.version))
+                self._size = edits_size(store, store.run_id, self._head.version)
         elif isinstance(self._source, Context):
             self._context = self._source
         else:
@@ -129,10 +129,10 @@ class Reader:
     def _read_head(self) -> Head:
         """The wanted version as it is now. Raises UsageError if there is none any more."""
         assert self._store is not None
-        head = read_head(self._store, RUN, self._wanted)
+        head = read_head(self._store, self._store.run_id, self._wanted)
         if head is None:
             # Says what is wrong.
-            read_context(self._store, RUN, find_version(self._store, RUN, self._wanted))
+            read_context(self._store, self._store.run_id, find_version(self._store, self._store.run_id, self._wanted))
             raise StoreError(f"{self._folder} was changed while it was being read: try again")
         return head
 
@@ -144,11 +144,11 @@ class Reader:
             self.reopen()
         elif new != old:
             # A resumed run may have replaced its last versions by others of the same numbers.
-            size = edits_size(self._store, RUN, old.version)
+            size = edits_size(self._store, self._store.run_id, old.version)
             if new.version != old.version or size != self._size:
                 old_context = self._context if size == self._size else None
-                self._context = self._by_origin(read_context(self._store, RUN, new.version, old_context))
-                self._size = edits_size(self._store, RUN, new.version)
+                self._context = self._by_origin(read_context(self._store, self._store.run_id, new.version, old_context))
+                self._size = edits_size(self._store, self._store.run_id, new.version)
             self._head = new
 
     @property
@@ -161,7 +161,7 @@ class Reader:
         """One version of the run. Raises ContextFileError if there is none of this number."""
         assert self._store is not None
         with as_stored(self._store.folder):
-            return self._by_origin(read_context(self._store, RUN, number, self._context))
+            return self._by_origin(read_context(self._store, self._store.run_id, number, self._context))
 
     async def view(self, query: str, context: Context, logs: Callable[[], Path], *, framed: bool = True) -> View:
         """What is shown of a context for a query; `framed` as in a prompt of the run (see `engine.framing`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from practicum import methods
 from practicum.core import playbook
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Refused
-from practicum.core.errors import ContextFileError, StoreError, UsageError
+from practicum.core.errors import ContextFileError, PracticumError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
@@ -30,15 +31,13 @@ from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store, as_stored
+from practicum.store.database import Store, as_stored
+from practicum.store.folder import DATABASE_FILE, STORE_FILE, Elsewhere, is_run
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Version, original, read_versions, rebuild, seed_version, version_row
-
-RUN = "run"
-"""The id of the run in a folder of its own."""
 
 CHANGED = ("forgotten", "rolled back", "edited", "asked", "reviewed")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
@@ -88,47 +87,73 @@ def free_folder(wanted: Path) -> Path:
     return folder
 
 
-def create(folder: Path) -> Store:
-    """The store of a new run. A folder whose run was stopped before it paid for or made anything counts as new; what
-    its journal has, failures and notes, is discarded."""
-    if (folder / DATABASE_FILE).is_file():
+def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
+    """The store of a new run: in the folder, or in the PostgreSQL database at a URL `where`, under the folder's name or
+    the id that an Elsewhere gives. A folder whose run was stopped before it paid for or made anything counts as new;
+    what its journal has, failures and notes, is discarded."""
+    if is_run(folder):
         store = Store.open(folder)
-        states = [row.state for row in store.rows(select(schema.runs.c.state))]
+        states = [
+            row.state for row in store.rows(select(schema.runs.c.state).where(schema.runs.c.run_id == store.run_id))
+        ]
         if states in ([], ["running"], ["stopped"]) and read_kept(store).nothing:
             discard_journal(store)
             return store
         store.close()
-    return Store.create(folder)
+    if isinstance(where, Elsewhere):
+        return Store.create(folder, where.store, where.run)
+    return Store.create(folder, where)
+
+
+def discard_unbegun(folder: Path) -> None:
+    """Remove the folder of a run that did not begin. One whose database does not answer is kept: it may have begun."""
+    if is_run(folder):
+        try:
+            with Store.open(folder) as store:
+                try:
+                    read_run(store)
+                    return
+                except PracticumError:
+                    store.remove()
+        except PracticumError:
+            if (folder / STORE_FILE).exists():
+                return
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_kept(store: Store, leg: int | None = 1) -> Kept:
     """What a run holds that was made or paid for; of the journal, what this leg of the run rests on, which is nothing
     where it is yet to begin (None)."""
-    journal, versions = Journal(store, RUN), schema.versions.c
+    journal, versions, asked = Journal(store, store.run_id), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
     # A step that was lost as a whole leaves neither a result nor a version.
-    made = store.rows(select(versions.version).where(versions.run_id == RUN, versions.version > 0))
-    made += store.rows(select(schema.journal.c.place).where(schema.journal.c.place.startswith("leg ")).limit(1))
+    made = store.rows(select(versions.version).where(versions.run_id == store.run_id, versions.version > 0))
+    made += store.rows(select(asked.place).where(asked.run_id == store.run_id, asked.place.startswith("leg ")).limit(1))
     return Kept(answers, failures, len(made), journal.before, seconds_spent(store))
 
 
 def discard_journal(store: Store) -> None:
     """Remove what a run asked and what came of it. Its configuration, tasks and versions stay, and so do the calls that
     were in flight when it was killed, which may have been paid for."""
-    journal, of_places = schema.journal, (schema.prompts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
-    asked = journal.delete().where(journal.c.run_id == RUN, journal.c.role != schema.IN_FLIGHT)
-    store.execute(asked, *(table.delete().where(table.c.run_id == RUN) for table in of_places), schema.texts.delete())
+    journal = schema.journal
+    of_places = (schema.prompts, schema.texts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
+    asked = journal.delete().where(journal.c.run_id == store.run_id, journal.c.role != schema.IN_FLIGHT)
+    store.execute(asked, *(table.delete().where(table.c.run_id == store.run_id) for table in of_places))
 
 
 def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> bool:
     """Write what a run starts from, as a whole or not at all, in place of a run that was there. Returns whether one
     was."""
-    old = bool(store.rows(select(schema.runs.c.run_id)))
-    run = {"run_id": RUN, **config_columns(config), "state": state, "seconds": 0.0}
-    tasks = [task_row(task, split, i) for split, tasks in splits.by_name.items() for i, task in enumerate(tasks)]
-    version = version_row(RUN, seed_version(seed))
+    old = bool(store.rows(select(schema.runs.c.run_id).where(schema.runs.c.run_id == store.run_id)))
+    run = {"run_id": store.run_id, **config_columns(config), "state": state, "seconds": 0.0}
+    tasks = [
+        task_row(store.run_id, task, split, i)
+        for split, tasks in splits.by_name.items()
+        for i, task in enumerate(tasks)
+    ]
+    version = version_row(store.run_id, seed_version(seed))
     rows = {schema.tasks: tasks, schema.versions: [version], schema.runs: [run]}
-    removed = [(table.delete().where(table.c.run_id == RUN), ()) for table in rows]
+    removed = [(table.delete().where(table.c.run_id == store.run_id), ()) for table in rows]
     store.execute_all([*removed, *((table.insert(), values) for table, values in rows.items() if values)])
     return old
 
@@ -138,29 +163,31 @@ def config_columns(config: Config) -> dict[str, str]:
     return {"config": config.model_dump_json(), "mark": mark(config.executing)}
 
 
-def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
+def task_row(run_id: str, task: Task, split: str, position: int) -> dict[str, Any]:
     data = TASK.dump_json(task).decode()
-    return {"run_id": RUN, "split": split, "position": position, "task_id": task.id, "data": data}
+    return {"run_id": run_id, "split": split, "position": position, "task_id": task.id, "data": data}
 
 
-def create_seed(folder: Path, context: Context, trust: Trust = "own", config: Config | None = None) -> int:
-    """A run that holds a context of this trust and has learned nothing yet. Entries that are flagged or not the
-    operator's own wait for review, without their votes; returns how many."""
+def create_seed(
+    folder: Path, context: Context, trust: Trust = "own", config: Config | None = None, store: str | None = None
+) -> int:
+    """A run, in the folder or in the database `store`, that holds a context of this trust and has learned nothing yet.
+    Entries that are flagged or not the operator's own wait for review, without their votes; returns how many."""
     made = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
     waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
     kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
-    with create(folder) as store:
-        begin(store, config or Config(method="none"), Splits(), kept, "done")
-        rows = review_rows(0, [held([edit]) for _, edit in waiting], kept)
-        store.execute_all([(schema.reviews.insert(), rows)] if rows else [])
+    with create(folder, store) as opened:
+        begin(opened, config or Config(method="none"), Splits(), kept, "done")
+        rows = review_rows(opened.run_id, 0, [held([edit]) for _, edit in waiting], kept)
+        opened.execute_all([(schema.reviews.insert(), rows)] if rows else [])
     return len(waiting)
 
 
-def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
+def review_rows(run_id: str, step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
     """What waits for review since a step, after which the context was this, as rows of the store."""
     return [
         {
-            "run_id": RUN,
+            "run_id": run_id,
             "step": step,
             "id": f"{step}.{n}",
             "state": PENDING,
@@ -177,25 +204,25 @@ def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
     return rebuild([seed if redactor is None else redactor(seed)])
 
 
-def run_update(**values: Any) -> Any:
+def run_update(run_id: str, **values: Any) -> Any:
     """The statement that updates columns of the run's row."""
-    return schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values)
+    return schema.runs.update().where(schema.runs.c.run_id == run_id).values(**values)
 
 
 def update_run(store: Store, **values: Any) -> None:
     """Update columns of the run's row."""
-    store.execute(run_update(**values))
+    store.execute(run_update(store.run_id, **values))
 
 
 def seconds_spent(store: Store) -> float:
     """Seconds of work so far, over all resumes; 0 for a run that has not begun."""
-    rows = store.rows(select(schema.runs.c.seconds).where(schema.runs.c.run_id == RUN))
+    rows = store.rows(select(schema.runs.c.seconds).where(schema.runs.c.run_id == store.run_id))
     return float(sum(row.seconds for row in rows))
 
 
 def read_config(store: Store) -> tuple[Config, str]:
     """The configuration and the state of a run. Raises StoreError if there is none."""
-    found = store.rows(select(schema.runs.c.config, schema.runs.c.state).where(schema.runs.c.run_id == RUN))
+    found = store.rows(select(schema.runs.c.config, schema.runs.c.state).where(schema.runs.c.run_id == store.run_id))
     if not found:
         raise StoreError(
             f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
@@ -220,7 +247,7 @@ def read_config(store: Store) -> tuple[Config, str]:
 def is_own(store: Store, config: Config) -> bool:
     """Whether this installation answers for the configuration of a run. The store notes it."""
     table = schema.runs
-    found = store.rows(select(table.c.mark).where(table.c.run_id == RUN))
+    found = store.rows(select(table.c.mark).where(table.c.run_id == store.run_id))
     store.trusted = bool(found) and is_marked(config.executing, found[0].mark)
     return store.trusted
 
@@ -229,7 +256,7 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
     """The configuration, the tasks and the state of a run. Raises StoreError if there is none."""
     config, state = read_config(store)
     table = schema.tasks
-    rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
+    rows = store.rows(select(table).where(table.c.run_id == store.run_id).order_by(table.c.position))
     by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
     with as_stored(store.folder):
         for row in rows:
@@ -240,7 +267,7 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
 def split_version(path: Path | str) -> tuple[Path, str | None]:
     """The folder of a run and the version that is written behind it, as in RUN@prod or RUN@12; None without one."""
     folder, at, version = str(path).rpartition("@")
-    if at and version and not Path(path).exists() and (Path(folder) / DATABASE_FILE).exists():
+    if at and version and not Path(path).exists() and is_run(Path(folder)):
         return Path(folder), version
     return Path(path), None
 
@@ -253,9 +280,9 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     """
     path, named = split_version(path)
     version = named if version is None else version
-    if (path / DATABASE_FILE).exists():
+    if is_run(path):
         with Store.read(path) as store:
-            return read_by_origin(store, find_version(store, RUN, version))
+            return read_by_origin(store, find_version(store, store.run_id, version))
     if version is not None:
         raise UsageError(f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
@@ -267,7 +294,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
 
 def read_by_origin(store: Store, version: int | None = None) -> Context:
     """A version of an open run (None: the last). Entries of a run that was made elsewhere are foreign."""
-    context = read_context(store, RUN, version)
+    context = read_context(store, store.run_id, version)
     return context if is_own(store, read_config(store)[0]) else context.marked("foreign")
 
 
@@ -275,9 +302,9 @@ def load_versions(path: Path | str) -> list[Version]:
     """The versions of a run, oldest first, up to the one that is written behind its folder (RUN@prod); a playbook file
     has one."""
     path, named = split_version(path)
-    if (path / DATABASE_FILE).exists():
+    if is_run(path):
         with Store.read(path) as store:
-            versions, last = read_versions(store, RUN), find_version(store, RUN, named)
+            versions, last = read_versions(store, store.run_id), find_version(store, store.run_id, named)
             return [v for v in versions if last is None or v.version <= last]
     return [seed_version(load_context(path))]
 
@@ -285,7 +312,7 @@ def load_versions(path: Path | str) -> list[Version]:
 def run_config(path: Path) -> dict[str, Any]:
     """The configuration of a run without what is for learning alone; empty for a playbook file."""
     path, _ = split_version(path)
-    if not (path / DATABASE_FILE).exists():
+    if not is_run(path):
         return {}
     with Store.read(path) as store:
         return acting_config(read_config(store)[0])
@@ -330,9 +357,9 @@ def run_summary(store: Store, versions: Sequence[Version], version: int | None =
 
     The scores are those of the last report if it was about this version, or about the one that this is a copy of.
     """
-    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
+    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == store.run_id))
     last = json.loads(row.result) if row.result else {}
-    steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
+    steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == store.run_id))
     scored = original(versions, last.get("version")) == original(versions, version) if last else False
     scores = {name: float(score) for name, score in last["scores"].items()} if scored else {}
     return {"scores": scores, "usage": last.get("usage", {}), "steps": len(steps)}
@@ -340,7 +367,7 @@ def run_summary(store: Store, versions: Sequence[Version], version: int | None =
 
 def stop_reason(store: Store) -> str | None:
     """Why the run ended early when it last ended; None if it did not."""
-    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
+    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == store.run_id))
     return json.loads(row.result).get("stopped") if row.result else None
 
 
@@ -349,7 +376,7 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
 
     def by_step(table: Table) -> dict[int, list[str]]:
         found: dict[int, list[str]] = defaultdict(list)
-        mine = (table.c.run_id == RUN) & (table.c.step > 0)
+        mine = (table.c.run_id == store.run_id) & (table.c.step > 0)
         for row in store.rows(select(table.c.step, table.c.data).where(mine).order_by(table.c.step)):
             found[row.step].append(row.data)
         return found
@@ -359,13 +386,13 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
         yield step, [*map(ROLLOUT.validate_json, tried)], [*map(LESSON.validate_json, lessons.get(step, ()))]
 
 
-def rollout_row(rollout: Rollout, step: int) -> dict[str, Any]:
+def rollout_row(run_id: str, rollout: Rollout, step: int) -> dict[str, Any]:
     """A rollout as a row of the store; `step` is 0 in an evaluation."""
     data, sources = ROLLOUT.dump_json(rollout).decode(), json.dumps(rollout.sources)
-    return {"run_id": RUN, "step": step, "place": rollout.place, "sources": sources, "data": data}
+    return {"run_id": run_id, "step": step, "place": rollout.place, "sources": sources, "data": data}
 
 
-def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
+def step_rows(run_id: str, report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     numbers = {
         "epoch": report.batch.epoch,
         "tasks": [t.id for t in report.batch.tasks],
@@ -384,11 +411,11 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
         "seconds": report.seconds,
         "val": report.val,
     }
-    step = {"run_id": RUN, "step": report.step}
+    step = {"run_id": run_id, "step": report.step}
     return {
         schema.steps: [{**step, "data": json.dumps(numbers), "refused": REFUSED.dump_json(report.refused).decode()}],
-        schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
-        schema.reviews: review_rows(report.step, report.held, report.context),
+        schema.rollouts: [rollout_row(run_id, r, report.step) for r in report.rollouts],
+        schema.reviews: review_rows(run_id, report.step, report.held, report.context),
         schema.lessons: [
             {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": LESSON.dump_json(x).decode()}
             for x in report.lessons

@@ -23,9 +23,10 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.engine.door import Held, named_entries
 from practicum.session.amend import add_version
 from practicum.session.legs import tasks_left
-from practicum.session.records import CHANGED, HELD, RUN, read_run, split_version
+from practicum.session.records import CHANGED, HELD, read_run, split_version
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Difference, diff_entries, lineage
@@ -100,7 +101,11 @@ def _sections(edit: Edit, context: Context) -> set[str]:
 def read_reviews(store: Store, states: Collection[str] = (PENDING,), step: int | None = None) -> list[Review]:
     """What is in one of these states (of all steps, or of one), the oldest first."""
     table = schema.reviews
-    where = [table.c.run_id == RUN, table.c.state.in_(states), *([] if step is None else [table.c.step == step])]
+    where = [
+        table.c.run_id == store.run_id,
+        table.c.state.in_(states),
+        *([] if step is None else [table.c.step == step]),
+    ]
     query = select(table).where(*where).order_by(table.c.step, func.length(table.c.id), table.c.id)
     return [_review(row) for row in store.rows(query)]
 
@@ -146,14 +151,14 @@ _ROW: TypeAdapter[_Row] = TypeAdapter(_Row)
 def count_pending(store: Store) -> int:
     """How many wait for review."""
     table = schema.reviews
-    mine = select(func.count()).where(table.c.run_id == RUN, table.c.state == PENDING)
+    mine = select(func.count()).where(table.c.run_id == store.run_id, table.c.state == PENDING)
     return int(store.rows(mine)[0][0])
 
 
 def held_of(path: Path | str) -> int:
     """How many edits of a run wait for review; 0 for a playbook file."""
     folder, _ = split_version(path)
-    if not (folder / DATABASE_FILE).exists():
+    if not is_run(folder):
         return 0
     with Store.read(folder) as store:
         return count_pending(store)
@@ -198,9 +203,9 @@ class Present:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.context = read_context(store, RUN)
+        self.context = read_context(store, store.run_id)
         t = schema.versions.c
-        rows = store.rows(select(t.version, t.parent).where(t.run_id == RUN))
+        rows = store.rows(select(t.version, t.parent).where(t.run_id == store.run_id))
         self._line = {*lineage({row.version: row.parent for row in rows})}
         self._contexts: dict[int, Context] = {}
 
@@ -223,7 +228,7 @@ class Present:
         if base in self._line:
             return entry.changed > base
         if base not in self._contexts:
-            self._contexts[base] = read_context(self.store, RUN, base)
+            self._contexts[base] = read_context(self.store, self.store.run_id, base)
         was = self._contexts[base].get(entry.id)
         return was is None or was.content != entry.content
 
@@ -275,7 +280,8 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
         return Approval(present.context, (), refused)
     after = present.context.replay(log)
     approved = [replace(review, version=after.version) for review in approved]
-    store.execute(*add_version(store, present.context, after, log, "reviewed"), *map(_row_update, approved))
+    updates = (_row_update(store.run_id, review) for review in approved)
+    store.execute(*add_version(store, present.context, after, log, "reviewed"), *updates)
     return Approval(after, tuple(approved), refused)
 
 
@@ -293,16 +299,16 @@ def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
 
 def keep(store: Store, reviews: Sequence[Review]) -> list[Review]:
     """Keep what was decided about edits, or measured with and without them."""
-    store.execute(*map(_row_update, reviews))
+    store.execute(*(_row_update(store.run_id, review) for review in reviews))
     return [*reviews]
 
 
-def _row_update(review: Review) -> Any:
+def _row_update(run_id: str, review: Review) -> Any:
     table = schema.reviews
     known = {"version": review.version, "entries": [*review.entries], "tried": dict(review.tried)}
     plain = {**HELD.dump_python(review.held, mode="json"), "base": review.base}
     data = {**plain, **{name: value for name, value in known.items() if value}}
-    mine = (table.c.run_id == RUN) & (table.c.id == review.id)
+    mine = (table.c.run_id == run_id) & (table.c.id == review.id)
     return table.update().where(mine).values(
         state=review.state, reason=review.reason, data=json.dumps(data, ensure_ascii=False)
     )  # fmt: skip
@@ -322,5 +328,5 @@ def _require_reviewable(store: Store) -> None:
         raise UsageError(
             f"{store.folder} has learned from all its tasks and has not ended: resume it before you approve "
             f"(practicum resume {store.folder}), or end it as it is (practicum rollback {store.folder} "
-            f"{read_context(store, RUN).version})"
+            f"{read_context(store, store.run_id).version})"
         )

@@ -41,12 +41,13 @@ from practicum.session.opening import (
 )
 from practicum.session.outcomes import outcome_row, read_report, write_report, write_shown
 from practicum.session.reader import Reader
-from practicum.session.records import RUN, split_version
+from practicum.session.records import split_version
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import take_objects
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.store.names import delete_name, name_version, read_names
 
 T = TypeVar("T")
@@ -161,7 +162,7 @@ class Space:
             source, version = path, named if named is not None else version
         self._given, self._parts, self._trust_run = config, parts, trust_run
         self._source, self._version, self._wait = source, version, wait
-        run = not isinstance(source, Context) and (source / DATABASE_FILE).is_file()
+        run = not isinstance(source, Context) and is_run(source)
         self.folder: Path | None = source if run and isinstance(source, Path) else None
         """The folder of the run; None for a playbook."""
         self._local = threading.local()
@@ -189,17 +190,17 @@ class Space:
         if self.folder is None:
             return {}
         with Store.read(self.folder) as store:
-            return read_names(store, RUN)
+            return read_names(store, store.run_id)
 
     def name(self, name: str, version: int | str | None = None) -> int:
         """Give a version (None: the last) a name, which another one may have had before; returns its number. Who has
         opened the run by the name is shown that version from then on."""
         writer = self._written("a name")
-        return writer.submit(lambda store: name_version(store, RUN, name, version)).result()
+        return writer.submit(lambda store: name_version(store, store.run_id, name, version)).result()
 
     def unname(self, name: str) -> None:
         """Take a name away; its version stays."""
-        self._written("a name").submit(lambda store: delete_name(store, RUN, name)).result()
+        self._written("a name").submit(lambda store: delete_name(store, store.run_id, name)).result()
 
     async def context_for(self, query: str) -> Shown:
         """What the method shows its agent for this query, exactly as in training and evaluation.
@@ -317,7 +318,7 @@ class Space:
         setup, context = reader.acting, reader.context()
         folder = self._log_folder()
         async with open_state(
-            None, RUN, folder, setup, act_only=True, retriever=reader.retriever, shared=await self._shared()
+            None, folder.name, folder, setup, act_only=True, retriever=reader.retriever, shared=await self._shared()
         ) as state:
             state.observer = watch or Watch()
             for warning in check_tasks([Task("query", text)], state):

@@ -27,7 +27,7 @@ from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import Origin
 from practicum.session.opening import check_tasks, open_state
-from practicum.session.records import RUN, read_run, rollout_row
+from practicum.session.records import read_run, rollout_row
 from practicum.session.result import RunInfo, Watch, one_watch, usage_json
 from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
 from practicum.session.setup import Setup, set_up, take_objects
@@ -111,13 +111,15 @@ async def try_reviews(
         # The run's own validation counts as long as the same is asked.
         split = "val" if same else f"try-{digest(kept, [task.id for task in tasks])[:8]}"
         budget, watch = Budget(setup.config.limits), one_watch(watch)
-        async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
+        async with open_state(store, store.run_id, folder, setup, act_only=True, budget=budget) as state:
             trying = _Trying(store, setup, state, watch, Present(store), tasks, split)
             watch.began(RunInfo(folder, setup.config, setup.splits, budget, counts=state.counts))
             for warning in check_tasks(tasks, state):
                 watch.warned(warning)
             state.observer = watch
-            state.keep_evaluated = lambda rollouts: store.post(schema.rollouts, [rollout_row(r, 0) for r in rollouts])
+            state.keep_evaluated = lambda rollouts: store.post(
+                schema.rollouts, [rollout_row(store.run_id, r, 0) for r in rollouts]
+            )
             try:
                 await trying.all(reviews, approve_better)
             except Stopped as stop:

@@ -24,16 +24,15 @@ FLIGHT_FILE = "flight"
 MOST_SLOTS = 100_000
 """Slots that are read at most, of a file that may be anybody's."""
 
-_SLOT = struct.Struct("<?7x16s16s16s3qd")
-"""Whether it is taken, an id, the run, the key of the call, its tokens (input, cached, output), its US dollars."""
+_SLOT = struct.Struct("<?7x16s16x16s3qd")
+"""Whether it is taken, an id, an empty field, the key of the call, its tokens (input, cached, output), its dollars."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A call that was sent: an id, its run, its key (see `key_of`), and what it cost, or the most that it can cost."""
+    """A call that was sent: an id, its key (see `key_of`), and what it cost, or the most that it can cost."""
 
     id: str
-    run_id: str
     key: bytes
     usage: Usage
 
@@ -46,8 +45,7 @@ def key_of(place: str, digest: str) -> bytes:
 class Flight:
     """The calls of this process that are in flight, in the file of a run folder; without one nothing is written."""
 
-    def __init__(self, folder: Path | None = None, run_id: str = "") -> None:
-        self.run_id = run_id
+    def __init__(self, folder: Path | None = None) -> None:
         self._path = None if folder is None else folder / FLIGHT_FILE
         self._file = -1
         self._process = os.urandom(8)
@@ -86,7 +84,7 @@ class Flight:
         id, key = self._taken[slot]
         usd = math.nan if usage.usd is None else usage.usd
         tokens = (min(n, MOST_TOKENS) for n in (usage.input_tokens, usage.cached_tokens, usage.output_tokens))
-        self._put(slot * _SLOT.size, _SLOT.pack(True, id, self.run_id.encode()[:16], key, *tokens, usd))
+        self._put(slot * _SLOT.size, _SLOT.pack(True, id, key, *tokens, usd))
 
     def _put(self, offset: int, data: bytes) -> None:
         if self._path is None:
@@ -100,8 +98,8 @@ class Flight:
             raise StoreError(f"cannot write {self._path}: {error.strerror}; make room and resume the run") from error
 
 
-def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str, str]]]) -> list[Sent]:
-    """The calls that an earlier process sent and that are not among those that are journaled: their runs, places and
+def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str]]]) -> list[Sent]:
+    """The calls that an earlier process sent and that are not among those that are journaled: their places and
     digests, which are read if there are any."""
     try:
         with (folder / FLIGHT_FILE).open("rb") as file:
@@ -111,10 +109,10 @@ def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str
     except OSError as error:
         raise StoreError(f"cannot read {folder / FLIGHT_FILE}: {error.strerror}") from error
     found = []
-    for taken, id, run, key, *tokens, usd in _SLOT.iter_unpack(data[: len(data) - len(data) % _SLOT.size]):
+    for taken, id, key, *tokens, usd in _SLOT.iter_unpack(data[: len(data) - len(data) % _SLOT.size]):
         if taken:
             read, cached, written = (min(max(n, 0), MOST_TOKENS) for n in tokens)
             usage = Usage(1, read, cached, written, usd if 0 <= usd < math.inf else None)
-            found.append(Sent(id.hex(), run.rstrip(b"\0").decode(errors="replace"), key, usage))
-    known = {(run_id, key_of(place, digest)) for run_id, place, digest in journaled()} if found else set()
-    return [sent for sent in found if (sent.run_id, sent.key) not in known]
+            found.append(Sent(id.hex(), key, usage))
+    known = {key_of(place, digest) for place, digest in journaled()} if found else set()
+    return [sent for sent in found if sent.key not in known]

@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Integer, func, literal_column, select
+from sqlalchemy import func, select
 
 from practicum.core.errors import AgentError, JournalMismatch, ProviderError, WindowError
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.dialects import ROW, unindexed
 from practicum.store.schema import IN_FLIGHT, USAGE, text_key
 
 T = TypeVar("T")
@@ -93,9 +94,6 @@ REMOVED = "[removed from this run by practicum forget]"
 ROWS_PER_BLOCK = 128
 """Rows read together. A resumed run looks them up in about the order in which they were written."""
 
-ROW = literal_column("rowid", Integer)
-"""SQLite's number of a row, in the order of writing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outage:
@@ -123,7 +121,8 @@ class Journal:
         self.store = store
         self.run_id = run_id
         self.hits = 0
-        ((last,),) = store.rows(select(func.max(ROW)).select_from(schema.journal))
+        mine = select(func.max(ROW), func.count()).where(schema.journal.c.run_id == run_id)
+        ((last, self._unread),) = store.rows(mine)
         # This process writes its rows after this one.
         self._last: int = last or 0
         self._outages = [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
@@ -157,7 +156,7 @@ class Journal:
 
     def _take(self, place: str) -> JournalRow | None:
         """The row that an earlier process wrote at a place. It is returned once."""
-        if place in self._known or len(self._read) == -(-self._last // ROWS_PER_BLOCK):
+        if place in self._known or not self._unread:
             return self._known.pop(place, None)
         table = schema.journal
         mine = table.c.run_id == self.run_id
@@ -167,9 +166,10 @@ class Journal:
             return None
         self._read.add(block)
         first, last = block * ROWS_PER_BLOCK + 1, min((block + 1) * ROWS_PER_BLOCK, self._last)
-        # Without a condition on the run, for which SQLite would look at all its rows.
-        rows = self.store.rows(select(table, ROW.label("number")).where(ROW.between(first, last)))
-        self._known.update((row.place, _journal_row(row)) for row in rows if row.run_id == self.run_id)
+        mine = unindexed(table.c.run_id) == self.run_id
+        rows = self.store.rows(select(table, ROW.label("number")).where(mine, ROW.between(first, last)))
+        self._unread -= len(rows)
+        self._known.update((row.place, _journal_row(row)) for row in rows)
         return self._known.pop(place)
 
     def _read_outages(self) -> list[Any]:
@@ -201,7 +201,7 @@ class Journal:
         query = select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
         mine = query.where(table.c.run_id == self.run_id, table.c.calls > 0)
         found = self.store.rows(mine.where(self._last < ROW) if this_process else mine)
-        return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
+        return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in found}
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
         """The numbers of rows by role, of results and of failures, at places that begin so. Notes, and what was
@@ -239,7 +239,7 @@ class Journal:
             "system": key(prompt.system), "pages": [*map(key, prompt.pages)], "turns": turns, "user": key(prompt.user)
         }  # fmt: skip
         self._texts.update(new)
-        self.store.post(schema.texts, [{"key": raw, "text": text} for raw, text in new.items()])
+        self.store.post(schema.texts, [{"run_id": self.run_id, "key": raw, "text": text} for raw, text in new.items()])
         self.store.post(schema.prompts, [{"run_id": self.run_id, "place": place, "parts": json.dumps(parts)}])
 
     def prompt(self, place: str) -> Prompt | None:
@@ -251,8 +251,9 @@ class Journal:
             return None
         parts = json.loads(found[0].parts)
         keys = {parts["system"], parts["user"], *parts["pages"], *(key for turn in parts["turns"] for key in turn)}
-        chosen = schema.texts.c.key.in_([bytes.fromhex(key) for key in keys])
-        texts: dict[str, str] = {row.key.hex(): row.text for row in self.store.rows(select(schema.texts).where(chosen))}
+        stored = schema.texts
+        chosen = (stored.c.run_id == self.run_id) & stored.c.key.in_([bytes.fromhex(key) for key in keys])
+        texts: dict[str, str] = {row.key.hex(): row.text for row in self.store.rows(select(stored).where(chosen))}
 
         def text(key: str) -> str:
             return texts.get(key, REMOVED)

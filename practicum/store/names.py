@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import TextClause, delete, func, select, text
 
 from practicum.core.errors import UsageError
 from practicum.store import schema
@@ -50,12 +51,16 @@ class Head:
 
 _HEAD = """
 SELECT v.version, v.parent, v.step, v.next_number, r.seconds, r.config,
-       (SELECT max(version) FROM snapshots WHERE run_id = :run), (SELECT schema_version FROM pragma_schema_version)
+       (SELECT max(version) FROM snapshots WHERE run_id = :run), {{generation}}
 FROM runs r JOIN versions v ON v.run_id = r.run_id WHERE r.run_id = :run AND v.version = {version}"""
-_LAST = text(_HEAD.format(version="(SELECT max(version) FROM versions WHERE run_id = :run)"))
-_NUMBERED = text(_HEAD.format(version=":version"))
-_NAMED = text(_HEAD.format(version="(SELECT version FROM names WHERE run_id = :run AND name = :version)"))
-# VACUUM and migrations change SQLite's `schema_version`.
+_LAST = _HEAD.format(version="(SELECT max(version) FROM versions WHERE run_id = :run)")
+_NUMBERED = _HEAD.format(version=":version")
+_NAMED = _HEAD.format(version="(SELECT version FROM names WHERE run_id = :run AND name = :version)")
+
+
+@cache
+def _query(head: str, generation: str) -> TextClause:
+    return text(head.format(generation=generation))
 
 
 def read_head(store: Store, run_id: str, version: int | str | None) -> Head | None:
@@ -64,7 +69,7 @@ def read_head(store: Store, run_id: str, version: int | str | None) -> Head | No
         version = int(version)
     query = _LAST if version is None else _NAMED if isinstance(version, str) else _NUMBERED
     values = {"run": run_id} if version is None else {"run": run_id, "version": version}
-    for row in store.rows(query.bindparams(**values)):
+    for row in store.rows(_query(query, store.backend.generation).bindparams(**values)):
         return Head(row[0], tuple(row[1:5]), tuple(row[5:]))
     return None
 
@@ -90,7 +95,7 @@ def name_version(store: Store, run_id: str, name: str, version: int | str | None
     if not store.rows(select(table.c.version).where(table.c.run_id == run_id, table.c.version == number)):
         raise UsageError(f"there is no version {number}: this run has 0 to {last}")
     with store.transaction() as db:
-        db.execute(schema.names.insert().prefix_with("OR REPLACE").values(run_id=run_id, name=name, version=number))
+        db.execute(store.upsert(schema.names).values(run_id=run_id, name=name, version=number))
     return number
 
 

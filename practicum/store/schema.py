@@ -1,4 +1,4 @@
-"""The tables of a run. All but `texts` and `vectors` carry `run_id`, so that a shared database can come later."""
+"""The tables of a run. All carry `run_id`, since a PostgreSQL database holds many runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table
+
+from practicum.store.dialects import NAME, TEXT
 
 metadata = MetaData()
 
@@ -19,7 +21,7 @@ USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 
 
 def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
-    return Table(name, metadata, Column("run_id", String, primary_key=True), *items, **options)
+    return Table(name, metadata, Column("run_id", NAME, primary_key=True), *items, **options)
 
 
 def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
@@ -28,53 +30,53 @@ def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
 
 runs = _table(
     "runs",
-    *_required(Text, "config"),  # the whole configuration as JSON, enough to resume from
-    *_required(String, "state"),  # running, stopped, done, forgotten, ...
+    *_required(TEXT, "config"),  # the whole configuration as JSON, enough to resume from
+    *_required(NAME, "state"),  # running, stopped, done, forgotten, ...
     *_required(Float, "seconds"),  # spent over all resumes
-    Column("result", Text),  # the last report as JSON
-    Column("mark", Text),  # of the installation that wrote `config`
+    Column("result", TEXT),  # the last report as JSON
+    Column("mark", TEXT),  # of the installation that wrote `config`
 )
 
 tasks = _table(
     "tasks",
-    Column("split", String, primary_key=True),  # train, val, test
+    Column("split", NAME, primary_key=True),  # train, val, test
     Column("position", Integer, primary_key=True),
-    *_required(String, "task_id"),
-    *_required(Text, "data"),  # the task as JSON
+    *_required(NAME, "task_id"),
+    *_required(TEXT, "data"),  # the task as JSON
 )
 
 journal = _table(
     "journal",
-    Column("place", String, primary_key=True),
-    *_required(String, "role", "digest"),
+    Column("place", NAME, primary_key=True),
+    *_required(NAME, "role", "digest"),
     *_required(Integer, "ok"),
-    *_required(Text, "answer"),
+    *_required(TEXT, "answer"),
     *_required(Integer, "calls", "input_tokens", "cached_tokens", "output_tokens"),
     Column("usd", Float),
     *_required(Float, "seconds"),
-    *_required(Text, "sources"),  # JSON list of the tasks, rollouts and tags it is about, for unlearning
+    *_required(TEXT, "sources"),  # JSON list of the tasks, rollouts and tags it is about, for unlearning
 )
 
 steps = _table(
     "steps",
     Column("step", Integer, primary_key=True),
-    *_required(Text, "data"),  # numbers of the step as JSON
-    *_required(Text, "refused"),  # JSON list of edits that could not be applied, with reasons
+    *_required(TEXT, "data"),  # numbers of the step as JSON
+    *_required(TEXT, "refused"),  # JSON list of edits that could not be applied, with reasons
 )
 
 rollouts = _table(
     "rollouts",
-    Column("place", String, primary_key=True),
+    Column("place", NAME, primary_key=True),
     *_required(Integer, "step"),  # 0 for an attempt of an evaluation
-    *_required(Text, "sources", "data"),
+    *_required(TEXT, "sources", "data"),
     Index("rollouts_by_step", "step"),
 )
 
 lessons = _table(
     "lessons",
-    Column("lesson_id", String, primary_key=True),
+    Column("lesson_id", NAME, primary_key=True),
     *_required(Integer, "step"),
-    *_required(Text, "sources", "data"),
+    *_required(TEXT, "sources", "data"),
     Index("lessons_by_step", "step"),
 )
 
@@ -83,7 +85,7 @@ versions = _table(
     Column("version", Integer, primary_key=True),
     Column("parent", Integer),  # None for the first; a rollback's parent is the version it went back to
     *_required(Integer, "step", "next_number"),
-    *_required(Text, "applied"),  # JSON list of edits with the ids they got
+    *_required(TEXT, "applied"),  # JSON list of edits with the ids they got
     Index("versions_by_step", "step"),
 )
 
@@ -98,55 +100,56 @@ entries = _table(
     "entries",
     Column("number", Integer, primary_key=True),
     *_required(BigInteger, "hash"),  # of the text that its embedding is made from
-    *_required(Text, "data"),  # the rest of the entry as a JSON list
+    *_required(TEXT, "data"),  # the rest of the entry as a JSON list
     Index("entries_by_hash", "hash"),
     sqlite_with_rowid=False,
 )
 
 prompts = _table(
     "prompts",
-    Column("place", String, primary_key=True),  # that of the journal's row
-    *_required(Text, "parts"),  # JSON: the keys of its texts {"system", "pages", "turns", "user"}
+    Column("place", NAME, primary_key=True),  # that of the journal's row
+    *_required(TEXT, "parts"),  # JSON: the keys of its texts {"system", "pages", "turns", "user"}
 )
 
-texts = Table(
+texts = _table(
     "texts",
-    metadata,
     Column("key", LargeBinary, primary_key=True),  # `text_key` of the text
-    *_required(Text, "text"),
+    *_required(TEXT, "text"),
 )
 
 names = _table(
     "names",
-    Column("name", String, primary_key=True),  # of a version, such as "prod"
+    Column("name", NAME, primary_key=True),  # of a version, such as "prod"
     *_required(Integer, "version"),
 )
 
 outcomes = _table(
     "outcomes",
-    Column("id", String, primary_key=True),  # of what the agent was shown; in the order of asking
-    *_required(Text, "data"),  # JSON: the query, what was shown, and what was reported about it
+    Column("id", NAME, primary_key=True),  # of what the agent was shown; in the order of asking
+    *_required(TEXT, "data"),  # JSON: the query, what was shown, and what was reported about it
     Column("step", Integer),  # the step that learned from it; None as long as none did
 )
 
 reviews = _table(
     "reviews",
-    Column("id", String, primary_key=True),  # step and number, such as "3.1"
+    Column("id", NAME, primary_key=True),  # step and number, such as "3.1"
     *_required(Integer, "step"),
-    *_required(String, "state"),  # pending, approved, rejected
-    *_required(Text, "data"),  # JSON: the edits that wait for review, why they wait, and what is known of them
-    *_required(Text, "reason"),  # of the decision
+    *_required(NAME, "state"),  # pending, approved, rejected
+    *_required(TEXT, "data"),  # JSON: the edits that wait for review, why they wait, and what is known of them
+    *_required(TEXT, "reason"),  # of the decision
     Index("reviews_by_step", "step"),
 )
 
-vectors = Table(
+vectors = _table(
     "vectors",
-    metadata,
-    Column("embedder", String, primary_key=True),
+    Column("embedder", NAME, primary_key=True),
     Column("key", LargeBinary, primary_key=True),  # `text_key` of the text
     *_required(LargeBinary, "vector"),  # float32
 )
 
+
+NUMBERED = (journal, steps, rollouts, lessons)
+"""The tables whose rows are read in the order of writing, in PostgreSQL too."""
 
 _SQL = 'create table index on text varchar float integer bigint blob not null primary key without rowid ( ) , "'
 

@@ -12,13 +12,14 @@ from dataclasses import replace
 from sys import intern
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, select
 
 from practicum.core.context import MOST_ENTRIES, PAGE, Context, Page
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreError
 from practicum.store import schema
 from practicum.store.database import RowValues, Store, as_stored
+from practicum.store.dialects import array_length, unindexed
 from practicum.store.schema import text_hash
 from practicum.store.versions import lineage, read_edits
 
@@ -75,8 +76,7 @@ class SnapshotPages:
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
         """The entries whose embedded text has one of these hashes."""
         table = schema.entries
-        # With a plain equality SQLite would go through all entries of the run instead of the index of the hashes.
-        mine = table.c.run_id.concat("") == self.run_id
+        mine = unindexed(table.c.run_id) == self.run_id
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
         return [entry for part in parts for entry in self._read(mine & table.c.hash.in_(part))]
 
@@ -145,7 +145,7 @@ def with_texts(context: Context, texts: Collection[str]) -> Iterator[Entry]:
 def snapshot_due(store: Store, run_id: str) -> bool:
     """Whether opening the last version would replay at least DUE edits."""
     table, snapshot = schema.versions, _snapshot_version(store, run_id)
-    length = func.json_array_length(table.c.applied)
+    length = array_length(table.c.applied)
     query = select(table.c.version, table.c.parent, length).where(table.c.run_id == run_id)
     rows = store.rows(query if snapshot is None else query.where(table.c.version > snapshot))
     if snapshot is not None and any(row.parent is not None and row.parent < snapshot for row in rows):
@@ -198,9 +198,13 @@ def delete_snapshot(run_id: str) -> list[Any]:
     return [invalidate_snapshot(run_id), delete(schema.entries).where(schema.entries.c.run_id == run_id)]
 
 
+def entry_values(e: Entry) -> list[Any]:
+    """An entry as a JSON list, without its number."""
+    return [e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.born, e.changed, e.sources]
+
+
 def _row(run_id: str, e: Entry) -> RowValues:
-    values = [e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.born, e.changed, e.sources]
-    data = json.dumps(values, ensure_ascii=False)
+    data = json.dumps(entry_values(e), ensure_ascii=False)
     return {"run_id": run_id, "number": e.number, "hash": text_hash(e.embedded_text), "data": data}
 
 

@@ -18,7 +18,7 @@ from practicum.analysis.dynamics.curves import WINDOWS
 from practicum.core.errors import ModelError, ProviderError, Stopped, StoreError, TaskFileError, UsageError
 from practicum.core.types import Task, Usage
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import RUN, read_run, update_run
+from practicum.session.records import read_run, update_run
 from practicum.session.result import Result, Watch
 from practicum.store import schema
 from practicum.store.database import Store
@@ -265,7 +265,7 @@ def test_a_killed_run_is_measured(tmp_path: Path) -> None:
     # As a kill leaves it: said to be running, and the last step written down without its version.
     with Store.open(tmp_path / "run") as store:
         update_run(store, state="running")
-        last = max(v.version for v in read_versions(store, RUN))
+        last = max(v.version for v in read_versions(store, store.run_id))
         store.execute(schema.versions.delete().where(schema.versions.c.version == last))
     steps = len(rows(tmp_path / "run", "select * from steps"))
     assert steps > 1
@@ -281,7 +281,7 @@ def test_versions_that_no_step_made_are_no_checkpoints(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     whole = measure(tmp_path / "run")
     with Store.open(tmp_path / "run") as store:
-        forget(store, RUN, tasks=["t3", "t80"])
+        forget(store, store.run_id, tasks=["t3", "t80"])
     found = measure(tmp_path / "run")
     assert found.checkpoints == whole.checkpoints
     assert [t.id for t in found.tasks] == [t.id for t in VAL[1:]]

@@ -62,7 +62,9 @@ def kept(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
         for step, fit in enumerate(fits, 1):
             data = {"size": 10, "why": "", "fit": None if fit is None else fit.as_json()}
             batch = Batch(tuple(make_tasks(2)), data=data)
-            for table, rows in step_rows(StepReport(step, batch, (), (), Context(), (), (), (), 1.0)).items():
+            for table, rows in step_rows(
+                store.run_id, StepReport(step, batch, (), (), Context(), (), (), (), 1.0)
+            ).items():
                 store.put(table, rows)
     return folder
 

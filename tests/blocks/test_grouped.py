@@ -18,7 +18,7 @@ from practicum.core.errors import ProviderError
 from practicum.core.types import Score, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
-from practicum.session.records import RUN, run_summary
+from practicum.session.records import run_summary
 from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
@@ -149,7 +149,7 @@ def test_scores_and_statistics_are_those_of_the_first_run(tmp_path: Path) -> Non
     assert [r.score for r in group.rollouts] == [r.score for r in alone.rollouts]
     with Store.read(group.folder) as store:
         assert [step.score for step in Story(store).steps()] == [0.0] * 3
-        assert run_summary(store, read_versions(store, RUN))["scores"] == {"online": 0.0}
+        assert run_summary(store, read_versions(store, store.run_id))["scores"] == {"online": 0.0}
 
 
 def test_groups_and_twins_do_not_change_an_online_score(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from practicum.cli.app import app
 from practicum.core.context import MOST_ENTRIES
 from practicum.core.errors import PracticumError, StoreError
 from practicum.session.records import load_context
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE
 
 READING: tuple[tuple[str, ...], ...] = (
     ("show", "RUN"), ("show", "RUN", "--attempts"), ("show", "RUN", "--entry", "e1"), ("monitor", "RUN"),

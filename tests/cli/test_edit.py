@@ -21,7 +21,7 @@ from practicum.core.playbook import export
 from practicum.session.amend import apply_edits
 from practicum.session.config import Config, Splits
 from practicum.session.edit import as_text, read_edits
-from practicum.session.records import RUN, begin, create_seed, load_context, update_run
+from practicum.session.records import begin, create_seed, load_context, update_run
 from practicum.store.database import Store
 from practicum.store.names import name_version
 
@@ -186,9 +186,9 @@ def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by
     create_seed(run.parent / "next", load_context(run))
     with Store.open(run.parent / "next") as store:
         apply_edits(store, lambda context: Delta((Add("rules", "New."), Update("e0", "Entirely different words."))))
-        name_version(store, RUN, "prod", 0)
+        name_version(store, store.run_id, "prod", 0)
     with Store.open(run) as store:
-        name_version(store, RUN, "prod", 0)
+        name_version(store, store.run_id, "prod", 0)
     shown = go("run", "next").out
     assert "--- run, version 0: 6 entries\n+++ next, version 1: 7 entries\n" in shown
     assert "- [e0] (rules) If it is a screen, send it to K7.\n+ [e0] (rules) Entirely different words.\n" in shown

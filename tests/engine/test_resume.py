@@ -20,7 +20,7 @@ from practicum.core.errors import JournalMismatch, ProviderError, StoreError, Us
 from practicum.core.types import Instructions
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import RUN, step_rows
+from practicum.session.records import step_rows
 from practicum.session.result import Progress, Result
 from practicum.session.story import Story
 from practicum.store import schema
@@ -176,9 +176,9 @@ def _export(launcher: Launcher, folder: str, where: Path) -> str:
     return done.out
 
 
-def test_a_finished_run_resumed_repeats_no_call(tmp_path: Path) -> None:
+def test_a_finished_run_resumed_repeats_no_call(tmp_path: Path, store_url: str | None) -> None:
     first, second = client(), client()
-    whole = learn(tmp_path / "run", first, test=make_tasks(4, 50), val=make_tasks(3, 80))
+    whole = learn(tmp_path / "run", first, test=make_tasks(4, 50), val=make_tasks(3, 80), store=store_url)
     again = resume(tmp_path / "run", second)
     assert second.calls == []
     assert context_bytes(again) == context_bytes(whole)
@@ -189,10 +189,12 @@ def test_a_finished_run_resumed_repeats_no_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("calls", [8, 20, 33])
-def test_a_run_resumed_with_a_larger_budget_ends_as_an_uninterrupted_run(tmp_path: Path, calls: int) -> None:
+def test_a_run_resumed_with_a_larger_budget_ends_as_an_uninterrupted_run(
+    tmp_path: Path, store_url: str | None, calls: int
+) -> None:
     whole = learn(tmp_path / "whole", client())
     model = client()
-    cut = learn(tmp_path / "cut", model, max_calls=calls)
+    cut = learn(tmp_path / "cut", model, max_calls=calls, store=store_url)
     assert cut.stopped == f"the budget of {calls} calls is spent"
     assert cut.usage.calls == len(model.calls) <= calls
     again = resume(tmp_path / "cut", model, max_calls=1000)
@@ -237,9 +239,9 @@ def test_the_best_context_at_a_stop_gives_way_to_a_better_one(tmp_path: Path) ->
 def test_a_run_whose_last_step_could_not_be_written_is_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken_rows(report: StepReport) -> Any:
+    def broken_rows(run_id: str, report: StepReport) -> Any:
         """The last step has a value that the table refuses."""
-        rows = dict(step_rows(report))
+        rows = dict(step_rows(run_id, report))
         if report.step == 4:
             rows[schema.steps] = [{"run_id": "run", "step": 4, "data": None, "refused": None}]
         return rows
@@ -322,7 +324,7 @@ def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: 
         learn(folder, client(), n=3)
 
 
-def test_losses_before_a_kill_stay_lost(tmp_path: Path) -> None:
+def test_losses_before_a_kill_stay_lost(tmp_path: Path, store_url: str | None) -> None:
     """An attempt lost in step 1 shapes all later prompts; a crash right after them must not bring it back."""
 
     first: list[str] = []
@@ -344,7 +346,7 @@ def test_losses_before_a_kill_stay_lost(tmp_path: Path) -> None:
     expected = learn(tmp_path / "whole", client(flaky), settings=how)
     assert expected.errors["lost_attempts"] == 1
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "run", client(crashing), settings=how)
+        learn(tmp_path / "run", client(crashing), settings=how, store=store_url)
     healthy = client()
     again = resume(tmp_path / "run", healthy)
     assert context_bytes(again) == context_bytes(expected)
@@ -382,11 +384,13 @@ def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", client()).steps == 6
 
 
-def test_a_seeded_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_seeded_run_resumes_to_the_same_bytes(tmp_path: Path, store_url: str | None) -> None:
     seed = learn(tmp_path / "seed", client()).context
     whole = learn(tmp_path / "whole", client(), seed_context=seed, settings={"batch": 3, "budget": 60})
     model = client()
-    learn(tmp_path / "run", model, seed_context=seed, settings={"batch": 3, "budget": 60}, max_calls=25)
+    learn(
+        tmp_path / "run", model, seed_context=seed, settings={"batch": 3, "budget": 60}, max_calls=25, store=store_url
+    )
     assert context_bytes(resume(tmp_path / "run", model, max_calls=500)) == context_bytes(whole)
 
 
@@ -417,7 +421,7 @@ def test_a_run_that_was_rolled_back_goes_on_with_what_was_undone(
     whole = resume(folder, model, max_calls=500)
     assert whole.stopped is None
     with Store.read(folder) as store:
-        versions, steps = read_versions(store, RUN), Story(store).steps()
+        versions, steps = read_versions(store, store.run_id), Story(store).steps()
     assert versions[before.context.version + 1].parent == 1
     kept = [id for step in (steps[0], *steps[before.steps :]) for id in step.tasks]
     assert sorted(kept) == sorted(task.id for task in make_tasks(12))

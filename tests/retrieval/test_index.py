@@ -28,9 +28,10 @@ from practicum.retrieval.postings import Postings, counts_of, merged, rows_of
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Filter, Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.config import Config, Splits
-from practicum.session.records import RUN, begin
+from practicum.session.records import begin
 from practicum.store import schema
-from practicum.store.database import INDEX_FILES, Store
+from practicum.store.database import Store
+from practicum.store.folder import INDEX_FILES
 from practicum.store.snapshot import read_context, write_snapshot
 from practicum.store.versions import Version, version_row
 
@@ -80,7 +81,7 @@ class Run:
         self.store = Store.create(folder)
         seed = replace(Context().apply(Delta(tuple(said))).context, version=0)
         begin(self.store, Config(method="none"), Splits(()), seed, "done")
-        self.context = read_context(self.store, RUN)
+        self.context = read_context(self.store, self.store.run_id)
         self.open()
 
     def open(self) -> None:
@@ -91,14 +92,14 @@ class Run:
         if outcome.applied:
             new = outcome.context
             made = Version(new.version, self.context.version, 1, new.next_number, outcome.applied)
-            self.store.put(schema.versions, [version_row(RUN, made)])
+            self.store.put(schema.versions, [version_row(self.store.run_id, made)])
             self.context = new
 
     async def save(self, index: bool = True) -> None:
-        indexed = await self.retriever.save(self.context, RUN) if index else 0
+        indexed = await self.retriever.save(self.context, self.store.run_id) if index else 0
         self.retriever.stored.settle()
-        write_snapshot(self.store, RUN, self.context, indexed)
-        self.context = read_context(self.store, RUN)
+        write_snapshot(self.store, self.store.run_id, self.context, indexed)
+        self.context = read_context(self.store, self.store.run_id)
 
     async def found(self, text: str, where: EntryPredicate, k: int = 4) -> list[tuple[str, float]]:
         search = await self.retriever.nearest(self.context, text, k, where)
@@ -108,14 +109,14 @@ class Run:
         """What an index finds that was made of this context at once."""
         vectors = Vectors(Words())
         entries = list(self.context)
-        covers = Covers(run_id=RUN, embedder="words", first=0, last=0)
+        covers = Covers(run_id=self.store.run_id, embedder="words", first=0, last=0)
         part = Part.of(covers, entries, await vectors([e.embedded_text for e in entries]), np.zeros(0))
         with Store.create(folder) as store:
             begin(store, Config(method="none"), Splits(()), Context(), "done")
-            write_snapshot(store, RUN, replace(self.context, version=0), len(entries))
+            write_snapshot(store, store.run_id, replace(self.context, version=0), len(entries))
             Index(folder, ()).extended([part])
             retriever = Retriever(Vectors(Words(), store), 1)
-            search = await retriever.nearest(read_context(store, RUN), text, 4, where)
+            search = await retriever.nearest(read_context(store, store.run_id), text, 4, where)
             return [(match.entry.id, round(match.similarity, 4)) for match in search.found]
 
 
@@ -211,9 +212,9 @@ Index.open(folder, sys.argv[3], "words", 1).merge(2)
 """
 
 
-def killed_before(before: str, folder: Path) -> int:
+def killed_before(before: str, folder: Path, id: str) -> int:
     """The exit code of a process that merges an index and is killed before some step of it."""
-    return subprocess.run([sys.executable, "-c", KILLED, str(folder), before, RUN], check=False).returncode
+    return subprocess.run([sys.executable, "-c", KILLED, str(folder), before, id], check=False).returncode
 
 
 def files(folder: Path) -> set[str]:
@@ -231,7 +232,7 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
             run.edit([Delete("e7"), Add("memories", "quite new")])
             await run.save()
         assert files(tmp_path) == {"index.0.0", "index.1.1"}
-        assert killed_before(before, tmp_path) == -signal.SIGKILL
+        assert killed_before(before, tmp_path, run.store.run_id) == -signal.SIGKILL
         run.open()
         assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
         assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
@@ -249,8 +250,9 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
 def test_an_index_of_another_embedder_or_run_is_not_used(tmp_path: Path) -> None:
     run = Run(tmp_path, [Add("memories", f"text {n}") for n in range(50)])
     asyncio.run(run.save())
-    assert Index.open(tmp_path, RUN, "words", 0) is not None
-    for other in ((RUN, "other", 0), ("other", "words", 0), (RUN, "words", 1)):
+    id = run.store.run_id
+    assert Index.open(tmp_path, id, "words", 0) is not None
+    for other in ((id, "other", 0), ("other", "words", 0), (id, "words", 1)):
         assert Index.open(tmp_path, *other) is None
     run.store.close()
 

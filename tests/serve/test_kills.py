@@ -30,8 +30,8 @@ from practicum.serve.corrections import HEADING
 from practicum.serve.log import DATABASE_FILE, Log
 from practicum.serve.rollout import Rollout
 from practicum.session.amend import apply_edits, writing
-from practicum.session.records import RUN, create_seed
-from practicum.store.database import DATABASE_FILE as RUN_FILE
+from practicum.session.records import create_seed
+from practicum.store.folder import DATABASE_FILE as RUN_FILE
 from practicum.store.names import name_version
 from practicum.testing.upstream import Upstream, UpstreamOptions, upstream
 
@@ -381,7 +381,7 @@ async def with_candidate(folder: Path) -> AsyncIterator[Served]:
         async with writing(space.folder) as store:
             for text in ("Lost cards are of the green team.", "Lost cards are of the red team."):
                 apply_edits(store, lambda _, text=text: Delta((Add("rules", text),)))
-            name_version(store, RUN, "live", 1)
+            name_version(store, store.run_id, "live", 1)
         space.read_versions()
         await at.service.begin_rollout(space, Rollout.begin(1, 2, 1, 0.5, 200, np.zeros((0, 1)), {}))
         assert await seen(at) == {1, 2}

@@ -18,7 +18,6 @@ from practicum.serve.feedback import HELD, LEARNED, WAITING
 from practicum.serve.learner import reported
 from practicum.serve.space import LIVE
 from practicum.session.amend import roll_back
-from practicum.session.records import RUN
 from practicum.session.review import count_pending
 from practicum.store.database import Store
 from practicum.store.names import name_version
@@ -75,7 +74,7 @@ async def promote(at: Served) -> None:
     rollout = space.rollout
     assert rollout is not None
     with Store.beside(space.folder) as store:
-        name_version(store, RUN, LIVE, rollout.version)
+        name_version(store, store.run_id, LIVE, rollout.version)
     await until(lambda: space.rollout is not rollout)
     assert space.live == rollout.version
 
@@ -299,7 +298,7 @@ async def test_what_is_forgotten_in_the_run_is_shown_no_more(tmp_path: Path) -> 
         assert SOLVED in await at.shown(text, session)
         entries = [entry.id for entry in space.context(space.live)]
         with Store.open(space.folder) as store:
-            forget(store, RUN, entries=entries)
+            forget(store, store.run_id, entries=entries)
         await until(lambda: space.touched is False and not len(space.context(space.live)))
         assert SOLVED not in await at.shown(text, session)
         assert (await at.ask(text, session)).status == 200
@@ -325,7 +324,7 @@ async def test_a_rollback_during_a_round_drops_what_the_round_learns(tmp_path: P
         def rolled_back(space: Any) -> Any:
             moved = hand_over(space)
             with Store.beside(space.folder) as store:
-                name_version(store, RUN, LIVE, 1)
+                name_version(store, store.run_id, LIVE, 1)
             return moved
 
         with Store.open(space.folder) as store:

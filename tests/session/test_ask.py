@@ -24,7 +24,7 @@ from practicum.methods.memory import MemorySettings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.ask import Answered
 from practicum.session.forget import forget
-from practicum.session.records import RUN, load_context, override_config
+from practicum.session.records import load_context, override_config
 from practicum.session.result import INTERRUPTED
 from practicum.session.story import Story
 from practicum.store.database import Store
@@ -278,7 +278,7 @@ def test_every_method_learns_from_a_query(tmp_path: Path, method: str, target: s
     # Without a target a judge is the only one who says how it went.
     assert any(c.role == "judge" for c in made.calls) == (target is None)
     with Store.read(run) as store:
-        assert read_versions(store, RUN)[-1].step == found.learned.step == len(Story(store).steps())
+        assert read_versions(store, store.run_id)[-1].step == found.learned.step == len(Story(store).steps())
 
 
 def test_each_query_is_a_step_that_can_be_shown_forgotten_and_taken_back(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_each_query_is_a_step_that_can_be_shown_forgotten_and_taken_back(tmp_pat
     (entry,) = [e for e in load_context(run) if "task:asked-4" in e.sources]
     assert "41" in entry.text
     with Store.open(run) as store:
-        report = forget(store, RUN, tasks=["asked-4"])
+        report = forget(store, store.run_id, tasks=["asked-4"])
     assert report.left == 0
     assert [e.id for e in report.removed] == [entry.id]
     assert not any("Message 41" in str(row) for table in rows(run).values() for row in table)

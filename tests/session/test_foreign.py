@@ -27,7 +27,8 @@ from practicum.session.foreign import EXECUTING
 from practicum.session.memories import add, reembed, search
 from practicum.session.records import load_context
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE
 
 SCRIPT = [
     {"role": "agent", "answer": {"used": [], "answer": "word1", "reasoning": "so"}},

@@ -21,7 +21,8 @@ from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.models.scripted import Call
 from practicum.session.forget import ForgetReport, filtered, forget
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE
 from practicum.store.journal import NOTE_ROLE
 from practicum.store.schema import text_key
 from practicum.store.versions import Version, read_versions, rebuild, seed_version, version_row
@@ -149,9 +150,11 @@ def task(id: str, text: str, tag: str = "") -> Task:
     return Task(id, text, meta={"tags": [tag]} if tag else {})
 
 
-def a_run(folder: Path, tasks: Sequence[Task], steps: Sequence[Sequence[Edit]], said: str = "") -> Store:
+def a_run(
+    folder: Path, tasks: Sequence[Task], steps: Sequence[Sequence[Edit]], said: str = "", url: str | None = None
+) -> Store:
     """A run whose rows look like those of a real one: one rollout, lesson and two journal rows a task."""
-    store = Store.create(folder)
+    store = Store.create(folder, url, "run")
     store.put(schema.runs, [{"run_id": "run", "config": "{}", "state": "done", "seconds": 1.0, "result": said}])
     for n, t in enumerate(tasks):
         place = f"step 1/{t.id}"
@@ -165,7 +168,7 @@ def a_run(folder: Path, tasks: Sequence[Task], steps: Sequence[Sequence[Edit]], 
         answer = json.dumps([json.dumps({"insight": lesson.text}), False])
         store.put(schema.journal, [_journal(f"{place}/agent", answer, rollout.sources)])
         store.put(schema.journal, [_journal(f"evaluate test x 0/{t.id}/agent", answer, (f"task:{t.id}",))])
-        store.put(schema.vectors, [{"embedder": "x", "key": text_key(t.input), "vector": b"v"}])
+        store.put(schema.vectors, [{"run_id": "run", "embedder": "x", "key": text_key(t.input), "vector": b"v"}])
     data = {"tasks": [t.id for t in tasks], "score": 1.0}
     store.put(schema.steps, [{"run_id": "run", "step": 1, "data": json.dumps(data), "refused": json.dumps([said])}])
     store.put(schema.versions, [version_row("run", v) for v in log(*steps)])
@@ -192,6 +195,19 @@ STEPS = (
 
 def held(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+@pytest.mark.postgres
+def test_nothing_is_left_in_the_rows_of_a_database_and_other_runs_stay(tmp_path: Path, postgresql: str) -> None:
+    with Store.create(tmp_path / "other", postgresql) as other:
+        other.put(schema.texts, [{"run_id": "other", "key": text_key(COPIES), "text": COPIES}])
+        with a_run(tmp_path / "run", TASKS, STEPS, said="Ada Lovelace", url=postgresql) as store:
+            found = forget(store, "run", tasks=["a"], copy_to=tmp_path / "copy")
+            assert ([e.id for e in found.removed], found.left, found.edits) == (["e0"], 0, 2)
+        assert [row.text for row in other.rows(schema.texts.select())] == [COPIES]
+    assert b"Ada Lovelace" in held(tmp_path / "copy")
+    with Store.read(tmp_path / "copy") as copied:
+        assert [e.id for e in rebuild(read_versions(copied, "run"))] == ["e0", "e1"]
 
 
 @pytest.mark.parametrize(
@@ -390,7 +406,7 @@ def scattered_run(folder: Path) -> Store:
     ):
         plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in row.items()}
         store.put(table, [{"run_id": "run", **plain}])
-    store.put(schema.texts, [{"key": text_key(COPIES), "text": COPIES}])
+    store.put(schema.texts, [{"run_id": "run", "key": text_key(COPIES), "text": COPIES}])
     evidence = {"tasks": [], "fates": [{"lesson": "l", "reason": COPIES}], "evidence": {"why": COPIES}}
     store.put(schema.steps, [{"run_id": "run", "step": 2, "data": json.dumps(evidence), "refused": f'["{COPIES}"]'}])
     return store

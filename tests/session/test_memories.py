@@ -17,7 +17,7 @@ from practicum.core.errors import ContextFileError, ModelError, StoreError, Usag
 from practicum.retrieval.vectors import Vectors
 from practicum.session.forget import forget
 from practicum.session.memories import LONGEST, add, read, reembed, remove
-from practicum.session.records import RUN, config_columns, create_seed, load_context, read_run, update_run
+from practicum.session.records import config_columns, create_seed, load_context, read_run, update_run
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
 
@@ -72,7 +72,7 @@ def test_a_duplicate_is_accepted_and_reported(tmp_path: Path, run: Path) -> None
 def test_what_was_added_can_be_forgotten_by_its_file(tmp_path: Path, run: Path) -> None:
     run_sync(add(run, written(tmp_path / "m.jsonl", WET)))
     with Store.open(run) as store:
-        assert forget(store, RUN, sources=["file:m.jsonl"]).left == 0
+        assert forget(store, store.run_id, sources=["file:m.jsonl"]).left == 0
     assert len(load_context(run)) == 2
 
 
@@ -85,7 +85,7 @@ def test_an_entry_that_is_removed_keeps_its_history(run: Path) -> None:
         remove(run, "e9")
     assert load_context(run).version == 1
     with Store.read(run) as store:
-        assert read_versions(store, RUN)[-1].parent == 0
+        assert read_versions(store, store.run_id)[-1].parent == 0
 
 
 async def embedded_by_words(run: Path) -> None:

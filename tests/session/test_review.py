@@ -25,7 +25,7 @@ from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.engine.door import held
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.amend import apply_edits
-from practicum.session.records import HELD, RUN, create_seed, load_context, read_config, update_run
+from practicum.session.records import HELD, create_seed, load_context, read_config, update_run
 from practicum.session.review import approve, find_reviews, read_reviews, reject, reopen
 from practicum.session.story import Story
 from practicum.session.trial import try_reviews
@@ -42,7 +42,7 @@ def waiting(folder: Path, groups: Sequence[Sequence[Edit]], start: Sequence[Add]
     create_seed(folder, replace(Context().apply(Delta(tuple(start))).context, version=0))
     rows = [
         {
-            "run_id": RUN, "step": n, "id": f"{n}.1", "state": PENDING, "reason": "",
+            "run_id": "run", "step": n, "id": f"{n}.1", "state": PENDING, "reason": "",
             "data": json.dumps({**HELD.dump_python(held(edits), mode="json"), "base": 0}),
         }
         for n, edits in enumerate(groups, 1)

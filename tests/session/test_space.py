@@ -26,7 +26,7 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import WordLlama
 from practicum.session.amend import apply_edits
 from practicum.session.forget import forget
-from practicum.session.records import RUN, load_context
+from practicum.session.records import load_context
 from practicum.store.database import Store
 
 SHOWN = {
@@ -222,10 +222,10 @@ def test_what_is_forgotten_is_shown_no_more(tmp_path: Path) -> None:
         assert "say word1" in shown.text
         await space.report(shown, answer="no such thing at all", score=0, trust="own")
         with Store.open(run) as store:
-            assert forget(store, RUN, tasks=["t1"]).left == 0
+            assert forget(store, store.run_id, tasks=["t1"]).left == 0
         assert "say word1" not in (await space.context_for("Message 1")).text
         with Store.open(run) as store:
-            assert forget(store, RUN, tasks=[shown.id]).left == 0
+            assert forget(store, store.run_id, tasks=[shown.id]).left == 0
         with pytest.raises(UsageError, match="nothing is known of"):
             await space.report(shown.id, score=1.0)
 

@@ -22,7 +22,7 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
 from practicum.models.scripted import Call
 from practicum.session.config import Config, Splits
-from practicum.session.records import RUN, begin, create, rollout_row
+from practicum.session.records import begin, create, rollout_row
 from practicum.session.story import Story
 from practicum.store import schema
 from practicum.store.database import Store
@@ -239,12 +239,12 @@ def test_ids_are_one_to_one_whatever_the_tasks_are_called(steps: list[list[tuple
     with create(folder) as store:
         begin(store, Config(method="none"), Splits(), Context(), "done")
         rows = [
-            rollout_row(_rollout(f"step {n}/attempt/{i}.{task.replace('/', '%2F')}", task, others), n)
+            rollout_row(store.run_id, _rollout(f"step {n}/attempt/{i}.{task.replace('/', '%2F')}", task, others), n)
             for n, batch in enumerate(steps, 1)
             for i, (task, others) in enumerate(batch)
         ]
         store.put(schema.rollouts, rows)
-        assert len(store.rows(select(schema.rollouts.c.place).where(schema.rollouts.c.run_id == RUN))) == len(rows)
+        assert len(store.rows(select(schema.rollouts.c.place))) == len(rows)
     with Story.open(folder) as story:
         lines = list(story.attempts())
         assert len({line.id for line in lines}) == len(lines) == sum(1 + k for batch in steps for _, k in batch)

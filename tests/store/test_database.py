@@ -8,7 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,16 @@ from sqlalchemy import Connection, event, select
 
 from practicum.core.errors import StoreError
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
-from practicum.store.migrations import MIGRATIONS
+from practicum.store.database import Store
+from practicum.store.dialects import ROW
+from practicum.store.folder import DATABASE_FILE
+from practicum.store.journal import REMOVED, Journal
+from practicum.store.migrations import MIGRATIONS, NEWEST
+from practicum.store.snapshot import read_context
 
 
-def vector(key: bytes, value: bytes = b"v") -> dict[str, Any]:
-    return {"embedder": "x", "key": key, "vector": value}
+def vector(key: bytes, value: bytes = b"v", run: str = "run") -> dict[str, Any]:
+    return {"run_id": run, "embedder": "x", "key": key, "vector": value}
 
 
 def keys(store: Store) -> set[bytes]:
@@ -90,7 +95,7 @@ def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path) -> N
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     Store.create(tmp_path).close()
     with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        db.execute(f"PRAGMA user_version = {NEWEST + 1}")
     db.close()
     with pytest.raises(StoreError, match="written by a newer practicum"):
         Store.open(tmp_path)
@@ -98,40 +103,59 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         Store.read(tmp_path)
 
 
-def test_an_older_format_is_brought_up_to_date_by_who_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = [table for table in schema.metadata.sorted_tables if table is not schema.names]
+FIRST_FORMAT = Path(__file__).with_name("format1.sql")
+"""A run with texts and vectors as the first release wrote it."""
 
-    def first(db: Connection) -> None:
-        schema.metadata.create_all(db, tables=older, checkfirst=False)
 
-    def second(db: Connection) -> None:
-        schema.metadata.create_all(db, tables=[schema.names], checkfirst=False)
+def first_format(folder: Path) -> Path:
+    folder.mkdir()
+    with sqlite3.connect(folder / DATABASE_FILE) as db:
+        db.executescript(FIRST_FORMAT.read_text())
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    return folder
 
-    monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (first,))
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        Store.create(folder).close()
-    monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (first, second))
-    for folder, opened in zip(folders, (Store.open, Store.beside), strict=True):
-        with pytest.raises(StoreError, match=f"bring it up to date: practicum resume {folder}"):
-            Store.read(folder)
-        for _ in range(2):
-            opened(folder).close()
-        with Store.read(folder) as store:
-            assert store.rows(select(schema.names)) == []
+
+@pytest.mark.parametrize("opened", [Store.open, Store.beside])
+def test_an_older_format_is_brought_up_to_date_by_who_writes(tmp_path: Path, opened: Callable[[Path], Store]) -> None:
+    folder = first_format(tmp_path / "old")
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as db:
+        prompts, vectors = (db.execute(f"SELECT * FROM {table}").fetchall() for table in ("prompts", "vectors"))
+        places = [place for (place,) in db.execute("SELECT place FROM journal ORDER BY rowid")]
+    with pytest.raises(StoreError, match=f"bring it up to date: practicum resume {folder}"):
+        Store.read(folder)
+    for _ in range(2):
+        opened(folder).close()
+    with Store.read(folder) as store:
+        found = [(row.embedder, row.key, row.vector) for row in store.rows(select(schema.vectors))]
+        assert found == vectors
+        assert {row.run_id for row in store.rows(select(schema.vectors))} == {"run"}
+        asked = [Journal(store, store.run_id).prompt(place) for _, place, _ in prompts]
+        assert len(asked) == 10
+        assert not [prompt for prompt in asked if prompt is None or REMOVED in str(prompt)]
+        assert [row.place for row in store.rows(select(schema.journal.c.place).order_by(ROW))] == places
+        assert read_context(store, store.run_id).version == 2
+    Store.create(tmp_path / "new").close()
+    with (
+        closing(sqlite3.connect(folder / DATABASE_FILE)) as old,
+        closing(sqlite3.connect(tmp_path / "new" / DATABASE_FILE)) as new,
+    ):
+        columns = "SELECT m.name, c.name, c.type, c.pk FROM sqlite_master m, pragma_table_info(m.name) c ORDER BY 1, 4"
+        assert old.execute(columns).fetchall() == new.execute(columns).fetchall()
 
 
 def test_a_migration_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(db: Connection) -> None:
-        schema.metadata.create_all(db)
+        MIGRATIONS[0](db)
         raise KeyboardInterrupt
 
+    folder = first_format(tmp_path / "old")
     monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (fails,))
     with pytest.raises(KeyboardInterrupt):
-        Store.create(tmp_path)
-    db = sqlite3.connect(tmp_path / DATABASE_FILE)
-    assert db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-    db.close()
+        Store.open(folder)
+    with closing(sqlite3.connect(folder / DATABASE_FILE)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        assert not [row for row in db.execute("PRAGMA table_info(vectors)") if row[1] == "run_id"]
 
 
 FILL = """
@@ -143,7 +167,7 @@ from practicum.store.database import Store
 
 async def fill(store):
     for n in range(1000):
-        await store.write(schema.vectors, [{"embedder": "x", "key": b"%d" % n, "vector": b"v" * 2000}])
+        await store.write(schema.vectors, [{"run_id": "run", "embedder": "x", "key": b"%d" % n, "vector": b"v" * 2000}])
         print(n, flush=True)
 
 def say(what, do):
@@ -228,7 +252,7 @@ def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
             first.set()
             assert go.wait(10)
 
-        event.listen(store._engine, "commit", hold)
+        event.listen(store.backend.engine, "commit", hold)
 
         async def work() -> None:
             one = asyncio.create_task(store.write(schema.vectors, [vector(b"first")]))
@@ -270,11 +294,11 @@ def test_close_writes_what_is_queued(tmp_path: Path) -> None:
 
 
 def test_scrubbing_leaves_no_byte_and_says_when_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("practicum.store.database.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("practicum.store.sqlite.BUSY_SECONDS", 0.01)
     secret = b"the secret that must go" * 300
     with Store.create(tmp_path) as store:
         store.put(schema.vectors, [vector(b"s", secret), vector(b"t")])
-        with Store.read(tmp_path) as reader, reader._engine.connect() as db:
+        with Store.read(tmp_path) as reader, reader.backend.engine.connect() as db:
             seen = db.execute(select(schema.vectors))
             store.execute(schema.vectors.delete().where(schema.vectors.c.key == b"s"))
             with pytest.raises(StoreError, match="another process is reading"):

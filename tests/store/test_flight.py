@@ -14,7 +14,6 @@ import pytest
 
 import practicum
 from practicum.core.types import Usage
-from practicum.session.records import RUN
 from practicum.store.database import Store
 from practicum.store.flight import FLIGHT_FILE, key_of
 from practicum.store.journal import Journal, JournalRow
@@ -25,19 +24,16 @@ MOST = Usage(1, 100, 0, 50, 0.5)
 def killed(store: Store) -> None:
     """What a kill of the process leaves: what is queued is written here, and nothing else is done."""
     asyncio.run(store.flush())
-    assert store._lock is not None
-    store._lock.release()
+    store.backend.close()
 
 
 def opened(folder: Path) -> Store:
-    store = Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder)
-    store.flight.run_id = RUN
-    return store
+    return Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder)
 
 
 def spent(folder: Path) -> Usage:
     with Store.read(folder) as store:
-        return Journal(store, RUN).before
+        return Journal(store, store.run_id).before
 
 
 def test_a_call_in_flight_counts_as_spent_once_however_often_the_folder_is_opened(tmp_path: Path) -> None:
@@ -67,7 +63,7 @@ def test_an_answer_counts_as_what_it_cost_whether_it_is_journaled_or_not(tmp_pat
     received = store.flight.start("a", "digest", MOST)
     store.flight.received(received, cost)
     store.flight.start("b", "digest", MOST)
-    journal = Journal(store, RUN)
+    journal = Journal(store, store.run_id)
     asyncio.run(journal.write(JournalRow("b", "agent", "digest", '["", false]', cost)))
     # A resume asks something else at a place that is journaled.
     store.flight.start("b", "another digest", MOST)

@@ -23,8 +23,9 @@ from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import save_snapshot
 from practicum.session.forget import forget
-from practicum.session.records import RUN, create_seed, is_own, load_context, read_config, update_run
-from practicum.store.database import DATABASE_FILE, INDEX_FILES, Store
+from practicum.session.records import create_seed, is_own, load_context, read_config, update_run
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE, INDEX_FILES
 
 SECRET = "The passphrase is heron."
 
@@ -163,7 +164,7 @@ def test_what_a_run_keeps_is_its_users_alone(tmp_path: Path) -> None:
         update_run(store, state="edited")
         assert {path.name for path in run.iterdir()} >= {DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"}
         assert modes(run) == {"-rw-------"}
-        forget(store, RUN, tasks=["t1"], copy_to=tmp_path / "copy")
+        forget(store, store.run_id, tasks=["t1"], copy_to=tmp_path / "copy")
     with append_private(run / "llama.log") as log:
         log.write(b"log")
     for folder in (run, tmp_path / "copy"):

@@ -36,8 +36,8 @@ class Counting(Store):
         return found
 
 
-def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path) -> None:
-    with Store.create(tmp_path) as store:
+def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path, store_url: str | None) -> None:
+    with Store.create(tmp_path, store_url) as store:
         journal = Journal(store, "run")
         assert journal.find(ONE.place, ONE.digest) is None
 
@@ -56,12 +56,12 @@ def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path) -> None:
         assert Journal(store, "another").find(ONE.place, "d1") is None
 
 
-def test_rows_are_read_on_demand_and_each_once(tmp_path: Path) -> None:
+def test_rows_are_read_on_demand_and_each_once(tmp_path: Path, store_url: str | None) -> None:
     n = 3 * ROWS_PER_BLOCK + 5
     records = [
         JournalRow(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)
     ]
-    with Store.create(tmp_path) as store:
+    with Store.create(tmp_path, store_url) as store:
         asyncio.run(Journal(store, "run").write(*records, BAD))
         asyncio.run(Journal(store, "other").write(*records))
     with Counting.open(tmp_path) as store:
@@ -83,15 +83,15 @@ def test_rows_are_read_on_demand_and_each_once(tmp_path: Path) -> None:
         assert journal.before == sum((r.usage for r in records), ONE.usage)
 
 
-def test_a_mismatch_names_the_place(tmp_path: Path) -> None:
-    with Store.create(tmp_path) as store:
+def test_a_mismatch_names_the_place(tmp_path: Path, store_url: str | None) -> None:
+    with Store.create(tmp_path, store_url) as store:
         asyncio.run(Journal(store, "run").write(ONE))
         with pytest.raises(JournalMismatch, match="a different request at 'step 1/a'"):
             Journal(store, "run").find("step 1/a", "other")
 
 
-def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path) -> None:
-    with Store.create(tmp_path) as store:
+def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path, store_url: str | None) -> None:
+    with Store.create(tmp_path, store_url) as store:
         journal = Journal(store, "run")
         asyncio.run(journal.write(ONE))
         asyncio.run(journal.write(JournalRow("p", "agent", "d", "x", Usage(1, 1, 0, 1, None))))
@@ -108,10 +108,12 @@ def test_digests_of_values_ignore_the_order_of_keys() -> None:
     assert digest({"a": 1}) != digest({"a": 2})
 
 
-def test_a_prompt_is_kept_for_readers_and_a_text_of_several_prompts_is_stored_once(tmp_path: Path) -> None:
+def test_a_prompt_is_kept_for_readers_and_a_text_of_several_prompts_is_stored_once(
+    tmp_path: Path, store_url: str | None
+) -> None:
     page, turn = "[e1] (rules) Look first.", Turn("a", "b")
     first, second = Prompt("be brief", "one", (page,), (turn,)), Prompt("be brief", "two", (page,))
-    with Store.create(tmp_path) as store:
+    with Store.create(tmp_path, store_url) as store:
         journal = Journal(store, "run")
         asyncio.run(journal.write(replace(ONE, prompt=first)))
         asyncio.run(journal.write(replace(ONE, place="step 2/a", prompt=second), BAD))

@@ -28,9 +28,10 @@ from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import replace_embedder, save_snapshot
 from practicum.session.config import Config, Splits
 from practicum.session.forget import forget
-from practicum.session.records import RUN, begin, load_context, read_run
+from practicum.session.records import begin, load_context, read_run
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, INDEX_FILES, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE, INDEX_FILES
 from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, with_texts, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
@@ -59,7 +60,7 @@ def begun(store: Store, said: Sequence[str]) -> Context:
     adds = tuple(Add("memories", text, sources=("task:t1",) if n % 2 else ("seed",)) for n, text in enumerate(said))
     seed = replace(Context().apply(Delta(adds)).context, version=0)
     begin(store, Config(method="none"), Splits(()), seed, "done")
-    return read_context(store, RUN)
+    return read_context(store, store.run_id)
 
 
 def changed(store: Store, context: Context, *edits: Edit) -> Context:
@@ -67,11 +68,11 @@ def changed(store: Store, context: Context, *edits: Edit) -> Context:
     outcome = context.apply(Delta(edits))
     if outcome.applied:
         new = outcome.context
-        last = max(v.version for v in read_versions(store, RUN))
+        last = max(v.version for v in read_versions(store, store.run_id))
         new = replace(new, version=last + 1)
         made = Version(new.version, context.version, 1, new.next_number, outcome.applied)
-        store.put(schema.versions, [version_row(RUN, made)])
-        return read_context(store, RUN)
+        store.put(schema.versions, [version_row(store.run_id, made)])
+        return read_context(store, store.run_id)
     return context
 
 
@@ -89,25 +90,25 @@ def test_a_context_opened_from_a_snapshot_is_that_of_the_log(n: int, steps: list
         context = begun(store, [f"text {i}" for i in range(n)])
         for step in steps:
             if step == "snapshot":
-                write_snapshot(store, RUN, context)
-                context = read_context(store, RUN)
+                write_snapshot(store, store.run_id, context)
+                context = read_context(store, store.run_id)
             elif isinstance(step, tuple):
-                versions = read_versions(store, RUN)
+                versions = read_versions(store, store.run_id)
                 last, back = versions[-1], versions[max(0, len(versions) - 1 - step[1])]
                 made = Version(last.version + 1, back.version, 1, last.next_number, ())
-                store.put(schema.versions, [version_row(RUN, made)])
-                context = read_context(store, RUN)
+                store.put(schema.versions, [version_row(store.run_id, made)])
+                context = read_context(store, store.run_id)
             else:
                 context = changed(store, context, *step)
-            assert same(read_context(store, RUN), rebuild(read_versions(store, RUN)))
-        versions = read_versions(store, RUN)
+            assert same(read_context(store, store.run_id), rebuild(read_versions(store, store.run_id)))
+        versions = read_versions(store, store.run_id)
         for version in versions:
-            assert same(read_context(store, RUN, version.version), rebuild(versions, version.version))
+            assert same(read_context(store, store.run_id, version.version), rebuild(versions, version.version))
 
 
 def test_only_accessed_pages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.create(tmp_path) as store:
-        write_snapshot(store, RUN, begun(store, [f"text {n}" for n in range(640)]))
+        write_snapshot(store, store.run_id, begun(store, [f"text {n}" for n in range(640)]))
     read: list[int] = []
     rows = Store.rows
 
@@ -127,9 +128,9 @@ def test_only_accessed_pages_are_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_reading_a_replaced_snapshot_is_an_error(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
-        write_snapshot(store, RUN, begun(store, [f"text {n}" for n in range(100)]))
+        write_snapshot(store, store.run_id, begun(store, [f"text {n}" for n in range(100)]))
         reader = load_context(tmp_path)
-        write_snapshot(store, RUN, changed(store, read_context(store, RUN), Update("e3", "new")))
+        write_snapshot(store, store.run_id, changed(store, read_context(store, store.run_id), Update("e3", "new")))
         with pytest.raises(StoreError, match="changed while it was being read"):
             reader.get("e3")
         entry = load_context(tmp_path).get("e3")
@@ -139,10 +140,10 @@ def test_reading_a_replaced_snapshot_is_an_error(tmp_path: Path) -> None:
 
 def test_missing_versions(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
-        assert len(read_context(store, RUN)) == 0
-        write_snapshot(store, RUN, begun(store, ["a"]))
+        assert len(read_context(store, store.run_id)) == 0
+        write_snapshot(store, store.run_id, begun(store, ["a"]))
         with pytest.raises(UsageError, match="there is no version 7: this run has 0 to 0"):
-            read_context(store, RUN, 7)
+            read_context(store, store.run_id, 7)
 
 
 def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,27 +165,27 @@ def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("practicum.store.snapshot.DUE", 1_000)
     practicum.run_sync(practicum.resume(tmp_path, parts=parts, max_calls=1_000))
     with Store.read(tmp_path) as store:
-        versions = read_versions(store, RUN)
+        versions = read_versions(store, store.run_id)
         assert versions[-1].version > first.context.version
         for version in versions:
-            assert same(read_context(store, RUN, version.version), rebuild(versions, version.version))
+            assert same(read_context(store, store.run_id, version.version), rebuild(versions, version.version))
 
 
 def test_a_snapshot_is_due_after_many_edits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("practicum.store.snapshot.DUE", 10)
     with Store.create(tmp_path) as store:
         context = begun(store, ["a"] * 9)
-        assert not snapshot_due(store, RUN)
+        assert not snapshot_due(store, store.run_id)
         context = changed(store, context, Vote("e0", helpful=1))
-        assert snapshot_due(store, RUN)
+        assert snapshot_due(store, store.run_id)
         asyncio.run(save_snapshot(store, context, Retriever(Vectors(Words(), store))))
-        assert not snapshot_due(store, RUN)
-        context = changed(store, read_context(store, RUN), *[Vote("e0", helpful=1)] * 9)
-        assert not snapshot_due(store, RUN)
+        assert not snapshot_due(store, store.run_id)
+        context = changed(store, read_context(store, store.run_id), *[Vote("e0", helpful=1)] * 9)
+        assert not snapshot_due(store, store.run_id)
         # A rollback to before the snapshot makes it useless.
-        last = read_versions(store, RUN)[-1]
-        store.put(schema.versions, [version_row(RUN, Version(last.version + 1, 0, 1, last.next_number, ()))])
-        assert snapshot_due(store, RUN)
+        last = read_versions(store, store.run_id)[-1]
+        store.put(schema.versions, [version_row(store.run_id, Version(last.version + 1, 0, 1, last.next_number, ()))])
+        assert snapshot_due(store, store.run_id)
 
 
 class Counting(Words):
@@ -210,7 +211,7 @@ def saved(folder: Path) -> None:
         retriever = Retriever(Vectors(Words(), store), 1)
 
         async def work() -> None:
-            write_snapshot(store, RUN, context, await retriever.save(context, RUN))
+            write_snapshot(store, store.run_id, context, await retriever.save(context, store.run_id))
 
         asyncio.run(work())
 
@@ -218,7 +219,7 @@ def saved(folder: Path) -> None:
 def asked(folder: Path, text: str, k: int = 3, where: Filter = VISIBLE, many: int = 1) -> tuple[SearchResult, Counting]:
     embedder = Counting()
     with Store.read(folder) as store:
-        search = Retriever(Vectors(embedder, store), many).nearest(read_context(store, RUN), text, k, where)
+        search = Retriever(Vectors(embedder, store), many).nearest(read_context(store, store.run_id), text, k, where)
         return asyncio.run(search), embedder
 
 
@@ -268,7 +269,7 @@ def test_no_search_goes_through_all_entries(tmp_path: Path) -> None:
 def test_a_search_finds_entries_that_changed_after_the_snapshot(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
-        context = read_context(store, RUN)
+        context = read_context(store, store.run_id)
         context = changed(store, context, Update("e7", "a new wording"), Delete("e8"), Add("memories", "quite new"))
         changed(store, context, Vote("e9", helpful=1), Add("notes", "text 9"))
     texts = {text: asked(tmp_path, text, 1)[0].found[0].entry for text in ("a new wording", "quite new", "text 9")}
@@ -295,7 +296,7 @@ def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
     file.unlink()
     with Store.read(tmp_path) as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr("practicum.retrieval.stored.os.access", lambda *_: False)
-        context = read_context(store, RUN)
+        context = read_context(store, store.run_id)
         search = asyncio.run(Retriever(Vectors(Counting(), store), 641).nearest(context, "text 33", 1))
         assert (search.exact, search.found[0].entry.id) == (True, "e33")
     assert not file.exists()
@@ -304,12 +305,12 @@ def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
 def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
-        context = changed(store, read_context(store, RUN), Add("memories", "quite new"))
+        context = changed(store, read_context(store, store.run_id), Add("memories", "quite new"))
         embedder = Counting()
 
         async def work() -> int:
-            indexed = await Retriever(Vectors(embedder, store), 1).save(context, RUN)
-            write_snapshot(store, RUN, context, indexed)
+            indexed = await Retriever(Vectors(embedder, store), 1).save(context, store.run_id)
+            write_snapshot(store, store.run_id, context, indexed)
             return indexed
 
         assert asyncio.run(work()) == len(SAID) + 1
@@ -320,10 +321,10 @@ def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
 def test_forgotten_entries_are_in_no_snapshot_and_no_index(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
-        assert forget(store, RUN, sources=["task:t1"]).left == 0
+        assert forget(store, store.run_id, sources=["task:t1"]).left == 0
         assert not list(tmp_path.glob(INDEX_FILES))
         assert store.rows(schema.entries.select()) == []
-        assert len(read_context(store, RUN)) == len(SAID) // 2
+        assert len(read_context(store, store.run_id)) == len(SAID) // 2
 
 
 def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
@@ -336,7 +337,9 @@ def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
         assert read_run(store)[0].embedder == "other"
         retriever = Retriever(Vectors(other, store))
         other.asked.clear()
-        assert asyncio.run(retriever.nearest(read_context(store, RUN), "text 33", 1)).found[0].entry.id == "e33"
+        assert (
+            asyncio.run(retriever.nearest(read_context(store, store.run_id), "text 33", 1)).found[0].entry.id == "e33"
+        )
         assert other.asked == []
         with pytest.raises(StoreError, match="holds vectors of embedder 'other'"):
             Vectors(Words(), store)

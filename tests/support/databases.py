@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, text
 
-from practicum.store import database, migrations
+from practicum.store import migrations, sqlite
 
 COMPILED: dict[Any, Any] = {}
 MIGRATE, MIGRATIONS = migrations.migrate, migrations.MIGRATIONS
@@ -59,5 +59,5 @@ def quick() -> Iterator[None]:
     """Databases open quickly in this block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrations, "migrate", migrate)
-        patch.setattr(database, "create_engine", engine)
+        patch.setattr(sqlite, "create_engine", engine)
         yield

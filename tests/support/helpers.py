@@ -25,7 +25,7 @@ from practicum.core import playbook
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
 from practicum.session.result import Result, RunInfo, Watch
-from practicum.store.database import SYNCHRONOUS_VARIABLE
+from practicum.store.sqlite import SYNCHRONOUS_VARIABLE
 from practicum.testing.fill import fill
 
 AT_ONCE: dict[str, Any] = {"latency": 0, "per_1k_prompt": 0, "per_output": 0}

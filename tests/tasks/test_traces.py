@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE
 from practicum.tasks import traces
 from practicum.tasks.traces import Problem, Traces, load
 

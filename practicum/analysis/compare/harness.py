@@ -43,6 +43,7 @@ from practicum.session.records import as_seed, load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
 from practicum.session.setup import build_setup
 from practicum.store.database import Store
+from practicum.store.folder import Elsewhere
 
 WAIT_EVERY = 5.0
 """Seconds between two lines about waits."""
@@ -150,12 +151,13 @@ async def compare(
     methods: Sequence[str] | Study = (), baseline: str | None = None, settings: Mapping[str, Any] | None = None,
     seeds: int = 3, online: bool = False, seed_context: Context | None = None, out: Path | str | None = None,
     runs_at_once: int | None = None, parts: Parts | None = None, watch: ComparisonWatch | None = None,
-    halt: Halt | None = None, **common: Unpack[RunOptions],
+    halt: Halt | None = None, store: str | None = None, **common: Unpack[RunOptions],
 ) -> Comparison:  # fmt: skip
     """Run every method with every seed on the same data and budget, and report what may be claimed.
 
     `methods` are names (or "name=method"), or a study of `compare.variants`. `settings` go to
     every method that has them, or to one method as "ace.rounds". Every run starts from `seed_context`, if given.
+    With `store`, the URL of a PostgreSQL database, the runs are kept there, as NAME OF THE FOLDER/NAME OF THE RUN.
     `RunOptions` describes the other keywords, which all runs share; `max_calls` or `max_tokens` is the budget of each
     run, its evaluation included. The default of `runs_at_once` is the number of calls allowed at once. Raises
     UsageError before anything is paid for where something does not fit.
@@ -173,7 +175,7 @@ async def compare(
     folder = Path(out) if out is not None else new_folder("compare")
     fresh = not folder.exists()
     watch = watch or (ComparisonLines(Notebook().say) if in_notebook() else ComparisonWatch())
-    runs = _Runs(plan, folder, parts, watch, halt or Halt(), runs_at_once)
+    runs = _Runs(plan, folder, parts, watch, halt or Halt(), runs_at_once, store)
     with locked(folder):
         try:
             save_plan(plan, folder)
@@ -197,6 +199,7 @@ class _Runs:
     watch: ComparisonWatch
     halt: Halt
     runs_at_once: int | None
+    store: str | None
     done: int = 0
     jobs: dict[str, asyncio.Task[RunOutcome | None]] = field(default_factory=dict)
 
@@ -266,9 +269,11 @@ class _Runs:
                 # The plan names all that the run executes, wherever the folder is from.
                 result = await resume(path, trust_run=executes(path, run.config), **options)
             else:
+                name = f"{self.folder.resolve().name}/{path.name}"
                 result = await learn(
                     run.splits.train, val=run.splits.val, test=run.splits.test, out=path,
-                    seed_context=self._start(run), **run.config.model_dump(), **options,
+                    seed_context=self._start(run), store=self.store and Elsewhere(self.store, name),
+                    **run.config.model_dump(), **options,
                 )  # fmt: skip
             if result.interrupted:
                 return None

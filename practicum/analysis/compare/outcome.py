@@ -31,11 +31,11 @@ from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
 from practicum.session.evaluate import mean_measures
 from practicum.session.learn import without_advice
-from practicum.session.records import RUN
 from practicum.session.result import usage_json
 from practicum.session.story import Story
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import Store
+from practicum.store.folder import is_run
 from practicum.store.journal import Journal
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) 
     message = without_advice(str(error))
     why = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
-        stored = _stored(path) if (path / DATABASE_FILE).is_file() else {}
+        stored = _stored(path) if is_run(path) else {}
     except PracticumError:
         # The error may be about this very file.
         stored = {}
@@ -185,11 +185,13 @@ def _stored(path: Path) -> dict[str, Any]:
     usage, work = defaultdict[str, Usage](Usage), defaultdict[str, float](float)
     with Store.read(path) as store:
         # What was lost to a kill is no cost of the method.
-        for place, seconds, *used in store.rows(select(*columns).where(t.role != schema.IN_FLIGHT)):
+        for place, seconds, *used in store.rows(
+            select(*columns).where(t.run_id == store.run_id, t.role != schema.IN_FLIGHT)
+        ):
             stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
             work[stage] += seconds
             usage[stage] += Usage(*used) if used[0] else Usage()
-        by_role, steps = Journal(store, RUN).by_role(), Story(store).steps()
+        by_role, steps = Journal(store, store.run_id).by_role(), Story(store).steps()
         by_role.pop(schema.IN_FLIGHT, None)
     tried, curve = 0, []
     for step in steps:

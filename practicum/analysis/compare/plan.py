@@ -25,6 +25,7 @@ from practicum.models.registry import ROLES
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.setup import build_setup, set_up, strangers
+from practicum.store.folder import is_run
 from practicum.store.journal import digest
 
 PLAN_FILE = "compare.json"
@@ -253,7 +254,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mappi
 
 def _read_plan(path: Path) -> dict[str, Any] | None:
     if not path.exists():
-        if any(path.parent.glob("runs/*/run.sqlite")):
+        if any(map(is_run, path.parent.glob("runs/*"))):
             raise UsageError(f"{path.parent} holds runs that belong to no comparison: give another `out`")
         return None
     try:

@@ -21,7 +21,7 @@ from practicum.core.errors import UsageError
 from practicum.methods.memory import MemorySettings
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
-from practicum.session.records import RUN, read_config, step_records
+from practicum.session.records import read_config, step_records
 from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
@@ -79,7 +79,7 @@ async def monitor(
         by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
         calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(origin.method), MemorySettings)
-        changes = list(contexts.context_changes(read_versions(store, RUN)))
+        changes = list(contexts.context_changes(read_versions(store, store.run_id)))
         # The texts that all entries ever shown are retrieved by.
         texts = list(dict.fromkeys(e.embedded_text for change in changes for e in change.added if not e.hidden))
         vectors = await contexts.read_vectors(store, texts, parts.embedder)

@@ -24,7 +24,7 @@ from practicum.core.edits import Applied, Refused
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.intervals import mean_ci95
 from practicum.core.views import render_full
-from practicum.session.records import REFUSED, RUN
+from practicum.session.records import REFUSED
 from practicum.session.story import AttemptLine, AttemptStory, CallStory, LessonStory, StepStory, Story
 from practicum.store import schema
 from practicum.store.journal import NOTE_ROLE
@@ -158,7 +158,11 @@ class RunPages:
     def calls_by_role(self) -> dict[str, int]:
         """The number of calls of each role, and of all."""
         t = schema.journal.c
-        query = select(t.role, func.count()).where(t.run_id == RUN, t.role != NOTE_ROLE).group_by(t.role)
+        query = (
+            select(t.role, func.count())
+            .where(t.run_id == self.story.store.run_id, t.role != NOTE_ROLE)
+            .group_by(t.role)
+        )
         found = {row[0]: row[1] for row in self.story.store.rows(query.order_by(t.role))}
         return {"all": sum(found.values()), **found}
 
@@ -166,13 +170,15 @@ class RunPages:
     def versions(self) -> dict[int, Any]:
         """For each version its parent, and the step that made it."""
         t = schema.versions.c
-        rows = self.story.store.rows(select(t.version, t.parent, t.step).where(t.run_id == RUN).order_by(t.version))
+        rows = self.story.store.rows(
+            select(t.version, t.parent, t.step).where(t.run_id == self.story.store.run_id).order_by(t.version)
+        )
         return {row.version: row for row in rows}
 
     @property
     def _lessons_in_all(self) -> int:
         t = schema.lessons.c
-        return int(self.story.store.rows(select(func.count()).where(t.run_id == RUN))[0][0])
+        return int(self.story.store.rows(select(func.count()).where(t.run_id == self.story.store.run_id))[0][0])
 
     @property
     def _all_calls(self) -> bool:
@@ -239,9 +245,9 @@ class RunPages:
     def _edits(self, step: int) -> tuple[list[Applied], list[Refused]]:
         """The edits that a step applied, and those that it had to refuse."""
         made = [version for version, row in self.versions.items() if row.step == step and row.parent is not None]
-        applied = [done for version in made for done in read_edits(self.story.store, RUN, version)]
+        applied = [done for version in made for done in read_edits(self.story.store, self.story.store.run_id, version)]
         t = schema.steps.c
-        rows = self.story.store.rows(select(t.refused).where(t.run_id == RUN, t.step == step))
+        rows = self.story.store.rows(select(t.refused).where(t.run_id == self.story.store.run_id, t.step == step))
         return applied, [edit for row in rows for edit in REFUSED.validate_json(row.refused)]
 
     def _attempts(self, name: str, frame: Frame) -> Made:
@@ -305,7 +311,9 @@ class RunPages:
     def _lessons_from(self, first: int) -> list[LessonStory]:
         """The lessons of a page, which begins with this one (from 0). Steps before it are not read."""
         t, rows = schema.lessons.c, list[LessonStory]()
-        numbers = select(t.step, func.count()).where(t.run_id == RUN).group_by(t.step).order_by(t.step)
+        numbers = (
+            select(t.step, func.count()).where(t.run_id == self.story.store.run_id).group_by(t.step).order_by(t.step)
+        )
         for step, number in self.story.store.rows(numbers):
             if first >= number:
                 first -= number
@@ -337,7 +345,7 @@ class RunPages:
     def _names(self) -> dict[int, list[str]]:
         """The names of versions, such as "prod"."""
         found = dict[int, list[str]]()
-        for name, version in read_names(self.story.store, RUN).items():
+        for name, version in read_names(self.story.store, self.story.store.run_id).items():
             found.setdefault(version, []).append(name)
         return found
 

@@ -19,7 +19,7 @@ from practicum.analysis.pages import render
 from practicum.analysis.view.run import Frame, RunPages, run_row
 from practicum.core.errors import StoreError, UsageError
 from practicum.session.story import Story
-from practicum.store.database import DATABASE_FILE
+from practicum.store.folder import DATABASE_FILE, STORE_FILE, is_run
 
 Kind = Literal["run", "comparison", "folder"]
 
@@ -41,12 +41,12 @@ class Place:
 
 def kind_of(folder: Path) -> Kind | None:
     """What a folder holds; None if it is neither a run nor a comparison and has neither in it."""
-    if (folder / DATABASE_FILE).is_file():
+    if is_run(folder):
         return "run"
     if (folder / PLAN_FILE).is_file():
         return "comparison"
     if folder.is_dir() and any(
-        (child / name).is_file() for child in folder.iterdir() for name in (DATABASE_FILE, PLAN_FILE)
+        (child / name).is_file() for child in folder.iterdir() for name in (DATABASE_FILE, STORE_FILE, PLAN_FILE)
     ):
         return "folder"
     return None
@@ -66,7 +66,7 @@ def place_of(folder: Path, name: str) -> Place:
 
 def _changed(folder: Path) -> float:
     """When a run or a comparison last changed."""
-    files = (folder / name for name in (f"{DATABASE_FILE}-wal", DATABASE_FILE, REPORT_FILE, PLAN_FILE))
+    files = (folder / name for name in (f"{DATABASE_FILE}-wal", DATABASE_FILE, STORE_FILE, REPORT_FILE, PLAN_FILE))
     return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
 
 

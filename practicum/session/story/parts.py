@@ -14,7 +14,6 @@ from sqlalchemy import select
 
 from practicum.core.edits import Entry
 from practicum.core.types import Feedback, Prompt, Rating, Score, Task, Trace, Usage
-from practicum.session.records import RUN
 from practicum.store import schema
 from practicum.store.journal import load_failure
 from practicum.store.versions import EntryEvent
@@ -183,7 +182,7 @@ class CallStory(Plain):
     @cached_property
     def _answered(self) -> tuple[str, bool]:
         table = schema.journal
-        mine = (table.c.run_id == RUN) & (table.c.place == self.place)
+        mine = (table.c.run_id == self._story.store.run_id) & (table.c.place == self.place)
         (row,) = self._story.store.rows(select(table.c.answer).where(mine))
         if not self.ok:
             # Only a failed effect that is no model call is stored as JSON.

@@ -21,7 +21,7 @@ from practicum.core.edits import Edit, Resolution
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.session.config import Config
-from practicum.session.records import LESSON, REFUSED, ROLLOUT, RUN, TASK, read_config
+from practicum.session.records import LESSON, REFUSED, ROLLOUT, TASK, read_config
 from practicum.session.review import read_reviews
 from practicum.session.story.parts import (
     STEP,
@@ -40,7 +40,8 @@ from practicum.session.story.parts import (
 )
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import NOTE_ROLE, ROW, Journal
+from practicum.store.dialects import ROW, unindexed
+from practicum.store.journal import NOTE_ROLE, Journal
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.versions import EDITS, EntryEvent, lineage
@@ -84,7 +85,7 @@ class Story:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.folder = store.folder
-        self.journal = Journal(store, RUN)
+        self.journal = Journal(store, store.run_id)
         self.config: Config = read_config(store)[0]
         self._contexts: dict[int, Context] = {}
         self._named: dict[int, Named] = {}
@@ -112,9 +113,13 @@ class Story:
         """The run as a whole, at this moment."""
         config, state = read_config(self.store)
         runs, tasks = schema.runs, schema.tasks
-        ((result, seconds),) = self.store.rows(select(runs.c.result, runs.c.seconds).where(runs.c.run_id == RUN))
+        ((result, seconds),) = self.store.rows(
+            select(runs.c.result, runs.c.seconds).where(runs.c.run_id == self.store.run_id)
+        )
         last = json.loads(result) if result else {}
-        by_split = select(tasks.c.split, func.count()).where(tasks.c.run_id == RUN).group_by(tasks.c.split)
+        by_split = (
+            select(tasks.c.split, func.count()).where(tasks.c.run_id == self.store.run_id).group_by(tasks.c.split)
+        )
         by_role = self.journal.by_role()
         return RunStory(
             folder=self.folder,
@@ -135,18 +140,26 @@ class Story:
     def tasks(self, split: str) -> Iterator[Task]:
         """The tasks of a split (train, val, test), in their order."""
         table = schema.tasks
-        mine = select(table.c.data).where(table.c.run_id == RUN, table.c.split == split).order_by(table.c.position)
+        mine = (
+            select(table.c.data)
+            .where(table.c.run_id == self.store.run_id, table.c.split == split)
+            .order_by(table.c.position)
+        )
         return (TASK.validate_json(row.data) for row in self.store.rows(mine))
 
     def task(self, id: str) -> Task | None:
         """The task with this id, of any split; None if there is none."""
         table = schema.tasks
-        rows = self.store.rows(select(table.c.data).where(table.c.run_id == RUN, table.c.task_id == id).limit(1))
+        rows = self.store.rows(
+            select(table.c.data).where(table.c.run_id == self.store.run_id, table.c.task_id == id).limit(1)
+        )
         return TASK.validate_json(rows[0].data) if rows else None
 
     def steps(self) -> list[StepStory]:
         table = schema.steps
-        rows = self.store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+        rows = self.store.rows(
+            select(table.c.step, table.c.data).where(table.c.run_id == self.store.run_id).order_by(table.c.step)
+        )
         return [STEP.validate_python({**json.loads(row.data), "step": row.step}) for row in rows]
 
     def context(self, version: int | None = None) -> Context:
@@ -157,13 +170,13 @@ class Story:
         line = lineage(parents, version)
         known = next((number for number in reversed(line) if number in self._contexts), None)
         if known is None:
-            context = read_context(self.store, RUN, line[-1])
+            context = read_context(self.store, self.store.run_id, line[-1])
         else:
             context, table, left = self._contexts[known], schema.versions, line[line.index(known) + 1 :]
             for start in range(0, len(left), BLOCK):
                 block = {*left[start : start + BLOCK]}
                 between = table.c.version.between(min(block), max(block))
-                query = select(table.c.version, table.c.applied).where(table.c.run_id == RUN, between)
+                query = select(table.c.version, table.c.applied).where(table.c.run_id == self.store.run_id, between)
                 for row in self.store.rows(query.order_by(table.c.version)):
                     if row.version in block:
                         context = context.replay(EDITS.validate_json(row.applied), row.version)
@@ -240,7 +253,9 @@ class Story:
     @property
     def splits(self) -> list[str]:
         """The splits whose attempts are stored: train, then those of evaluations."""
-        learned = select(schema.rollouts.c.step).where(schema.rollouts.c.run_id == RUN, schema.rollouts.c.step > 0)
+        learned = select(schema.rollouts.c.step).where(
+            schema.rollouts.c.run_id == self.store.run_id, schema.rollouts.c.step > 0
+        )
         evaluated = sorted({self._split(one) for one in self._evaluations()})
         return [*(["train"] if self.store.rows(learned.limit(1)) else []), *evaluated]
 
@@ -248,8 +263,8 @@ class Story:
     def evaluations_missing(self) -> bool:
         """Whether the run has evaluations whose attempts are not stored, as in runs of older versions."""
         calls, attempts = schema.journal, schema.rollouts
-        made = select(calls.c.place).where(_below(calls, "evaluate ", "evaluate!")).limit(1)
-        kept = select(attempts.c.place).where(_below(attempts, "evaluate ", "evaluate!")).limit(1)
+        made = select(calls.c.place).where(_below(self.store.run_id, calls, "evaluate ", "evaluate!")).limit(1)
+        kept = select(attempts.c.place).where(_below(self.store.run_id, attempts, "evaluate ", "evaluate!")).limit(1)
         return bool(self.store.rows(made)) and not self.store.rows(kept)
 
     # Lessons
@@ -264,7 +279,7 @@ class Story:
     def lessons_with(self, ids: Sequence[str]) -> list[LessonStory]:
         """The lessons with these ids, in the order of writing."""
         table = schema.lessons
-        mine = (table.c.run_id == RUN) & table.c.lesson_id.in_(ids)
+        mine = (table.c.run_id == self.store.run_id) & table.c.lesson_id.in_(ids)
         rows = self.store.rows(select(table.c.step, table.c.data).where(mine).order_by(ROW))
         return [self._lesson(row.step, LESSON.validate_json(row.data)) for row in rows]
 
@@ -282,7 +297,7 @@ class Story:
         """One call, by its id or its place. Raises UsageError if there is none."""
         table = schema.journal
         this = ROW.in_([int(id)]) if id.isdecimal() else table.c.place == id
-        query = select(ROW.label("number"), *self._call_columns).where(table.c.run_id == RUN)
+        query = select(ROW.label("number"), *self._call_columns).where(table.c.run_id == self.store.run_id)
         for row in self.store.rows(query.where(this).where(table.c.role != NOTE_ROLE)):
             return self._call(row)
         raise UsageError(f"there is no call {id!r} in {self.folder}: practicum show {self.folder} --calls lists them")
@@ -294,7 +309,7 @@ class Story:
         table = schema.versions
         # Only versions that name it are read as a whole.
         named = table.c.applied.contains(json.dumps(id), autoescape=True)
-        query = select(table.c.version, table.c.step, table.c.applied).where(table.c.run_id == RUN, named)
+        query = select(table.c.version, table.c.step, table.c.applied).where(table.c.run_id == self.store.run_id, named)
         events = tuple(
             EntryEvent(row.version, row.step, done)
             for row in self.store.rows(query.order_by(table.c.version))
@@ -326,14 +341,16 @@ class Story:
     # How rows are read
 
     def _count(self, table: Table) -> int:
-        ((number,),) = self.store.rows(select(func.count()).select_from(table).where(table.c.run_id == RUN))
+        ((number,),) = self.store.rows(
+            select(func.count()).select_from(table).where(table.c.run_id == self.store.run_id)
+        )
         return int(number)
 
     def _rows(self, table: Table, *columns: Any, where: Sequence[ColumnElement[bool]] = ()) -> Iterator[Any]:
         """Rows in the order of writing, a block at a time."""
         last, block = 0, BLOCK // 8
         # With a plain condition on the run SQLite would read all its rows before it sorts them.
-        mine = table.c.run_id.concat("") == RUN
+        mine = unindexed(table.c.run_id) == self.store.run_id
         while True:
             query = select(ROW.label("number"), *columns).select_from(table)
             rows = self.store.rows(query.where(mine, last < ROW, *where).order_by(ROW).limit(block))
@@ -345,8 +362,8 @@ class Story:
     def _of_step(self, table: Table, step: int, *columns: Any) -> list[Any]:
         """The rows of a step, in the order of writing."""
         # Of steps the step is a part of the key, of others it has an index, which SQLite uses without a plain run.
-        run = table.c.run_id if table is schema.steps else table.c.run_id.concat("")
-        return self.store.rows(select(*columns).where(run == RUN, table.c.step == step).order_by(ROW))
+        run = table.c.run_id if table is schema.steps else unindexed(table.c.run_id)
+        return self.store.rows(select(*columns).where(run == self.store.run_id, table.c.step == step).order_by(ROW))
 
     @staticmethod
     def _keep(cache: dict[int, Any], key: int, value: Any) -> None:
@@ -360,7 +377,7 @@ class Story:
     @property
     def _parents(self) -> dict[int, int | None]:
         table = schema.versions
-        rows = self.store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == RUN))
+        rows = self.store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == self.store.run_id))
         return {row.version: row.parent for row in rows}
 
     def _original(self, version: int | None) -> int:
@@ -368,7 +385,7 @@ class Story:
         table, parents = schema.versions, self._parents
         number = max(parents, default=0) if version is None else version
         copies = select(table.c.version).where(
-            table.c.run_id == RUN, table.c.applied == "[]", table.c.parent.is_not(None)
+            table.c.run_id == self.store.run_id, table.c.applied == "[]", table.c.parent.is_not(None)
         )
         unchanged = {row.version for row in self.store.rows(copies)}
         while number in unchanged:
@@ -379,7 +396,7 @@ class Story:
     def _final(self) -> int:
         """The version that the final evaluation scored."""
         runs = schema.runs
-        ((result,),) = self.store.rows(select(runs.c.result).where(runs.c.run_id == RUN))
+        ((result,),) = self.store.rows(select(runs.c.result).where(runs.c.run_id == self.store.run_id))
         last = json.loads(result).get("version") if result else None
         parents = self._parents
         return last if last in parents else max(parents, default=0)
@@ -404,7 +421,7 @@ class Story:
         """All evaluations whose attempts are stored, each by a jump in the index of places."""
         table, after = schema.rollouts, "evaluate "
         while True:
-            below = _below(table, after, "evaluate!")
+            below = _below(self.store.run_id, table, after, "evaluate!")
             rows = self.store.rows(select(table.c.place).where(below).order_by(table.c.place).limit(1))
             if not rows:
                 return
@@ -454,7 +471,9 @@ class Story:
         if isinstance(scope, int):
             rows = self._of_step(table, scope, table.c.data)
         else:
-            rows = self.store.rows(select(table.c.data).where(_under(table, scope.place)).order_by(ROW))
+            rows = self.store.rows(
+                select(table.c.data).where(_under(self.store.run_id, table, scope.place)).order_by(ROW)
+            )
         named = self._ids(scope, [ROLLOUT.validate_json(row.data) for row in rows])
         if isinstance(scope, int) and named:
             self._keep(self._named, scope, named)
@@ -527,10 +546,10 @@ class Story:
         table = schema.rollouts
         columns = select(table.c.place, table.c.step)
         for query in (
-            columns.where(table.c.run_id == RUN, table.c.place == place),
-            columns.where(_under(table, place)).limit(1),
-            columns.where(_under(table, place_of_all(place))).limit(1),
-            columns.where(_under(table, top_place(place))).limit(1),
+            columns.where(table.c.run_id == self.store.run_id, table.c.place == place),
+            columns.where(_under(self.store.run_id, table, place)).limit(1),
+            columns.where(_under(self.store.run_id, table, place_of_all(place))).limit(1),
+            columns.where(_under(self.store.run_id, table, top_place(place))).limit(1),
         ):
             if rows := self.store.rows(query):
                 return rows[0]
@@ -557,7 +576,7 @@ class Story:
     def _version_before(self, step: int) -> int | None:
         table = schema.versions
         ((version,),) = self.store.rows(
-            select(func.max(table.c.version)).where(table.c.run_id == RUN, table.c.step < step)
+            select(func.max(table.c.version)).where(table.c.run_id == self.store.run_id, table.c.step < step)
         )
         return 0 if version is None and self._parents else version
 
@@ -595,7 +614,7 @@ class Story:
         """All calls of the step, the attempt without a barrier or the evaluated task that a place lies in."""
         table = schema.journal
         query = select(ROW.label("number"), *self._call_columns).where(
-            _under(table, top_place(place)), table.c.role != NOTE_ROLE
+            _under(self.store.run_id, table, top_place(place)), table.c.role != NOTE_ROLE
         )
         return map(self._call, self.store.rows(query.order_by(ROW)))
 
@@ -631,7 +650,7 @@ class Story:
             # In the same leg of the run as its attempts.
             group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
             tops |= {group, f"{group} again"}
-        first, *rest = (_under(table, top) for top in sorted(tops))
+        first, *rest = (_under(self.store.run_id, table, top) for top in sorted(tops))
         for condition in rest:
             first = first | condition
         return first
@@ -719,14 +738,14 @@ def in_order(rollout: Rollout) -> list[Rollout]:
     return sorted(rollout.group, key=number_of) if rollout.choice else list(rollout.group)
 
 
-def _below(table: Table, first: str, stop: str) -> ColumnElement[bool]:
+def _below(run_id: str, table: Table, first: str, stop: str) -> ColumnElement[bool]:
     """The condition that a place lies between two texts, by the index of places."""
-    return (table.c.run_id == RUN) & (table.c.place >= first) & (table.c.place < stop)
+    return (table.c.run_id == run_id) & (table.c.place >= first) & (table.c.place < stop)
 
 
-def _under(table: Table, place: str) -> ColumnElement[bool]:
+def _under(run_id: str, table: Table, place: str) -> ColumnElement[bool]:
     """The condition that a place lies under another one."""
-    return _below(table, f"{place}/", f"{place}0")
+    return _below(run_id, table, f"{place}/", f"{place}0")
 
 
 def _twin_place(place: str) -> str:

@@ -21,7 +21,7 @@ from practicum.core.errors import TaskFileError
 from practicum.core.files import open_file
 from practicum.core.trust import Trust
 from practicum.core.types import Task
-from practicum.store.database import DATABASE_FILE
+from practicum.store.folder import DATABASE_FILE, STORE_FILE
 from practicum.tasks.records import field_names
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
 from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, Place, Problem, Source, Traces
@@ -76,7 +76,7 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
     unscored = 0
     sources: list[Source] = []
     for file in _files(root, problems):
-        found = file.parent if file.name == DATABASE_FILE else file
+        found = file.parent if file.name in (DATABASE_FILE, STORE_FILE) else file
         name = found.relative_to(root).as_posix() if root.is_dir() else found.name
         source = Source(found, root.absolute().name if name == "." else name)
         sources.append(source)
@@ -137,7 +137,7 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
             if inner.is_symlink():
                 problem(inner, "a link to a folder is not followed")
         for file in (Path(folder, name) for name in sorted(names)):
-            if file.suffix.lower() not in SUFFIXES and file.name != DATABASE_FILE:
+            if file.suffix.lower() not in SUFFIXES and file.name not in (DATABASE_FILE, STORE_FILE):
                 continue
             if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(whole):
                 problem(file, "a link that leads out of the folder is not followed")

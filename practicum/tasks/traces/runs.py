@@ -29,7 +29,7 @@ def read(source: Source) -> Iterator[Task]:
     table, warn = schema.rollouts, Place(source).warn
     try:
         with Store.read(source.path) as store:
-            configs = store.rows(select(schema.runs.c.config))
+            configs = store.rows(select(schema.runs.c.config).where(schema.runs.c.run_id == store.run_id))
             config = from_json(configs[0].config) if configs else {}
             rows = store.rows(select(table).order_by(table.c.step, table.c.place))
     except StoreError as error:

@@ -1,0 +1,71 @@
+"""`practicum store`: runs in a PostgreSQL database: copied there and back, connected to, listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from typer import Argument
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer
+from practicum.core.words import quantity
+
+app = typer.Typer(
+    name="store",
+    help="Where runs are kept: in files, or in a PostgreSQL database (postgresql://USER@HOST/DATABASE).",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def copy(
+    run: opt.RunFolder,
+    folder: Path = Argument(..., metavar="TO", help="The folder of the copy, which is made."),
+    store: opt.StoreUrl = None,
+    json_: opt.Json = False,
+) -> None:
+    """Copy a run into a database (--store) or into a file, and compare the copy with it. Nobody can write to the run
+    meanwhile."""
+    from practicum.store.copy import copy_run
+    from practicum.store.database import Store
+
+    with Store.open(run) as source:
+        copied = copy_run(source, folder, store or None)
+    out = Printer(json_)
+    out.result({"run": str(run), "copy": str(folder), "rows": copied.rows, "version": copied.version})
+    for table, rows in copied.rows.items():
+        out.item(f"{table}: {quantity(rows, 'row')}, the same")
+    out.print(f"version {copied.version} of {folder} is the same: {quantity(copied.entries, 'entry')}")
+
+
+@app.command()
+def connect(
+    url: str = Argument(..., help="The database, as postgresql://USER@HOST/DATABASE."),
+    name: str = Argument(..., help="The name of a run there (practicum store list)."),
+    folder: Path = Argument(..., help="A new folder for it on this machine."),
+    json_: opt.Json = False,
+) -> None:
+    """Make a folder for a run that another machine made in a database. Every command takes this folder."""
+    from practicum.store.database import Store
+
+    with Store.connect(folder, url, name):
+        pass
+    out = Printer(json_)
+    out.result({"run": str(folder), "name": name})
+    out.print(f"{folder} is the run {name}: practicum show {folder}")
+
+
+@app.command("list")
+def list_(
+    url: str = Argument(..., envvar="PRACTICUM_STORE", show_envvar=False, help="The database."),
+    json_: opt.Json = False,
+) -> None:
+    """List the runs of a database."""
+    from practicum.store.postgresql import parse_url
+    from practicum.store.postgresql_run import names
+
+    out, found = Printer(json_), names(parse_url(url))
+    out.result({"runs": found})
+    for name in found:
+        out.item(name)

@@ -1,0 +1,112 @@
+"""What SQLite and PostgreSQL say in different words: texts, the order of rows, upserts and a few functions."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import BigInteger, Dialect, Insert, Integer, String, Table, Text, TypeDecorator
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+ROW_ORDER = "row_order"
+"""PostgreSQL's column with the number of a row, in the order of writing. SQLite has `rowid`."""
+
+TWIN = "in PostgreSQL"
+"""Where a table's `info` has the table as PostgreSQL has it, if that differs."""
+
+_ESCAPED = str.maketrans({"\0": "\x1a0", "\x1a": "\x1a1"})
+
+
+class _PostgresqlText(TypeDecorator[str]):
+    """A text of PostgreSQL, which cannot hold NUL: it is escaped, by the sign of a substituted character. Texts are
+    ordered by their code points, as in SQLite."""
+
+    impl = Text(collation="C")
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return value if value is None else value.translate(_ESCAPED) if "\0" in value or "\x1a" in value else value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or "\x1a" not in value:
+            return value
+        return value.replace("\x1a0", "\0").replace("\x1a1", "\x1a")
+
+
+NAME = String().with_variant(_PostgresqlText(), "postgresql")
+"""A short text, such as an id."""
+
+TEXT = Text().with_variant(_PostgresqlText(), "postgresql")
+"""Any text, also with NUL."""
+
+
+class _Row(FunctionElement[int]):
+    type = BigInteger()
+    inherit_cache = True
+
+
+ROW = _Row()
+"""The number of a row, in the order of writing. A row that is replaced gets a new one."""
+
+
+class unindexed(FunctionElement[str]):
+    """A column by which SQLite is not to look rows up, because another index finds fewer."""
+
+    type = String()
+    inherit_cache = True
+
+
+class array_length(FunctionElement[int]):
+    """The number of items of a JSON list that is stored as a text."""
+
+    type = Integer()
+    inherit_cache = True
+
+
+@compiles(_Row)
+def _(element: _Row, compiler: Any, **how: Any) -> str:
+    return "rowid"
+
+
+@compiles(_Row, "postgresql")
+def _(element: _Row, compiler: Any, **how: Any) -> str:
+    return ROW_ORDER
+
+
+@compiles(unindexed)
+def _(element: unindexed, compiler: Any, **how: Any) -> str:
+    return f"{compiler.process(element.clauses, **how)} || ''"
+
+
+@compiles(unindexed, "postgresql")
+def _(element: unindexed, compiler: Any, **how: Any) -> str:
+    return str(compiler.process(element.clauses, **how))
+
+
+@compiles(array_length)
+def _(element: array_length, compiler: Any, **how: Any) -> str:
+    return f"json_array_length({compiler.process(element.clauses, **how)})"
+
+
+@compiles(array_length, "postgresql")
+def _(element: array_length, compiler: Any, **how: Any) -> str:
+    return f"json_array_length(CAST({compiler.process(element.clauses, **how)} AS JSON))"
+
+
+@cache
+def upsert(table: Table, dialect: str) -> Insert:
+    """The statement that inserts rows, or replaces those with the same keys, which become the last ones (`ROW`)."""
+    if dialect == "sqlite":
+        return table.insert().prefix_with("OR REPLACE")
+    new = postgresql.insert(table.info.get(TWIN, table))
+    keys = [column.name for column in table.primary_key]
+    # A number that was not given is the next one.
+    values = {column.name: column for column in new.excluded if column.name not in keys}
+    return new.on_conflict_do_update(index_elements=keys, set_=values)
+
+
+def insert_new(table: Table, dialect: str) -> Any:
+    """The statement that inserts those rows whose keys are not there."""
+    return (sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)).on_conflict_do_nothing()

@@ -1,0 +1,141 @@
+"""The rows of a run in a PostgreSQL database (see `practicum.store.postgresql`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, delete, select, text, update
+from sqlalchemy.engine import URL
+
+from practicum.core.errors import NotARun, StoreError
+from practicum.store import schema
+from practicum.store.dialects import insert_new
+from practicum.store.postgresql import (
+    CHANNEL,
+    Database,
+    Lease,
+    announce,
+    connected,
+    leases,
+    lock_number,
+    row_lock,
+    tables,
+)
+
+TABLES = tables(schema.metadata, numbered=schema.NUMBERED)
+"""The tables of all runs, by name."""
+
+WATCHED = ("versions", "names", "runs", "snapshots")
+"""The tables whose changes are announced."""
+
+
+def p001_first_tables(db: Connection) -> None:
+    """The tables of the first release that knew PostgreSQL."""
+    TABLES["runs"].metadata.create_all(db, checkfirst=False)
+    leases.metadata.create_all(db, checkfirst=False)
+    # A trigger sees every change, whoever makes it. Equal notices of one transaction are sent once.
+    db.execute(
+        text(
+            "CREATE FUNCTION announce() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"PERFORM pg_notify('{CHANNEL}', md5(COALESCE(NEW.run_id, OLD.run_id))); RETURN NULL; END $$"
+        )
+    )
+    for table in WATCHED:
+        row = f'CREATE TRIGGER announced AFTER INSERT OR UPDATE OR DELETE ON "{table}"'
+        db.execute(text(f"{row} FOR EACH ROW EXECUTE FUNCTION announce()"))
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables,)
+"""What is applied to a database, in order. A function never changes once it is released; a new one is appended."""
+
+
+def names(url: URL) -> list[str]:
+    """The runs of a database."""
+    database = connected(url)
+    database.check_format(len(MIGRATIONS))
+    return [row.run_id for row in database.rows(select(leases.c.run_id).order_by(leases.c.run_id))]
+
+
+def reserve(url: URL, name: str) -> None:
+    """Take a name for a new run. Raises StoreError if it is taken."""
+    database = connected(url)
+    database.bring_up_to_date(MIGRATIONS)
+    row = insert_new(leases, "postgresql").values(run_id=name, token=0, rewritten=0).returning(leases.c.run_id)
+    with database.begin() as db:
+        if db.execute(row).first() is None:
+            raise StoreError(
+                f"{database.name} has a run named {name} already: give the new one another folder name, or continue "
+                f"that one in a folder that practicum store connect makes"
+            )
+
+
+class PostgresqlRun:
+    """One run of a database. A writer holds its lease."""
+
+    generation = "(SELECT rewritten FROM leases WHERE run_id = :run)"
+
+    def __init__(self, url: URL, run_id: str, *, writer: bool, read_only: bool) -> None:
+        self.run_id = run_id
+        self._database: Database = connected(url)
+        self.engine: Engine = self._database.engine
+        if read_only:
+            self._database.check_format(len(MIGRATIONS))
+        else:
+            self._database.bring_up_to_date(MIGRATIONS)
+        if not self.rows(select(leases.c.token).where(leases.c.run_id == run_id)):
+            raise NotARun(f"{self._database.name} holds no run named {run_id}")
+        self._lease = Lease(self._database, run_id) if writer else None
+
+    def rows(self, query: Any) -> list[Any]:
+        return self._database.rows(query)
+
+    def write(self, work: Callable[[Connection], None]) -> None:
+        assert self._lease is not None, "only a writer has rows to write later"
+        self._lease.write(work)
+
+    @contextmanager
+    def begin(self, alone: bool = False) -> Iterator[Connection]:
+        if self._lease is not None:
+            with self._database.errors(), self._lease.begin(alone) as db:
+                yield db
+        else:
+            with self._database.begin() as db:
+                db.execute(row_lock(self.run_id, alone))
+                yield db
+
+    def failure(self, error: Exception) -> StoreError:
+        return self._database.failure(error)
+
+    def is_written(self) -> bool:
+        if self._lease is not None:
+            return False
+        number = lock_number(f"lease {self.run_id}") % 2**64
+        held = text(
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND classid = :high "
+            "AND objid = :low AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return bool(self.rows(held.bindparams(high=number >> 32, low=number % 2**32)))
+
+    def changes(self) -> int:
+        return self._database.changes(self.run_id)
+
+    def scrub(self) -> None:
+        """Give deleted rows' space free to be written over, and tell who reads that the run is another one. Bytes may
+        stay in the server's files, log and backups until then."""
+        with self.begin() as db:
+            db.execute(update(leases).where(leases.c.run_id == self.run_id).values(rewritten=leases.c.rewritten + 1))
+            db.execute(announce(self.run_id))
+        with self._database.errors(), self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+            for table in TABLES:
+                db.execute(text(f'VACUUM "{table}"'))
+
+    def remove(self) -> None:
+        with self.begin() as db:
+            for table in (*TABLES.values(), leases):
+                db.execute(delete(table).where(table.c.run_id == self.run_id))
+
+    def close(self) -> None:
+        if self._lease is not None:
+            self._lease.close()

