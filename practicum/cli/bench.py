@@ -15,7 +15,6 @@ from practicum.cli import bench_paper
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
-from practicum.core.requirements import pip_install
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
@@ -161,10 +160,7 @@ def store(
     """Measure retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
     from practicum.bench.measure import load_average
     from practicum.bench.store import store as measure
-    from practicum.retrieval.index import index_installed
 
-    if not index_installed():
-        raise UsageError(f"there is no index to measure: {pip_install('index')}")
     out, load = Printer(json_), load_average()
     found = measure(memories, out.print)
     _print_targets(out, found.targets(), load)

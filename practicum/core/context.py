@@ -67,9 +67,14 @@ class Page:
     @property
     def entries(self) -> dict[int, Entry]:
         """The entries by number, in the order of birth."""
+        self._entries = self.peek()
+        return self._entries
+
+    def peek(self) -> dict[int, Entry]:
+        """The same. If they have to be read, they are not kept."""
         if self._entries is None:
             assert self.origin is not None
-            self._entries = self.origin.page(self._index)
+            return self.origin.page(self._index)
         return self._entries
 
     def rendered(self, render: Callable[[Iterable[Entry]], T]) -> T:

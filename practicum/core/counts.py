@@ -165,7 +165,6 @@ class Count(StrEnum):
         "repeated_additions",
         "addition[|s] dropped, because another copy of the lesson had made [it|them]",
     )
-    UNINDEXED_SEARCH = "unindexed_search", "slow search[|es] without an index: pip install usearch"
     UNTRACKED_RECORDS = "untracked_records", "record[|s] that a tracker (--log) could not send", True
 
 

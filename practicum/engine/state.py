@@ -168,7 +168,7 @@ class RunState:
     given_retriever: InitVar[Retriever | None] = None
 
     def __post_init__(self, given_retriever: Retriever | None) -> None:
-        self.retriever = given_retriever or Retriever(self.vectors, counts=self.counts)
+        self.retriever = given_retriever or Retriever(self.vectors)
         # The agents of practicum itself fail only where their model does.
         self.proof = Proof(given=not self.agent.journaled)
 

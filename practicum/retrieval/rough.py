@@ -1,8 +1,7 @@
-"""Cosines of many vectors with one, from 8 bits a number and with a bound of their error.
+"""Vectors with 8 bits a number.
 
-A search among 20,000 vectors is as slow as the memory that it reads. With 8 bits it reads a quarter, and `numkong`,
-which `usearch` brings along, multiplies them eight times as fast as NumPy multiplies the whole ones. The bound tells
-which few may be among the best; those are compared in full, so that the result stays exact.
+A search among many vectors is as slow as the memory that it reads. With 8 bits it reads a quarter, and `numkong`
+multiplies them eight times as fast as NumPy multiplies the whole ones. Without `numkong` NumPy does the same, slowly.
 """
 
 from __future__ import annotations
@@ -27,7 +26,11 @@ def rough_installed() -> bool:
 @dataclass(frozen=True)
 class Rough:
     """Vectors of unit length with 8 bits a number, which `lengths` makes as long as they were, shape (n,); `error` is
-    the length of the largest part that rounding took."""
+    the length of the largest part that rounding took.
+
+    The bound of a cosine's error tells which few may be among the best; those are compared in full, so that the result
+    stays exact.
+    """
 
     packed: Any
     lengths: np.ndarray
@@ -38,25 +41,38 @@ class Rough:
         """Of vectors of shape (n, d)."""
         import numkong
 
-        rounded, scales = _rounded(vectors)
-        return cls(numkong.dots_pack(rounded), 1 / scales[:, 0], _error(vectors, rounded, scales))
+        codes, scales = rounded(vectors)
+        return cls(numkong.dots_pack(codes), scales, _error(vectors, codes, scales))
 
     def cosines(self, query: np.ndarray) -> tuple[np.ndarray, float]:
         """The cosines with a vector of unit length, shape (n,), and how much each is wrong at most."""
         import numkong
 
-        rounded, scale = _rounded(query[None])
-        own = _error(query[None], rounded, scale)
-        products = np.asarray(numkong.dots_packed(rounded, self.packed))[0].astype(np.float32)
+        code, scale = rounded(query[None])
+        own = _error(query[None], code, scale)
+        products = np.asarray(numkong.dots_packed(code, self.packed))[0].astype(np.float32)
         # |ab - a'b'| <= |a - a'| |b| + |a'| |b - b'|, and a vector of unit length is rounded to at most 1 + its error.
-        return products * (self.lengths / scale[0, 0]), self.error + (1 + self.error) * own
+        return products * (self.lengths * scale[0]), self.error + (1 + self.error) * own
 
 
-def _rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors with 8 bits a number, and the scale of each, so that all bits are used."""
-    scales = 127 / np.abs(vectors).max(axis=1, keepdims=True)
-    return np.rint(vectors * scales).astype(np.int8), scales
+def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of shape (n, d) with 8 bits a number, and by how much each number is to be multiplied, shape (n,). Each
+    vector uses all bits; rounding the product again gives the same."""
+    scales = (np.abs(vectors).max(axis=1) / 127).astype(np.float32)
+    return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
-def _error(vectors: np.ndarray, rounded: np.ndarray, scales: np.ndarray) -> float:
-    return float(np.linalg.norm(vectors - rounded / scales, axis=1).max())
+def rough_products(codes: list[np.ndarray], query: np.ndarray) -> np.ndarray:
+    """The products of rows of 8-bit arrays, one array after the other, with a vector of whole numbers up to 127."""
+    if rough_installed():
+        import numkong
+
+        packed = numkong.dots_pack(np.ascontiguousarray(query[None], dtype=np.int8))
+        parts = [np.asarray(numkong.dots_packed(part, packed))[:, 0] for part in codes if len(part)]
+    else:
+        parts = [np.einsum("ij,j->i", part.astype(np.float32), query.astype(np.float32)) for part in codes]
+    return np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, dtype=np.float32)
+
+
+def _error(vectors: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> float:
+    return float(np.linalg.norm(vectors - codes * scales[:, None], axis=1).max())

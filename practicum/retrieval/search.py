@@ -10,7 +10,7 @@ or that an index of the vectors proposes (see `index`).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,15 +18,14 @@ from functools import cached_property
 import numpy as np
 
 from practicum.core.context import PAGE, Context, Page
-from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.trust import Trust
-from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
+from practicum.retrieval.index import VISIBLE_FACET, Rows, facet
+from practicum.retrieval.lists import Lists
 from practicum.retrieval.rough import FEWEST, Rough, rough_installed
-from practicum.retrieval.vectors import Vectors, products, stored_dims
-from practicum.retrieval.words import SavedWords, WordIndex, highest
-from practicum.store.folder import INDEX_FILE, WORDS_FILE
-from practicum.store.snapshot import SnapshotPages
+from practicum.retrieval.stored import StoredSearch
+from practicum.retrieval.vectors import Vectors, products
+from practicum.retrieval.words import WordIndex, highest
 
 EntryPredicate = Callable[[Entry], bool]
 """Which entries are searched. Give an equal object each time: its answers are kept as long as a page is."""
@@ -44,14 +43,14 @@ ALL = slice(None)
 MARGIN = 1e-5
 """More than the rounding error of a similarity."""
 
-MANY_ENTRIES = 100_000
-"""Matching entries from which on an index is used."""
+MANY_ENTRIES = 20_000
+"""Matching entries from which on not all are compared."""
 
-CANDIDATES, MAX_CANDIDATES = 128, 2_048
-"""Candidates that an index is asked for at least, and at most before all vectors are compared instead."""
+CANDIDATES = 128
+"""Candidates with near vectors, and with many words, that are compared at least."""
 
-FRESH = 1_000
-"""If more pages changed since a snapshot, its index is not used."""
+GROWN = 1.25
+"""How many times as many vectors there are when they are put into lists again."""
 
 COLUMNS = 32
 """Predicates whose answers are kept, at four bytes an entry. A network of four agents has twenty: one for each agent
@@ -86,6 +85,14 @@ class Filter:
             return False
         return all(f"tag:{tag}" in entry.sources for tag in self.tags)
 
+    @property
+    def facets(self) -> tuple[int, ...]:
+        """The facets that an entry must have in an index."""
+        found = [VISIBLE_FACET if self.section is None else facet("section", self.section)]
+        found += [facet("tag", tag) for tag in self.tags]
+        given = (("outcome", self.outcome), ("trust", self.trust))
+        return (*found, *(facet(name, value) for name, value in given if value is not None))
+
 
 VISIBLE = Filter()
 """Every entry that is not hidden."""
@@ -111,28 +118,26 @@ class SearchResult:
 class Retriever:
     """Searches contexts by the vectors and the words of their entries, with `words` as the weight of the words.
 
-    With `many` matching entries or more it uses an index, if `usearch` is installed; `counts` notes if it is missing.
-    In a context that was opened from a snapshot it uses the index that was saved with the snapshot, and reads only the
-    entries found and those that changed since.
+    With `many` matching entries or more it compares those that lists of vectors (see `lists`) and the words propose. In
+    a context of `many` entries that was opened from a snapshot it uses the index that was saved with the snapshot (see
+    `stored`), and reads only the entries found and those that changed since.
     """
 
-    def __init__(
-        self, vectors: Vectors, many: int = MANY_ENTRIES, counts: Counter[str] | None = None, *, words: float = WORDS
-    ) -> None:
+    def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, words: float = WORDS) -> None:
         self.vectors = vectors
         self.many = many
         self._weight = words
         self._words = WordIndex(vectors)
-        self._counts = Counter() if counts is None else counts
         self._columns: OrderedDict[EntryPredicate, _Column] = OrderedDict()
-        file = vectors.folder / INDEX_FILE if vectors.folder else None
-        self._index = RowIndex(vectors, file, vectors.trusted) if index_installed() else None
-        self._saved: dict[SnapshotPages, _SavedIndex | None] = {}
+        self._lists = _RowLists(vectors)
+        self.stored = StoredSearch(vectors, self._words, words)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
         """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
-        if k > 0 and (unread := await self._search_snapshot(context, text, k, where)) is not None:
-            return SearchResult(unread, exact=False)
+        if k > 0 and len(context) >= self.many:
+            keys = where.facets if isinstance(where, Filter) else None
+            if (unread := await self.stored.nearest(context, text, k, where, keys)) is not None:
+                return SearchResult(tuple(Match(entry, similarity) for entry, similarity in unread), exact=False)
         column = self._column(where)
         await self.vectors.ready(column.texts(context.pages))
         if k < 1 or not column.move(context.pages, self.vectors):
@@ -144,89 +149,20 @@ class Retriever:
         members = column.members()
         words = await self._words.cover()
         shares = words.scores(words.weigh(text, members.of_row, members.mean_length(words.lengths)))
-        query, near = _Query(vector, shares, self._weight), None
-        if len(members.rows) >= self.many:
-            if self._index is None:
-                self._counts[Count.UNINDEXED_SEARCH] = 1
-            else:
-                near = await _candidates(self._index, members, query, k)
-        exact = near is None
-        if near is None:
+        query, exact = _Query(vector, shares, self._weight), len(members.rows) < self.many
+        if exact:
             near = _all_near(self.vectors, members, query, k)
+        else:
+            await self._lists.cover()
+            near = self._lists.near(members, query, max(CANDIDATES, 4 * k))
         best = _best(members, near, self.vectors, query, k)
         found = [(context.get(f"e{members.numbers[place]}"), similarity) for place, similarity in best]
         return SearchResult(tuple(Match(entry, similarity) for entry, similarity in found if entry is not None), exact)
 
-    async def save(self, context: Context) -> int:
-        """Save an index with the vectors and the words of all entries of a context. Returns its number of texts, 0 if
-        none is saved because the entries are few or there is no library or folder for it."""
-        if self._index is None or self.vectors.folder is None or len(context) < self.many:
-            return 0
-        unsaved = (page for page in context.pages if self._saved_index(page) is None)
-        texts = [e.embedded_text for page in unsaved for e in page.entries.values()]
-        await self.vectors.ready(texts)
-        await self._index.cover(self.vectors.rows(texts))
-        file = self.vectors.folder / WORDS_FILE
-        saved = SavedWords.open(file) if self.vectors.trusted else None
-        saved = (saved or SavedWords.none()).and_of(await self._words.cover(), *self._index.known())
-        await asyncio.to_thread(saved.save, file)
-        return min(await self._index.save(), len(saved))
-
-    async def _search_snapshot(
-        self, context: Context, text: str, k: int, where: EntryPredicate
-    ) -> tuple[Match, ...] | None:
-        """The best of what the index of a snapshot finds and of all entries that changed since.
-
-        None if there is no such index, if too much changed, or if too few of the entries it finds match.
-        """
-        first = next((page for page in context.pages if page.origin is not None), None)
-        index = None if first is None else self._saved_index(first)
-        fresh = [page for page in context.pages if page.origin is None]
-        if first is None or index is None or len(fresh) > FRESH:
-            return None
-        stored = first.origin
-        assert isinstance(stored, SnapshotPages)
-        changed = [e for page in fresh for e in page.entries.values() if where(e)]
-
-        def matching(hashes: np.ndarray) -> list[Entry]:
-            found = stored.with_hashes([int(each) for each in hashes])
-            return [e for e in found if where(e) and context.pages[e.number // PAGE].origin is stored]
-
-        vector = await self.vectors.query(text)
-        asked = index.words.weigh(text)
-        n = max(CANDIDATES, 4 * k)
-        while n <= MAX_CANDIDATES:
-            hashes = index.vectors.near(vector, n)
-            near = matching(hashes)
-            if len(near) >= k or n >= len(index.vectors):
-                near += matching(np.setdiff1d(index.words.top(asked, n), hashes))
-                entries = [*near, *changed]
-                texts = [e.embedded_text for e in entries]
-                await self.vectors.ready(texts)
-                query = _Query(vector, (await self._words.cover()).scores(asked), self._weight)
-                numbers = np.array([e.number for e in entries], dtype=np.int64)
-                # Without conversations: the turns before and after are not read.
-                members = _Members(numbers, self.vectors.rows(texts), np.zeros(len(entries), dtype=np.int32))
-                best = _best(members, np.arange(len(entries)), self.vectors, query, k)
-                return tuple(Match(entries[place], similarity) for place, similarity in best)
-            n *= 4
-        return None
-
-    def _saved_index(self, page: Page) -> _SavedIndex | None:
-        """What was saved with the snapshot of this page. Raises StoreError if its vectors are of another embedder."""
-        stored = page.origin
-        if not isinstance(stored, SnapshotPages) or not stored.indexed or self._index is None:
-            return None
-        if not stored.store.trusted:
-            return None
-        if stored not in self._saved:
-            dims = stored_dims(stored.store, self.vectors.embedder.name)
-            near = VectorIndex.open(stored.store.folder / INDEX_FILE, dims, view=True)
-            words = SavedWords.open(stored.store.folder / WORDS_FILE)
-            self._saved[stored] = None
-            if near is not None and words is not None and min(len(near), len(words)) >= stored.indexed:
-                self._saved[stored] = _SavedIndex(near, words)
-        return self._saved[stored]
+    async def save(self, context: Context, run_id: str) -> int:
+        """Save an index of a context, the last version of the run that the vectors have their store from. Returns its
+        number of entries, 0 if none is saved because they are few."""
+        return 0 if len(context) < self.many else await self.stored.save(context, run_id)
 
     def _column(self, where: EntryPredicate) -> _Column:
         column = self._columns.pop(where, None) or _Column(where)
@@ -234,14 +170,6 @@ class Retriever:
         if len(self._columns) > COLUMNS:
             self._columns.popitem(last=False)
         return column
-
-
-@dataclass(frozen=True)
-class _SavedIndex:
-    """What is saved beside a snapshot."""
-
-    vectors: VectorIndex
-    words: SavedWords
 
 
 @dataclass(frozen=True)
@@ -371,22 +299,33 @@ class _Column:
         return [e for e in pages[index].entries.values() if self.where(e)] if index < len(pages) else []
 
 
-async def _candidates(index: RowIndex, members: _Members, query: _Query, k: int) -> np.ndarray | None:
-    """Places in the rows of `members` that have most of the words, or that the index proposes as the k nearest; None if
-    most of what it finds does not match, so that it would have to propose too many."""
-    rows = members.rows
-    await index.cover(rows)
-    n = max(CANDIDATES, 4 * k) * max(1, len(index) // len(rows))
-    wanted = np.zeros(len(members.of_row), dtype=bool)
-    while n <= MAX_CANDIDATES:
-        found = await index.near(query.vector, n)
-        wanted[found[found < len(wanted)]] = True
-        near = np.flatnonzero(wanted[rows])
-        if len(near) >= k or n >= len(index):
-            wanted[highest(query.shares[: len(wanted)] * (members.of_row > 0), n)] = True
-            return members.with_neighbours(np.flatnonzero(wanted[rows]))
-        n *= 4
-    return None
+class _RowLists:
+    """Lists of the rows of a matrix of vectors. They are made again when the matrix has grown by a quarter; until then
+    the rows that are missing are all proposed."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+        self._lists: Lists | None = None
+        self._lock = asyncio.Lock()
+
+    async def cover(self) -> None:
+        """Make the lists, in another thread, so that calls in flight continue."""
+        async with self._lock:
+            n, matrix = len(self._vectors.matrix), self._vectors.matrix
+            if self._lists is None or n > GROWN * len(self._lists):
+                self._lists = await asyncio.to_thread(Lists.of, n, matrix.take)
+
+    def near(self, members: _Members, query: _Query, n: int) -> np.ndarray:
+        """Places in `members` of about n rows nearest to a query, and of n that have most of its words."""
+        assert self._lists is not None
+        of_row, known = members.of_row > 0, len(self._lists)
+        wanted = np.zeros(len(of_row), dtype=bool)
+        wanted[known:] = of_row[known:]
+        mask = np.zeros(known, dtype=bool)
+        mask[: len(of_row)] = of_row[:known]
+        wanted[self._lists.near(query.vector, n, Rows(mask))] = True
+        wanted[highest(query.shares[: len(wanted)] * of_row, n)] = True
+        return members.with_neighbours(np.flatnonzero(wanted[members.rows]))
 
 
 def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:

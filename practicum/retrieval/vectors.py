@@ -297,6 +297,25 @@ class Vectors:
             if unknown:
                 await self._embed_once(unknown)
 
+    async def passing(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of shape (n, d) in the order of `texts`, which are read or embedded, and not kept in memory."""
+        vectors: list[np.ndarray] = []
+        for start in range(0, len(texts), CHUNK):
+            part = list(dict.fromkeys(texts[start : start + CHUNK]))
+            known = {text: self.matrix.take(self.rows([text]))[0] for text in part if text in self._row}
+            missing = [text for text in part if text not in known]
+            if self._store is not None and self._stored_dims:
+                known |= stored_vectors(self._store, self.embedder.name, missing)
+                missing = [text for text in missing if text not in known]
+            if missing:
+                made = await self._made(missing)
+                known |= zip(missing, made, strict=True)
+                if self._store is not None and not self._store.read_only:
+                    # From now on not all that the store has is in memory.
+                    self._stored_dims = made.shape[1]
+            vectors += [known[text] for text in texts[start : start + CHUNK]]
+        return np.stack(vectors) if vectors else np.zeros((0, self.matrix.dims or self._stored_dims), dtype=np.float32)
+
     def rows(self, texts: Iterable[str]) -> np.ndarray:
         """The matrix rows of texts that are `ready`, shape (n,)."""
         return np.fromiter((self._row[text] for text in texts), dtype=np.int32)
@@ -322,6 +341,10 @@ class Vectors:
         await asyncio.shield(asyncio.gather(*dict.fromkeys(self._tasks[text] for text in texts)))
 
     async def _embed(self, texts: list[str]) -> None:
+        self._keep(texts, await self._made(texts))
+
+    async def _made(self, texts: list[str]) -> np.ndarray:
+        """Embed these texts, and write their vectors to the store."""
         vectors = self._checked(np.asarray(await self.embedder.embed(texts), dtype=np.float32), len(texts))
         self.made += len(texts)
         if self._store is not None and not self._store.read_only:
@@ -336,7 +359,7 @@ class Vectors:
             else:
                 # Awaited, so that the queue of the store does not fill the memory.
                 await self._store.write(schema.vectors, rows)
-        self._keep(texts, vectors)
+        return vectors
 
     def _checked(self, vectors: np.ndarray, n: int) -> np.ndarray:
         """These n vectors with unit length.

@@ -3,7 +3,7 @@
 Words find what a vector blurs: names, numbers, codes, rare terms. They are compared by their English stems, and words
 of grammar are left out. The index is a list of postings (word, text, count) in the order of the words, then of the
 texts. New texts become a small list, and small lists of about one size are merged, so that a text is added quickly
-among a million. On the disk the same arrays are mapped, so that a search reads the postings of its own words only.
+among a million. The index of a stored run has postings of its own (see `index`).
 
 SQLite's FTS5 and `tantivy` weigh a word by all that they hold, which would let the order of two entries depend on what
 else was ever searched, and `bm25s` cannot add a text; so none of them is used.
@@ -12,17 +12,14 @@ else was ever searched, and `bm25s` cannot add a text; so none of them is used.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, reduce
+from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
-from practicum.core.files import ensure_private
 from practicum.core.shingles import words
 from practicum.retrieval.vectors import Vectors
 
@@ -112,12 +109,6 @@ class _Postings:
             joined(self.keys, later.keys), joined(self.rows, later.rows), joined(self.counts, later.counts)
         )  # fmt: skip
 
-    def renumbered(self, numbers: np.ndarray) -> _Postings:
-        """With the row r as `numbers[r]`, in the same order; without the rows whose number is -1."""
-        rows = numbers[self.rows]
-        kept = rows >= 0
-        return _Postings(self.keys[kept], rows[kept], self.counts[kept])
-
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows that have any of these words, and how often; one word after the other, with the place of the word
         among `keys`."""
@@ -134,6 +125,25 @@ class WordQuery:
 
     weights: Mapping[int, float]
     mean_length: float
+
+    @classmethod
+    def of(cls, keys: Sequence[int], n: int, having: np.ndarray, mean_length: float) -> WordQuery:
+        """A query among n texts, of which `having` have each of its words, shape (len(keys),)."""
+        weights = np.log1p((n - having + 0.5) / (having + 0.5))
+        return cls(dict(zip(keys, weights.tolist(), strict=True)), mean_length)
+
+    @cached_property
+    def total(self) -> float:
+        return sum(self.weights.values()) or 1.0
+
+    def part(self, key: int, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """How much of the query texts of these lengths have by one word, which they have `counts` times."""
+        return self.weights[key] / self.total * self.saturated(counts, lengths)
+
+    def saturated(self, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """By which share a word counts that is `counts` times in texts of these lengths."""
+        found: np.ndarray = counts / (counts + K1 * (1 - B + B * (lengths / (self.mean_length or 1.0))))
+        return found
 
 
 @dataclass(frozen=True)
@@ -156,21 +166,23 @@ class Words:
 
     def weigh(self, text: str, members: np.ndarray, mean_length: float) -> WordQuery:
         """A query among entries of this mean length. `members` is how many of them have the text of each row."""
-        n, keys = int(members.sum()), [*dict.fromkeys(word_keys(text))]
+        keys = [*dict.fromkeys(word_keys(text))]
+        return WordQuery.of(keys, int(members.sum()), self.having(keys, members), mean_length)
+
+    def having(self, keys: Sequence[int], members: np.ndarray) -> np.ndarray:
+        """How many entries have each of these words. `members` is how many have the text of each row."""
         rows, _, which = self._find(keys)
         there = rows < len(members)
-        having = np.bincount(which[there], members[rows[there]], len(keys))
-        weights = np.log1p((n - having + 0.5) / (having + 0.5))
-        return WordQuery(dict(zip(keys, weights.tolist(), strict=True)), mean_length)
+        found: np.ndarray = np.bincount(which[there], members[rows[there]], len(keys))
+        return found
 
     def scores(self, query: WordQuery) -> np.ndarray:
         """How much of a query each text has, shape (n,), from 0 to below 1: the BM25 score, as a share of that of a
         text that has every word endlessly often."""
         rows, counts, which = self._find([*query.weights])
         weights = np.fromiter(query.weights.values(), dtype=float)
-        lengths = self.lengths[rows] / (query.mean_length or 1.0)
-        each = weights[which] * (counts / (counts + K1 * (1 - B + B * lengths)))
-        found: np.ndarray = np.bincount(rows, each, len(self)) / (sum(query.weights.values()) or 1.0)
+        each = weights[which] * query.saturated(counts, self.lengths[rows])
+        found: np.ndarray = np.bincount(rows, each, len(self)) / query.total
         return found
 
     def _find(self, keys: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -206,87 +218,7 @@ class WordIndex:
             return self.words
 
 
-@dataclass(frozen=True)
-class SavedWords:
-    """Words on the disk. `hashes` name the texts, shape (n,)."""
-
-    hashes: np.ndarray
-    words: Words
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    @classmethod
-    def none(cls) -> SavedWords:
-        return cls(np.zeros(0, dtype=np.uint64), no_words())
-
-    @classmethod
-    def open(cls, path: Path) -> SavedWords | None:
-        """What was saved, mapped and not read; None if the file is missing or damaged."""
-        arrays = []
-        try:
-            with path.open("rb") as file:
-                for dtype in _DTYPES:
-                    if np.lib.format.read_magic(file) != (1, 0):
-                        return None
-                    shape, _, found = np.lib.format.read_array_header_1_0(file)
-                    if found != dtype or len(shape) != 1:
-                        return None
-                    start = file.tell()
-                    arrays.append(np.memmap(file, dtype, "r", start, shape))
-                    file.seek(start + arrays[-1].nbytes)
-        except (OSError, ValueError):
-            return None
-        hashes, keys, lengths, rows, counts = arrays
-        if len(hashes) != len(lengths) or not len(keys) == len(rows) == len(counts):
-            return None
-        if (lengths < 0).any() or (rows < 0).any() or (rows >= len(lengths)).any():
-            return None
-        return cls(hashes, Words(lengths, (_Postings(keys, rows, counts),)))
-
-    def save(self, path: Path) -> None:
-        """Write them as a whole or not at all."""
-        (postings,) = self.words.parts
-        part = path.with_name(f"{path.name}.part")
-        ensure_private(part)
-        with part.open("wb") as file:
-            for array in (self.hashes, postings.keys, self.words.lengths, postings.rows, postings.counts):
-                np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-
-    def and_of(self, words: Words, rows: np.ndarray, hashes: np.ndarray) -> SavedWords:
-        """These texts, and those of some rows of `words`, which are distinct and have these hashes."""
-        order = np.argsort(rows)
-        order = order[np.isin(hashes[order], self.hashes, invert=True)]
-        numbers = np.full(len(words), -1, dtype=np.int32)
-        numbers[rows[order]] = np.arange(len(order), dtype=np.int32) + len(self.hashes)
-        new = (part.renumbered(numbers) for part in words.parts)
-        postings = reduce(_Postings.and_of, (*self.words.parts, *new), _Postings.count((), 0))
-        lengths = np.append(self.words.lengths, words.lengths[rows[order]])
-        return SavedWords(np.append(self.hashes, hashes[order]), Words(lengths, (postings,)))
-
-    def weigh(self, text: str) -> WordQuery:
-        """A query among all of these texts."""
-        return self.words.weigh(text, np.broadcast_to(1, len(self.hashes)), self._mean_length)
-
-    def top(self, query: WordQuery, n: int) -> np.ndarray:
-        """The hashes of the n texts with most of a query's words, or fewer if fewer have any, in no order."""
-        hashes: np.ndarray = self.hashes[highest(self.words.scores(query), n)]
-        return hashes
-
-    @cached_property
-    def _mean_length(self) -> float:
-        return float(self.words.lengths.sum()) / max(len(self), 1)
-
-
 def highest(scores: np.ndarray, n: int) -> np.ndarray:
     """The places of the n highest scores above 0, or fewer if fewer are, in no order."""
     found = np.flatnonzero(scores)
     return found if len(found) <= n else found[np.argpartition(scores[found], -n)[-n:]]
-
-
-_DTYPES = tuple(map(np.dtype, (np.uint64, np.int64, np.int32, np.int32, np.uint16)))
-"""Of the hashes, the postings' keys, the lengths, and the postings' rows and counts: the widest first, so that each
-array begins at a multiple of its width."""

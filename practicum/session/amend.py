@@ -21,6 +21,7 @@ from practicum.core.edits import Applied, Delta
 from practicum.core.errors import RunBusy, UsageError
 from practicum.core.types import Task
 from practicum.engine.loop import StepReport
+from practicum.retrieval.index import remove_index
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
 from practicum.session.records import (
@@ -34,7 +35,6 @@ from practicum.session.records import (
 )
 from practicum.store import schema
 from practicum.store.database import RowValues, Store
-from practicum.store.folder import INDEX_FILE, WORDS_FILE
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
@@ -169,8 +169,8 @@ async def save_snapshot(store: Store, context: Context, retriever: Retriever) ->
     """Save what makes the next opening of a run fast, if that pays. `context` is the last version of its log."""
     # What was marked as foreign on reading is not what the log says.
     if store.trusted and snapshot_due(store, store.run_id):
-        # The index is written first: it may hold more entries than the snapshot says, but never fewer.
-        indexed = await retriever.save(context) if retriever.vectors.folder == store.folder else 0
+        # The index is written first, so that a snapshot never waits for one.
+        indexed = await retriever.save(context, store.run_id) if retriever.vectors.folder == store.folder else 0
         write_snapshot(store, store.run_id, context, indexed)
 
 
@@ -186,8 +186,7 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     context = read_context(store, store.run_id)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded_text for entry in context)
-    for index in (INDEX_FILE, WORDS_FILE):
-        (store.folder / index).unlink(missing_ok=True)
+    remove_index(store.folder)
     config = config.model_copy(update={"embedder": embedder.name})
 
     def statements() -> Iterator[tuple[Any, list[RowValues]]]:

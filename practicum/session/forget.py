@@ -29,10 +29,11 @@ from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
 from practicum.engine.door import edit_texts
+from practicum.retrieval.index import remove_index
 from practicum.store import schema
 from practicum.store.copy import copy_run
 from practicum.store.database import Store
-from practicum.store.folder import DATABASE_FILE, INDEX_FILE, WORDS_FILE
+from practicum.store.folder import DATABASE_FILE
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 from practicum.tasks.stored import StoredTasks
@@ -460,8 +461,7 @@ def _remove(
     statements += _without_prompts(run, wanted, gone, texts, words)
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors).where(schema.vectors.c.run_id == run.run_id), *delete_snapshot(run.run_id)]
-    for index in (INDEX_FILE, WORDS_FILE):
-        (run.store.folder / index).unlink(missing_ok=True)
+    remove_index(run.store.folder)
     update = schema.runs.update().values(state="forgotten", result=None)
     statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
     run.store.execute(*statements)

@@ -30,6 +30,7 @@ from practicum.session.components import Parts
 from practicum.session.foreign import Origin
 from practicum.session.records import read_by_origin
 from practicum.store.database import Store
+from practicum.store.snapshot import with_texts
 from practicum.store.versions import entry_history, read_versions
 
 LONGEST = 2_000
@@ -116,7 +117,8 @@ class _Experience(_Line):
 
 @dataclass(frozen=True)
 class Added:
-    """The added entries. `same` maps the id of a new entry to the id of an older one with the same text."""
+    """The added entries. `same` maps the id of a new entry to the id of an older one with the same text, if both have
+    one key, too."""
 
     context: Context
     entries: tuple[Entry, ...]
@@ -152,7 +154,8 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
     same: dict[str, str] = {}
 
     def edits(context: Context) -> Delta:
-        known = {entry.text: entry.id for entry in reversed(context.in_section(section))}
+        alike = [e for e in with_texts(context, {new.key or new.text for new in made}) if e.section == section]
+        known = {entry.text: entry.id for entry in sorted(alike, key=lambda entry: -entry.number)}
         for number, new in enumerate(made, context.next_number):
             if (older := known.setdefault(new.text, f"e{number}")) != f"e{number}":
                 same[f"e{number}"] = older

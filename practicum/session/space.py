@@ -98,8 +98,11 @@ class Shown:
     def ids(self) -> tuple[str, ...]:
         """The entries that are shown: those that were looked up, in the order of `scores`, then the others by age."""
         found = tuple(self.scores)
-        shown = (entry.id for entry in self.context if not entry.hidden and entry.id in self.view.ids)
-        return (*found, *(id for id in shown if id not in self.scores))
+        ids = self.view.ids
+        # The few that were looked up among many are found without reading the others.
+        some = map(self.context.get, ids) if isinstance(ids, frozenset) else (e for e in self.context if e.id in ids)
+        shown = sorted((e for e in some if e is not None and not e.hidden), key=lambda e: e.number)
+        return (*found, *(entry.id for entry in shown if entry.id not in self.scores))
 
     @cached_property
     def messages(self) -> list[Any]:

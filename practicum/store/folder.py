@@ -18,15 +18,17 @@ from practicum.core.installation import is_marked, mark
 DATABASE_FILE = "run.sqlite"
 STORE_FILE = "store.json"
 LOCK_FILE = "lock"
-INDEX_FILE = "vectors.usearch"
-WORDS_FILE = "words.postings"
-"""Indexes of the vectors and words of the run's entries, if it has many. They can be rebuilt from the database."""
+INDEX_FILES = "index.*"
+"""The index of the run's entries, if it has many. It can be made again from the database."""
+
+OLD_INDEX_FILES = ("vectors.usearch", "words.postings")
+"""The files of an index that an earlier version of practicum made. They are not read any more."""
 
 FILES = (
     DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), STORE_FILE, LOCK_FILE,
-    *(f"{index}{part}" for index in (INDEX_FILE, WORDS_FILE) for part in ("", ".part")), "llama.log",
+    "llama.log",
 )  # fmt: skip
-"""The files that are opened in a run folder."""
+"""The files that are opened in a run folder, beside those of the index."""
 
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 """Ends a journal that names another file."""
@@ -51,15 +53,16 @@ def must_be_run(folder: Path) -> None:
 
 def refuse_links(folder: Path) -> None:
     """Raises StoreError if a file that is opened in a run folder is a link, or leads out of the folder otherwise."""
-    for name in FILES:
-        path = folder / name
+    for path in (*(folder / name for name in FILES), *folder.glob(INDEX_FILES)):
         try:
             kind = path.lstat().st_mode
         except OSError:
             continue
         if not stat.S_ISREG(kind):
             what = "a symbolic link" if stat.S_ISLNK(kind) else "no file"
-            raise StoreError(f"{folder} is not opened: its {name} is {what}, which practicum never makes: delete it")
+            raise StoreError(
+                f"{folder} is not opened: its {path.name} is {what}, which practicum never makes: delete it"
+            )
     journal = folder / f"{DATABASE_FILE}-journal"
     # SQLite would delete the file that the journal names.
     raw = journal.read_bytes() if journal.exists() else b""

@@ -7,7 +7,7 @@ The log remains the truth: a snapshot that is missing, or is no ancestor of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from sys import intern
 from typing import Any
@@ -30,20 +30,20 @@ AHEAD = 64
 """Pages that are read together when a context is read in order."""
 
 HASHES = 500
-"""Hashes in one query."""
+"""Hashes or numbers in one query."""
 
 
 class SnapshotPages:
     """The entries of a snapshot on the disk. Raises StoreError if they are read after the snapshot was replaced.
 
-    `indexed` is the number of vectors in the index that was saved with it, 0 without an index.
+    `indexed` is the number of entries in the index that was saved with it, 0 without an index.
     """
 
     def __init__(self, store: Store, run_id: str, version: int, indexed: int) -> None:
         self.store = store
         self.indexed = indexed
         self.version = version
-        self._run_id = run_id
+        self.run_id = run_id
         self._ahead: dict[int, dict[int, Entry]] = {}
         self._last = -2
 
@@ -54,28 +54,42 @@ class SnapshotPages:
             self._ahead = {i: {} for i in range(index, index + count)}
             table = schema.entries
             start, stop = table.c.number >= index * PAGE, table.c.number < (index + count) * PAGE
-            for entry in self._read((table.c.run_id == self._run_id) & start & stop):
+            for entry in self._read((table.c.run_id == self.run_id) & start & stop):
                 self._ahead[entry.number // PAGE][entry.number] = entry
         self._last = index
         return self._ahead.pop(index)
 
+    def entries(self) -> Iterator[Entry]:
+        """All entries, oldest first."""
+        table, number = schema.entries, -1
+        while found := self._read((table.c.run_id == self.run_id) & (table.c.number > number), AHEAD * PAGE):
+            yield from found
+            number = found[-1].number
+
+    def with_numbers(self, numbers: list[int]) -> list[Entry]:
+        """The entries with these numbers."""
+        table = schema.entries
+        parts = (numbers[start : start + HASHES] for start in range(0, len(numbers), HASHES))
+        mine = table.c.run_id == self.run_id
+        return [entry for part in parts for entry in self._read(mine & table.c.number.in_(part))]
+
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
         """The entries whose embedded text has one of these hashes."""
         table = schema.entries
-        mine = unindexed(table.c.run_id) == self._run_id
+        mine = unindexed(table.c.run_id) == self.run_id
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
         return [entry for part in parts for entry in self._read(mine & table.c.hash.in_(part))]
 
-    def _read(self, condition: ColumnElement[bool]) -> list[Entry]:
+    def _read(self, condition: ColumnElement[bool], limit: int | None = None) -> list[Entry]:
         with as_stored(self.store.folder):
-            return self._entries(condition)
+            return self._entries(condition, limit)
 
-    def _entries(self, condition: ColumnElement[bool]) -> list[Entry]:
+    def _entries(self, condition: ColumnElement[bool], limit: int | None) -> list[Entry]:
         entries, snapshots = schema.entries, schema.snapshots
-        same = (snapshots.c.run_id == self._run_id) & (snapshots.c.version == self.version)
+        same = (snapshots.c.run_id == self.run_id) & (snapshots.c.version == self.version)
         # One query, so that all rows are of this version.
         query = select(entries.c.number, entries.c.data).select_from(snapshots.outerjoin(entries, condition))
-        rows = self.store.rows(query.where(same))
+        rows = self.store.rows(query.where(same).order_by(entries.c.number).limit(limit))
         if not rows:
             raise StoreError(f"{self.store.folder} was changed while it was being read: run the command again")
         return [_entry(row.number, row.data) for row in rows if row.number is not None]
@@ -110,6 +124,22 @@ def _open_snapshot(store: Store, run_id: str, line: list[int]) -> Context:
             pages = tuple(Page.stored(stored, index) for index in range(-(-row.next_number // PAGE)))
             return Context(pages, row.version, row.next_number, row.size)
     return Context()
+
+
+def stored_pages(context: Context) -> SnapshotPages | None:
+    """The snapshot that pages of a context are of."""
+    origin = next((page.origin for page in context.pages if page.origin is not None), None)
+    return origin if isinstance(origin, SnapshotPages) else None
+
+
+def with_texts(context: Context, texts: Collection[str]) -> Iterator[Entry]:
+    """The entries of a context whose embedded text is one of these. Of a snapshot no others are read."""
+    if (stored := stored_pages(context)) is not None:
+        found = stored.with_hashes([*map(text_hash, texts)])
+        yield from (e for e in found if e.embedded_text in texts and context.pages[e.number // PAGE].origin is stored)
+    for page in context.pages:
+        if page.origin is not stored or stored is None:
+            yield from (entry for entry in page.entries.values() if entry.embedded_text in texts)
 
 
 def snapshot_due(store: Store, run_id: str) -> bool:

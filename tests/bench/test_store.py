@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from practicum.bench.store import ClusteredEmbedder, StoreResult, exact, indexed, opened, store
-from practicum.cli.app import main
 from practicum.core.errors import StoreError
 
 
@@ -52,15 +51,6 @@ def test_points_are_clustered_and_belong_to_their_text() -> None:
     assert (asyncio.run(ClusteredEmbedder(4_000).embed(["else 8999", "about 3"])) == points[[8999, 3]]).all()
     similarity = np.sort(points[:50] @ points.T, axis=1)
     assert np.median(similarity) < 0.2 < 0.5 < np.median(similarity[:, -6])
-
-
-def test_without_the_library_the_error_names_the_package(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("practicum.retrieval.index.find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match="2"):
-        main(["bench", "store", "--memories", "1000"])
-    assert "pip install 'usearch>=2.20'" in capsys.readouterr().err
 
 
 def test_opening_needs_a_run(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from practicum.models.registry import Models
 
 
 def test_an_extra_is_installed_by_the_names_of_its_packages() -> None:
-    assert pip_install("index") == "pip install 'usearch>=2.20'"
+    assert pip_install("index") == "pip install 'numkong>=7.8'"
     assert pip_install("dspy") == "pip install 'dspy>=3.4' 'litellm<1.83' 'optuna>=3.4'"
 
 

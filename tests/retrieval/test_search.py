@@ -17,7 +17,6 @@ from profiles import examples
 from runs import Memory, Words, indoors
 
 from practicum.core.context import Context
-from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
 from practicum.retrieval.search import VISIBLE, WORDS, EntryPredicate, Filter, Match, Retriever, SearchResult
@@ -233,20 +232,9 @@ def test_a_place_is_searched_once() -> None:
         asyncio.run(run.nearest(memories("card"), "card", 1))
 
 
-def test_without_the_library_all_are_compared_and_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("practicum.retrieval.search.index_installed", lambda: False)
-    counts: Counter[str] = Counter()
-    retriever = Retriever(Vectors(Words()), 2, counts)
-    for _ in range(2):
-        search = asyncio.run(retriever.nearest(memories("card", "bank", "fee"), "bank", 1))
-        assert (search.found[0].entry.text, search.exact) == ("bank", True)
-    assert counts == {Count.UNINDEXED_SEARCH: 1}
-    assert "pip install usearch" in Count.UNINDEXED_SEARCH.meaning
-
-
 @pytest.mark.slow
-def test_a_filter_that_leaves_few_of_many_falls_back_to_comparing_all() -> None:
-    """The index knows the other section too, and names little else near this query."""
+def test_a_filter_that_leaves_few_of_many_keeps_them_all() -> None:
+    """The lists around the query hold the other section alone."""
     said = [Add("notes", f"bank {n}") for n in range(3_000)] + [Add("memories", f"card {n}") for n in range(20)]
     context = Context().apply(Delta(tuple(said))).context
     retriever = Retriever(Vectors(Words()), 10)
@@ -257,7 +245,6 @@ def test_a_filter_that_leaves_few_of_many_falls_back_to_comparing_all() -> None:
 
     everything, few = asyncio.run(work())
     assert (len(everything.found), everything.exact) == (3, False)
-    assert few.exact
     assert list(few.found) == asyncio.run(by_hand(context, "bank", 3, Filter(section="memories")))
 
 

@@ -1,17 +1,15 @@
-"""The words of texts: the same however they were added, saved and opened again."""
+"""The words of texts: the same however they were added."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from practicum.retrieval.words import SavedWords, Words, no_words, word_keys
+from practicum.retrieval.words import Words, no_words, word_keys
 
 TERMS = ("card", "cards", "lost", "the", "E-4711", "Zürich", "口座", "")
 texts = st.lists(st.lists(st.sampled_from(TERMS), max_size=5).map(" ".join), max_size=20)
@@ -35,29 +33,6 @@ def test_words_added_bit_by_bit_are_those_added_at_once(parts: list[list[str]], 
     whole = added([[text for part in parts for text in part]])
     assert (scores(added(parts), query) == scores(whole, query)).all()
     assert (added(parts).lengths == whole.lengths).all()
-
-
-@given(parts, texts.map(" ".join))
-@settings(max_examples=examples(60))
-def test_saved_words_are_found_again_and_more_can_follow(parts: list[list[str]], query: str) -> None:
-    """Each time it is saved, texts are added that were saved before, and rows that are not to be saved are left out."""
-    texts = [text for part in parts for text in part]
-    words, kept = added(parts), np.arange(0, len(texts), 2)
-    hashes = 10 + np.arange(len(texts), dtype=np.uint64)
-    with tempfile.TemporaryDirectory() as folder:
-        file, saved = Path(folder) / "words", SavedWords.none()
-        for rows in (kept[: len(kept) // 2], kept[::-1]):
-            saved = saved.and_of(words, rows, hashes[rows])
-            saved.save(file)
-            opened = SavedWords.open(file)
-            assert opened is not None
-            saved = opened
-        assert sorted(saved.hashes) == sorted(hashes[kept])
-        order = np.argsort(saved.hashes)
-        assert (scores(saved.words, query)[order] == scores(added([[texts[row] for row in kept]]), query)).all()
-        top = saved.top(saved.weigh(query), 3)
-        found = dict(zip(saved.hashes, saved.words.scores(saved.weigh(query)), strict=True))
-        assert sorted(found[each] for each in top) == [score for score in sorted(found.values())[-3:] if score > 0]
 
 
 def test_a_score_is_the_share_of_the_query_and_rare_words_count_more() -> None:

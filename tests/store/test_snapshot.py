@@ -31,8 +31,8 @@ from practicum.session.forget import forget
 from practicum.session.records import begin, load_context, read_run
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.folder import DATABASE_FILE, INDEX_FILE, WORDS_FILE
-from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, write_snapshot
+from practicum.store.folder import DATABASE_FILE, INDEX_FILES
+from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, with_texts, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
 ids = st.integers(0, 200).map("e{}".format)
@@ -211,7 +211,7 @@ def saved(folder: Path) -> None:
         retriever = Retriever(Vectors(Words(), store), 1)
 
         async def work() -> None:
-            write_snapshot(store, store.run_id, context, await retriever.save(context))
+            write_snapshot(store, store.run_id, context, await retriever.save(context, store.run_id))
 
         asyncio.run(work())
 
@@ -251,14 +251,16 @@ def test_no_search_goes_through_all_entries(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite3, "connect", listening)
         asked(tmp_path, "text 400 of old")
-        load_context(tmp_path).get("e100")
+        context = load_context(tmp_path)
+        assert [entry.id for entry in with_texts(context, {"text 7", "text 700"})] == ["e7"]
+        context.get("e100")
     of_entries = [each for each in said if "FROM snapshots LEFT OUTER JOIN entries" in each]
     assert len(of_entries) == 3
     db = sqlite3.connect(tmp_path / DATABASE_FILE)
     plans = [step for each in of_entries for *_, step in db.execute(f"EXPLAIN QUERY PLAN {each}")]
     db.close()
     assert [plan for plan in plans if "entries" in plan] == [
-        "SEARCH entries USING INDEX entries_by_hash (hash=?) LEFT-JOIN",
+        "SEARCH entries USING PRIMARY KEY (run_id=? AND number=?) LEFT-JOIN",
         "SEARCH entries USING INDEX entries_by_hash (hash=?) LEFT-JOIN",
         "SEARCH entries USING PRIMARY KEY (run_id=? AND number>? AND number<?) LEFT-JOIN",
     ]
@@ -279,17 +281,25 @@ def test_a_search_finds_entries_that_changed_after_the_snapshot(tmp_path: Path) 
     assert [f.entry.id for f in asked(tmp_path, "text 9", 2, Filter(section="notes"))[0].found] == ["e641"]
 
 
-def test_a_search_without_an_index_or_with_a_broken_one_is_exact(tmp_path: Path) -> None:
-    for index in (INDEX_FILE, WORDS_FILE):
-        saved(tmp_path / index)
-        file = tmp_path / index / index
-        whole = file.read_bytes()
-        for spoil in (b"not an index", b"", whole[:200], whole[:-1]):
-            file.write_bytes(spoil)
-            search, embedder = asked(tmp_path / index, "text 33", 1, many=10_000)
-            assert (search.exact, search.found[0].entry.id, embedder.asked) == (True, "e33", [])
+def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (file,) = tmp_path.glob(INDEX_FILES)
+    whole = file.read_bytes()
+    for spoil in (None, b"not an index", b"", whole[:200], whole[:-1], whole[64:]):
         file.unlink()
-        assert asked(tmp_path / index, "text 33", 1)[0].found[0].entry.id == "e33"
+        if spoil is not None:
+            file.write_bytes(spoil)
+        search, embedder = asked(tmp_path, "text 33", 1)
+        assert (search.exact, search.found[0].entry.id, embedder.asked) == (False, "e33", ["text 33"])
+        assert file.read_bytes() == whole
+    # Where nothing may be written, all entries are compared.
+    file.unlink()
+    with Store.read(tmp_path) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("practicum.retrieval.stored.os.access", lambda *_: False)
+        context = read_context(store, store.run_id)
+        search = asyncio.run(Retriever(Vectors(Counting(), store), 641).nearest(context, "text 33", 1))
+        assert (search.exact, search.found[0].entry.id) == (True, "e33")
+    assert not file.exists()
 
 
 def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
@@ -299,7 +309,7 @@ def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
         embedder = Counting()
 
         async def work() -> int:
-            indexed = await Retriever(Vectors(embedder, store), 1).save(context)
+            indexed = await Retriever(Vectors(embedder, store), 1).save(context, store.run_id)
             write_snapshot(store, store.run_id, context, indexed)
             return indexed
 
@@ -312,8 +322,7 @@ def test_forgotten_entries_are_in_no_snapshot_and_no_index(tmp_path: Path) -> No
     saved(tmp_path)
     with Store.open(tmp_path) as store:
         assert forget(store, store.run_id, sources=["task:t1"]).left == 0
-        assert not (tmp_path / INDEX_FILE).exists()
-        assert not (tmp_path / WORDS_FILE).exists()
+        assert not list(tmp_path.glob(INDEX_FILES))
         assert store.rows(schema.entries.select()) == []
         assert len(read_context(store, store.run_id)) == len(SAID) // 2
 
