@@ -24,9 +24,10 @@ from practicum.tasks.datasets import FORMATS
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
     "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
-    "serve",
+    "serve", "store",
 }  # fmt: skip
 GROUPS = {
+    "store": {"copy", "connect", "list"},
     "memory": {"list", "search", "show", "add", "remove", "reembed"},
     "bench": {"speed", "overload", "store", "paper", "robustness", "poison", "serve", "canary"},
 }
