@@ -246,7 +246,7 @@ class Service:
         space.announced = self.log.database.changes(name)
         await self.refresh(space)
         if self.sessions is not None:
-            space.claim, space.late = partial(self._claim, self.sessions, space), self.late
+            space.claim = partial(self._claim, self.sessions, space)
         self.spaces[name] = space
         return space
 

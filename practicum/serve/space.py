@@ -47,6 +47,9 @@ Claim = Callable[[str, int], Awaitable[int | None]]
 """Asks which version a session sees on all nodes: this one, unless another node showed it another one. None: that is
 not known now."""
 
+READ = 2.0
+"""Seconds that a request waits for a version that is in a database and not in memory."""
+
 LONGEST_QUERY = 2_000
 """Characters of a request that are searched for: its beginning and its end."""
 
@@ -114,8 +117,6 @@ class Space:
         self.announced = 0
         """The number of the changes by other nodes that are known here (see `log.Database.changes`)."""
         self.claim: Claim | None = None
-        self.late: float | None = None
-        """Seconds that a request waits for the database of the run; None for a file."""
         self._reading = threading.Lock()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._points: OrderedDict[str, _Point] = OrderedDict()
@@ -238,9 +239,9 @@ class Space:
         """What a request of a session is shown."""
         self.touched, self.used = True, time.monotonic()
         version = await self.version_for(session)
-        if version not in self._contexts and self.late is not None:
+        if version not in self._contexts and self.claim is not None:
             # In a thread, since the database may be away.
-            async with asyncio.timeout(self.late):
+            async with asyncio.timeout(READ):
                 await asyncio.to_thread(self.context, version)
         context = self.context(version)
         if context is self._contexts[self.live]:
