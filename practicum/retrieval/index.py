@@ -43,7 +43,7 @@ MAGIC = b"practicum index 1\n"
 GROWTH, SMALL = 4, 1_024
 """A file is merged with the next if it is not this many times as large; smaller files count as being of one size."""
 
-WORK = 2**18
+WORK = 2**17
 """Postings of the query's rarest words whose rows are proposed, at most."""
 
 FEW = 4_096

@@ -17,7 +17,7 @@ import numpy as np
 
 from practicum.retrieval.rough import rough_products, rounded
 
-SCANNED = 131_072
+SCANNED = 65_536
 """Vectors that a search compares at least, if there are as many that it may find."""
 
 LISTS = 1.3
