@@ -35,22 +35,26 @@ _THINKING = "<think>"
 
 @dataclass(frozen=True)
 class ChatModel:
-    """The model `name` behind a connection."""
+    """A model behind a connection. `model_name` and `base_url` are what a model of pydantic-ai calls them."""
 
     connection: AsyncOpenAI
-    name: str
+    model_name: str
+
+    @property
+    def base_url(self) -> str:
+        return str(self.connection.base_url)
 
     @cached_property
     def provided(self) -> OpenAIChatModel:
         """The same as a model of pydantic-ai."""
-        return _provided(self.name, self.connection)
+        return _provided(self.model_name, self.connection)
 
     async def ask(self, body: JSON, settings: Mapping[str, Any]) -> Reply:
         """The answer to a request with this body. Raises errors of pydantic-ai."""
         try:
             # The SDK compares `messages` with all variants of their types; `extra_body` it sends as it is.
             completion = await self.connection.chat.completions.create(
-                model=self.name, messages=[], extra_body=body, **settings
+                model=self.model_name, messages=[], extra_body=body, **settings
             )
         except Exception as error:
             return await self._read(error)
@@ -68,7 +72,7 @@ class ChatModel:
 
         asked = SimpleNamespace(completions=SimpleNamespace(create=create))
         client: Any = SimpleNamespace(chat=asked, base_url=self.connection.base_url)
-        response = await _provided(self.name, client).request([], None, ModelRequestParameters())
+        response = await _provided(self.model_name, client).request([], None, ModelRequestParameters())
         return provided_reply(response)
 
 
