@@ -34,6 +34,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     create_engine,
+    event,
     func,
     select,
     text,
@@ -140,6 +141,13 @@ class Database:
         )  # fmt: skip
         self._listener: _Listener | None = None
         self._lock = threading.Lock()
+        self._closed = False
+        event.listen(self.engine, "checkin", self._returned)
+
+    def _returned(self, connection: Any, record: object) -> None:
+        """A thread gives a connection back. Once the pool is closed, nobody else would close it."""
+        if self._closed and connection is not None:
+            connection.close()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -232,6 +240,7 @@ class Database:
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
+        self._closed = True
         self.engine.dispose()
 
 
