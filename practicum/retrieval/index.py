@@ -277,17 +277,18 @@ class Part:
                 left -= len(packed)
                 if wanted is not None:
                     packed = packed[wanted.of(rows_of(packed))]
-                rows = rows_of(packed)
+                # NumPy would convert other numbers at each use.
+                rows = rows_of(packed).astype(np.intp)
                 found.append(rows)
                 scores[rows] += query.part(key, packed & MOST_COUNT, self.lengths[rows])
-            some = np.concatenate([np.zeros(0, dtype=np.uint32), *found])
+            some: np.ndarray = np.concatenate([np.zeros(0, dtype=np.intp), *found])
             # A row stands here once for each of its words.
             some = _distinct(some[highest_places(scores[some], n * len(found))])
             some = some[highest_places(scores[some], n)]
         finally:
             for rows in found:
                 scores[rows] = 0
-        return some.astype(np.int64)
+        return some
 
     @cached_property
     def _scores(self) -> np.ndarray:

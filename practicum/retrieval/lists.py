@@ -169,7 +169,8 @@ class Lists:
     def _scan(self, query: np.ndarray, wanted: Wanted | None) -> tuple[np.ndarray, np.ndarray]:
         """The places of the wanted vectors in the lists around a vector, and their products."""
         code, offsets = rounded(query[None])[0][0], self.order.offsets
-        lists = np.argsort(-(self.order.centres @ query))
+        # Not "@", whose threads wait for each other (see `products`).
+        lists = np.argsort(-np.einsum("ij,j->i", self.order.centres, query))
         ends = np.cumsum((offsets[1:] - offsets[:-1])[lists])
         places, products, seen, done = list[np.ndarray](), list[np.ndarray](), 0, 0
         target = SCANNED if wanted is None else SCANNED * len(self) // wanted.count
