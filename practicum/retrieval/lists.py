@@ -20,6 +20,10 @@ from practicum.retrieval.rough import rough_products, rounded
 SCANNED = 65_536
 """Vectors that a search compares at least, if there are as many that it may find."""
 
+SPARSE = 0.3
+"""A search compares all that is wanted if it is at most this share of the geometric mean of SCANNED and of the number
+of vectors: to go through lists for it takes longer."""
+
 LISTS = 1.3
 """Lists, as a multiple of the square root of the number of vectors, up to a power of two."""
 
@@ -74,6 +78,16 @@ def arrange(n: int, read: Read, centres: np.ndarray | None = None, known: np.nda
     offsets = np.zeros(len(centres) + 1, dtype=np.int64)
     np.cumsum(np.bincount(of, minlength=len(centres)), out=offsets[1:])
     return Order(centres, offsets, np.argsort(of, kind="stable").astype(np.int32))
+
+
+def highest_places(values: np.ndarray, n: int) -> np.ndarray:
+    """The places of the n highest values, or of all if there are fewer, in no order; of equal values the first."""
+    if len(values) <= n:
+        return np.arange(len(values))
+    # `np.argpartition` takes ten times as long, above all where many values are equal.
+    least = np.partition(values, len(values) - n)[len(values) - n]
+    above = np.flatnonzero(values > least)
+    return np.append(above, np.flatnonzero(values == least)[: n - len(above)])
 
 
 def _centres(n: int, number: int, read: Read) -> np.ndarray:
@@ -144,21 +158,19 @@ class Lists:
 
     def near(self, query: np.ndarray, n: int, wanted: Wanted | None = None) -> np.ndarray:
         """About n rows nearest to a vector of unit length, of those that are wanted, in no order."""
-        if wanted is not None and wanted.count <= SCANNED:
+        if wanted is not None and wanted.count <= max(SCANNED, SPARSE * (SCANNED * len(self)) ** 0.5):
             places = np.sort(self._places[wanted.rows()])
             products = rough_products([self.codes.take(places, axis=0)], rounded(query[None])[0][0])
         else:
             places, products = self._scan(query, wanted)
-        if len(places) > n:
-            best = np.argpartition(-products * self.scales[places], n - 1)[:n]
-            places = places[best]
-        rows: np.ndarray = self.order.rows[places]
+        rows: np.ndarray = self.order.rows[places[highest_places(products * self.scales[places], n)]]
         return rows
 
     def _scan(self, query: np.ndarray, wanted: Wanted | None) -> tuple[np.ndarray, np.ndarray]:
         """The places of the wanted vectors in the lists around a vector, and their products."""
         code, offsets = rounded(query[None])[0][0], self.order.offsets
-        lists = np.argsort(-(self.order.centres @ query))
+        # Not "@", whose threads wait for each other (see `products`).
+        lists = np.argsort(-np.einsum("ij,j->i", self.order.centres, query))
         ends = np.cumsum((offsets[1:] - offsets[:-1])[lists])
         places, products, seen, done = list[np.ndarray](), list[np.ndarray](), 0, 0
         target = SCANNED if wanted is None else SCANNED * len(self) // wanted.count

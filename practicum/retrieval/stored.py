@@ -31,7 +31,7 @@ from practicum.store.snapshot import SnapshotPages, stored_pages
 
 EntryPredicate = Callable[[Entry], bool]
 
-CANDIDATES, MAX_CANDIDATES = 512, 8_192
+CANDIDATES, MAX_CANDIDATES = 2_048, 32_768
 """Entries that each part proposes by its vectors, and by its words, at least and at most."""
 
 READ = 16
