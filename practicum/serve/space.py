@@ -314,8 +314,12 @@ class Space:
         return "\n".join([NOTES.format(nonce=nonce), f"<notes-{nonce}>", *pages, f"</notes-{nonce}>"])
 
     async def close(self) -> None:
-        """Close the run."""
-        await self.reader.close()
+        """Close the run, after a look at it that is under way in a thread."""
+        await asyncio.to_thread(self._reading.acquire)
+        try:
+            await self.reader.close()
+        finally:
+            self._reading.release()
 
 
 def searched(query: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,7 @@ class SqliteRun:
         self.folder = folder
         self._lock = _acquire_lock(folder) if writer else None
         self._watching: PoolProxiedConnection | None = None
+        self._watch, self._closed = threading.Lock(), False
         try:
             if new and (folder / DATABASE_FILE).exists():
                 raise StoreError(
@@ -114,7 +116,10 @@ class SqliteRun:
             return False
 
     def changes(self) -> int:
-        with self._errors():
+        # SQLite crashes if a connection is closed while another thread uses it.
+        with self._errors(), self._watch:
+            if self._closed:
+                raise StoreError(f"{self.folder} was closed meanwhile")
             if self._watching is None:
                 # The number is of one connection.
                 self._watching = self.engine.raw_connection()
@@ -137,9 +142,11 @@ class SqliteRun:
             (self.folder / f"{DATABASE_FILE}{part}").unlink(missing_ok=True)
 
     def close(self) -> None:
-        if self._watching is not None:
-            self._watching.close()
-            self._watching = None
+        with self._watch:
+            self._closed = True
+            if self._watching is not None:
+                self._watching.close()
+                self._watching = None
         self.engine.dispose()
         if self._lock is not None:
             self._lock.release()

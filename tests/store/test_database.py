@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -317,3 +318,22 @@ def test_a_read_only_folder_can_be_read(tmp_path: Path) -> None:
     with Store.read(tmp_path) as store:
         assert keys(store) == set()
     tmp_path.chmod(0o755)
+
+
+def test_a_store_may_be_closed_while_another_thread_looks_for_changes(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "run"):
+        pass
+    for _ in range(20):
+        store, looked = Store.read(tmp_path / "run"), threading.Event()
+
+        def look(store: Store = store, looked: threading.Event = looked) -> None:
+            with pytest.raises(StoreError, match="was closed meanwhile"):
+                while True:
+                    store.changes()
+                    looked.set()
+
+        with ThreadPoolExecutor() as threads:
+            looking = threads.submit(look)
+            looked.wait()
+            store.close()
+            looking.result()
