@@ -245,7 +245,14 @@ def check_engine(config: Config) -> None:
         if config.engine == "local" and getattr(config, name) != default:
             raise UsageError(f"`{name}` is for `engine=ray`: give that too, or leave it out")
     asks = config.agent == "chat" or config.agent.startswith(APPWORLD)
-    if config.engine == "ray" and asks and config.scorer in (*COMPARING, "coverage", "appworld", *JUDGED):
+    # Local models are hosted by the cluster.
+    hosts_none = not any(is_local(name) for name in (config.model, *config.roles.values()) if name)
+    if (
+        config.engine == "ray"
+        and asks
+        and hosts_none
+        and config.scorer in (*COMPARING, "coverage", "appworld", *JUDGED)
+    ):
         raise UsageError(
             f"`engine=ray` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, which only "
             "ask models and servers: leave it out"

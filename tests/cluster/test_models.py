@@ -74,7 +74,7 @@ def test_a_file_that_a_node_lacks_is_named_with_the_node(tmp_path: Path, monkeyp
 def test_a_run_on_a_cluster_has_its_local_models_there(tmp_path: Path) -> None:
     how: dict[str, Any] = {"model": "local", "window": 1024, "max_output_tokens": 8, "reasoning": False}
     result = practicum.run_sync(
-        practicum.learn(test=make_tasks(4), method="none", out=tmp_path / "run", engine="ray", **how)
+        practicum.learn([], test=make_tasks(4), method="none", out=tmp_path / "run", engine="ray", **how)
     )
     assert result.usage.calls == 4
     assert not (tmp_path / "run" / "llama.log").exists()
