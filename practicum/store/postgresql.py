@@ -401,6 +401,10 @@ class Lease:
 
     def close(self) -> None:
         with self._mutex:
+            if self._connection is not None:
+                # The server would do so a moment after it sees that the connection has ended.
+                with suppress(DBAPIError):
+                    self._connection.execute(select(func.pg_advisory_unlock(self._number)))
             self._drop()
 
     def _drop(self) -> None:

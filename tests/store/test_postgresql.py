@@ -164,6 +164,8 @@ def test_a_writer_goes_on_after_it_lost_its_connections(tmp_path: Path, postgres
             terminate(postgresql)
             asyncio.run(store.flush())
             assert len(texts(store)) == n + 1
+        # Whoever writes holds the lock again; an empty flush after the connection ended does not write.
+        asyncio.run(store.write(schema.texts, [text_row("last", 9)]))
         with pytest.raises(RunBusy):
             Store.open(tmp_path / "run")
 
