@@ -25,7 +25,7 @@ from practicum.retrieval.lists import Lists
 from practicum.retrieval.rough import FEWEST, Rough, rough_installed
 from practicum.retrieval.stored import StoredSearch
 from practicum.retrieval.vectors import Vectors, products
-from practicum.retrieval.words import WordIndex, highest
+from practicum.retrieval.words import WordIndex, highest, joined_similarity
 
 EntryPredicate = Callable[[Entry], bool]
 """Which entries are searched. Give an equal object each time: its answers are kept as long as a page is."""
@@ -182,8 +182,7 @@ class _Query:
 
     def similarity(self, cosines: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The similarity of the texts of some rows, given their cosines."""
-        found: np.ndarray = (1 - self.weight) * cosines + self.weight * self.shares[rows]
-        return found
+        return joined_similarity(cosines, self.shares[rows], self.weight)
 
 
 class _Members:

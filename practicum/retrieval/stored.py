@@ -26,7 +26,7 @@ from practicum.core.context import PAGE, Context, Page
 from practicum.core.edits import Entry
 from practicum.retrieval.index import FILTERS, Covers, Index, Part, Rows, fingerprint, remove_index
 from practicum.retrieval.vectors import Vectors, products
-from practicum.retrieval.words import WordIndex, WordQuery, Words, word_keys
+from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_similarity, word_keys
 from practicum.store.snapshot import SnapshotPages, stored_pages
 
 EntryPredicate = Callable[[Entry], bool]
@@ -73,19 +73,23 @@ class StoredSearch:
         best: list[tuple[Entry, float]] = []
         if matching:
             rows = rows[matching]
-            found = _joined(products(self._vectors.matrix.take(rows), vector), words.scores(query)[rows], self._weight)
+            found = joined_similarity(
+                products(self._vectors.matrix.take(rows), vector), words.scores(query)[rows], self._weight
+            )
             best = list(zip((changes.entries[place] for place in matching), found.tolist(), strict=True))
         best = sorted(best, key=lambda item: -item[1])[:k]
         n = max(CANDIDATES, 4 * k)
         while n <= MAX_CANDIDATES:
-            numbers, similarity, shares = _proposed(changes, vector, query, n, keys, self._weight)
-            likely = np.argsort(-similarity, kind="stable")[: READ + 2 * k if keys is not None else n // 4]
+            numbers, likeness, shares = _proposed(changes, vector, query, n, keys, self._weight)
+            likely = np.argsort(-likeness, kind="stable")[: READ + 2 * k if keys is not None else n // 4]
             entries = {e.number: e for e in _read(context, stored, numbers[likely])}
             near = [(e, share) for i, share in zip(likely, shares[likely].tolist(), strict=True)
                     if (e := entries.get(int(numbers[i]))) is not None and where(e)]  # fmt: skip
             if keys is not None or len(near) >= k or n >= len(index):
                 compared = await self._vectors([e.embedded_text for e, _ in near])
-                exact = _joined(products(compared, vector), np.array([share for _, share in near]), self._weight)
+                exact = joined_similarity(
+                    products(compared, vector), np.array([share for _, share in near]), self._weight
+                )
                 best += [(entry, float(value)) for (entry, _), value in zip(near, exact, strict=True)]
                 return sorted(best, key=lambda item: (-item[1], item[0].number))[:k]
             n *= 4
@@ -261,17 +265,12 @@ def _proposed(
     """The numbers of the entries that the parts propose, their similarities, in which the cosines are rough, and the
     share of the words that each has."""
     found = [
-        (part.numbers[rows], _joined(cosines, shares, weight), shares)
+        (part.numbers[rows], joined_similarity(cosines, shares, weight), shares)
         for part, wanted in zip(changes.index.parts, changes.wanted(keys), strict=True)
         for rows, cosines, shares in (part.nearest(vector, query, n, wanted),)
     ]
-    numbers, similarity, shares = map(np.concatenate, zip(*found, strict=True))
-    return numbers, similarity, shares
-
-
-def _joined(cosines: np.ndarray, shares: np.ndarray, weight: float) -> np.ndarray:
-    found: np.ndarray = (1 - weight) * cosines + weight * shares
-    return found
+    numbers, likeness, shares = map(np.concatenate, zip(*found, strict=True))
+    return numbers, likeness, shares
 
 
 def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[Entry]:

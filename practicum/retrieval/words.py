@@ -193,6 +193,13 @@ class Words:
         return _joined(rows), _joined(counts), _joined(which)
 
 
+def joined_similarity(cosines: np.ndarray, shares: np.ndarray, weight: float) -> np.ndarray:
+    """The similarity of texts to a query, by the cosines of their vectors and the shares of its words that they have,
+    which have this weight."""
+    found: np.ndarray = (1 - weight) * cosines + weight * shares
+    return found
+
+
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
 

@@ -11,7 +11,6 @@ The tables are in a folder of one process (`FolderDatabase`), or in PostgreSQL, 
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -23,18 +22,18 @@ from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Select, Table, create_engine, text
+from sqlalchemy import Connection, Engine, Select, Table, text
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
-from sqlalchemy.pool import QueuePool
 
 from practicum.core.errors import StoreError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
 from practicum.serve import tables
 from practicum.store.dialects import insert_new
-from practicum.store.sqlite import synchronous
+from practicum.store.sqlite import pooled, synchronous
 
 T = TypeVar("T")
 
@@ -276,14 +275,8 @@ class FolderDatabase:
     def _open(self) -> Engine:
         path = self.folder / DATABASE_FILE
         ensure_private(path)
-
-        def connect() -> sqlite3.Connection:
-            connection = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
-            for pragma in (f"synchronous={synchronous()}", "journal_mode=WAL"):
-                connection.execute(f"PRAGMA {pragma}")
-            return connection
-
-        engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+        uri = f"file:{quote(str(path.absolute()))}?mode=rwc"
+        engine = pooled(uri, (f"synchronous={synchronous()}", "journal_mode=WAL"))
         try:
             with engine.begin() as db:
                 db.execute(text("BEGIN IMMEDIATE"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
                 with target.transaction() as write:
                     sent = {table.name: _copy(read, write, source, target, table) for table in TABLES}
                 with target.transaction() as check:
-                    found = {table.name: _check(check, target, table) for table in TABLES}
+                    found = {table.name: _sum(check, target, table) for table in TABLES}
             if wrong := [table for table in sent if sent[table] != found[table]]:
                 raise StoreError(f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed")
             context = read_context(target, target.run_id)
@@ -73,26 +73,24 @@ def _rows(db: Connection, store: Store, table: Table) -> Iterator[list[Any]]:
 
 
 def _copy(read: Connection, write: Connection, source: Store, target: Store, table: Table) -> tuple[int, str]:
-    digest, count = hashlib.sha256(), 0
-    for part in _rows(read, source, table):
-        count += len(part)
-        _add(digest, part)
+    def send(part: list[Any]) -> None:
         write.execute(table.insert(), [{**row._mapping, "run_id": target.run_id} for row in part])
-    return count, digest.hexdigest()
+
+    return _sum(read, source, table, send)
 
 
-def _check(db: Connection, target: Store, table: Table) -> tuple[int, str]:
+def _sum(
+    db: Connection, store: Store, table: Table, take: Callable[[list[Any]], None] = lambda part: None
+) -> tuple[int, str]:
+    """The number and the digest of the rows of a table, each part of which is given to `take`."""
     digest, count = hashlib.sha256(), 0
-    for part in _rows(db, target, table):
+    for part in _rows(db, store, table):
         count += len(part)
-        _add(digest, part)
+        for row in part:
+            # All but the run's id, which is the first column. The representation of a value tells its type.
+            digest.update(repr(tuple(row)[1:]).encode(errors="surrogatepass"))
+        take(part)
     return count, digest.hexdigest()
-
-
-def _add(digest: Any, rows: list[Any]) -> None:
-    for row in rows:
-        # All but the run's id, which is the first column. The representation of a value tells its type.
-        digest.update(repr(tuple(row)[1:]).encode(errors="surrogatepass"))
 
 
 def _digest_of_context(store: Store) -> str:

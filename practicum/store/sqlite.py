@@ -9,7 +9,7 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -216,6 +216,12 @@ def _engine(folder: Path, read_only: bool = False) -> Engine:
     wary = ("trusted_schema=OFF", "cell_size_check=ON")
     # `synchronous` first: the switch to WAL writes too.
     pragmas = wary if read_only else (*wary, f"synchronous={synchronous()}", "journal_mode=WAL", "secure_delete=ON")
+
+    return pooled(uri, pragmas)
+
+
+def pooled(uri: str, pragmas: Sequence[str]) -> Engine:
+    """The engine of a file at a URI of SQLite. Each connection begins with the pragmas."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 from runs import Words
+from searched import adds, ids, texts
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
@@ -35,7 +36,6 @@ from practicum.store.folder import INDEX_FILES
 from practicum.store.snapshot import read_context, write_snapshot
 from practicum.store.versions import Version, version_row
 
-SAID = ("card", "stolen", "bank", "fee", "lost", "abroad", "top up", "refund")
 SOURCES = ("tag:a", "tag:b", "trust:user", "trust:foreign", "task:t")
 FILTERS = (
     VISIBLE,
@@ -46,18 +46,9 @@ FILTERS = (
     Filter(tags=("a", "b")),
 )
 
-texts = st.lists(st.sampled_from(SAID), min_size=1, max_size=3).map(" ".join)
-ids = st.integers(0, 90).map("e{}".format)
-adds = st.builds(
-    Add,
-    st.sampled_from(("memories", "notes", ".hidden")),
-    texts,
-    key=st.one_of(st.just(""), texts),
-    data=st.one_of(st.just({}), st.fixed_dictionaries({"outcome": st.sampled_from(("success", "failure"))})),
-    sources=st.lists(st.sampled_from(SOURCES), unique=True).map(tuple),
-)
+new = adds(SOURCES)
 edits = st.one_of(
-    adds,
+    new,
     st.builds(Update, ids, text=texts),
     st.builds(Update, ids, section=st.sampled_from(("memories", ".hidden"))),
     st.builds(Delete, ids),
@@ -121,7 +112,7 @@ class Run:
 
 
 @pytest.mark.slow
-@given(st.lists(adds, min_size=1, max_size=90), steps)
+@given(st.lists(new, min_size=1, max_size=90), steps)
 @settings(max_examples=examples(60))
 def test_an_index_that_grew_finds_what_a_new_one_finds(first: list[Add], steps: list[Any]) -> None:
     async def work(folder: Path) -> None:

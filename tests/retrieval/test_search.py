@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 from runs import Memory, Words, indoors
+from searched import SECTIONS, adds, ids, texts
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
@@ -23,9 +24,6 @@ from practicum.retrieval.search import VISIBLE, WORDS, EntryPredicate, Filter, M
 from practicum.retrieval.vectors import Vectors, WordLlama
 from practicum.retrieval.words import K1, B, word_keys
 
-SAID = ("card", "stolen", "bank", "fee", "lost", "abroad", "top up", "refund")
-SECTIONS = ("memories", "notes", ".hidden")
-OUTCOMES = ("success", "failure")
 SOURCES = ("tag:a", "tag:b", "task:t", "conversation:a", "conversation:b")
 FILTERS = (
     VISIBLE,
@@ -36,25 +34,16 @@ FILTERS = (
     Filter(tags=("a", "b")),
 )
 
-texts = st.lists(st.sampled_from(SAID), min_size=1, max_size=3).map(" ".join)
-ids = st.integers(0, 90).map("e{}".format)
-adds = st.builds(
-    Add,
-    st.sampled_from(SECTIONS),
-    texts,
-    key=st.one_of(st.just(""), texts),
-    data=st.one_of(st.just({}), st.fixed_dictionaries({"outcome": st.sampled_from(OUTCOMES)})),
-    sources=st.lists(st.sampled_from(SOURCES), unique=True).map(tuple),
-)
+new = adds(SOURCES)
 edits = st.one_of(
-    adds,
+    new,
     st.builds(Update, ids, text=texts),
     st.builds(Update, ids, section=st.sampled_from(SECTIONS)),
     st.builds(Delete, ids),
     st.builds(Vote, ids, helpful=st.just(1)),
     st.builds(Merge, st.tuples(ids, ids), text=st.one_of(st.none(), texts)),
 )
-many_adds = st.lists(adds, min_size=0, max_size=90)
+many_adds = st.lists(new, min_size=0, max_size=90)
 deltas = st.lists(st.lists(edits, max_size=8), max_size=6)
 
 

@@ -1,0 +1,28 @@
+"""Entries that tests search for: short texts of a few words, so that many are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from practicum.core.edits import Add
+
+SAID = ("card", "stolen", "bank", "fee", "lost", "abroad", "top up", "refund")
+SECTIONS = ("memories", "notes", ".hidden")
+OUTCOMES = ("success", "failure")
+
+texts = st.lists(st.sampled_from(SAID), min_size=1, max_size=3).map(" ".join)
+ids = st.integers(0, 90).map("e{}".format)
+
+
+def adds(sources: Sequence[str]) -> st.SearchStrategy[Add]:
+    """Entries with some of these sources."""
+    return st.builds(
+        Add,
+        st.sampled_from(SECTIONS),
+        texts,
+        key=st.one_of(st.just(""), texts),
+        data=st.one_of(st.just({}), st.fixed_dictionaries({"outcome": st.sampled_from(OUTCOMES)})),
+        sources=st.lists(st.sampled_from(sources), unique=True).map(tuple),
+    )
