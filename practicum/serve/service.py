@@ -782,7 +782,7 @@ class Service:
             spaces = [space for space in self.spaces.values() if space.touched or number % SELDOM == 0]
             for space in spaces:
                 space.touched = False
-            await asyncio.to_thread(self._read_versions, spaces)
+            await asyncio.to_thread(self._look_at_runs, spaces)
             for space in spaces:
                 await self._follow(space)
                 if self._is_idle(space):
@@ -811,10 +811,10 @@ class Service:
         busy = space.rollout is not None or space.waiting or space.last != space.live
         return not busy and space.name not in self.settings.spaces and time.monotonic() - space.used > PINNED
 
-    def _read_versions(self, spaces: Sequence[Space]) -> None:
+    def _look_at_runs(self, spaces: Sequence[Space]) -> None:
         for space in spaces:
             try:
-                space.read_versions()
+                space.look()
             except (PracticumError, OSError) as error:
                 self.counts["looks that failed"] += 1
                 logger.warning("the run of space %s cannot be read: %s", space.name, error)

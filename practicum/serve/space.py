@@ -153,15 +153,21 @@ class Space:
 
     # Versions
 
+    def look(self) -> None:
+        """Read the versions if a write to the run was noticed, which a database may tell of some time after it."""
+        with self._reading:
+            if self.reader.store.changes() != self._changes:
+                self._read_versions()
+
     def read_versions(self) -> None:
-        """Look at the run, if somebody else wrote to it: which version is live."""
+        """Read which version is live, as it is in the store now."""
         with self._reading:
             self._read_versions()
 
     def _read_versions(self) -> None:
         store = self.reader.store
-        if (changes := store.changes()) == self._changes:
-            return
+        # First the number: a write that comes later is noticed by the next look.
+        changes = store.changes()
         table = schema.versions
         head = read_head(store, store.run_id, None)
         if head is not None and head.of_run != self._of_run:
@@ -171,6 +177,7 @@ class Space:
                 for kept in (self._contexts, self._points, self._pins):
                     kept.clear()
                 store = self.reader.store
+                changes = store.changes()
             self._of_run = head.of_run
         rows = store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == store.run_id))
         parents = {row.version: row.parent for row in rows}

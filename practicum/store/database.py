@@ -159,7 +159,8 @@ class Store:
         return isinstance(self.backend, SqliteRun)
 
     def changes(self) -> int:
-        """A number that is another one after each write by somebody else, for some microseconds' work."""
+        """A number that is another one after each write by somebody else, for some microseconds' work. On PostgreSQL it
+        may be the old one for a moment after a write."""
         return self.backend.changes()
 
     def upsert(self, table: Table) -> Insert:

@@ -176,8 +176,8 @@ async def test_a_rollout_goes_on_after_a_restart(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_rollback_by_hand_takes_back_the_candidate_and_then_the_live_version(tmp_path: Path) -> None:
-    async with served(tmp_path, **EPISODES) as at:
+async def test_a_rollback_by_hand_takes_back_the_candidate_and_then_the_live_version(place: Place) -> None:
+    async with served(**place, **EPISODES) as at:
         await out(at)
         space = at.service.spaces["default"]
         await score(at, lambda _: 1.0)
