@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from practicum.agents.appworld import AppWorldAgent
-from practicum.agents.base import Agent
 from practicum.agents.guard import Approve
 from practicum.agents.tools import ToolsAgent
 from practicum.cluster.messages import Answer, Job, Request
@@ -28,7 +27,7 @@ from practicum.core.errors import PracticumError
 from practicum.core.types import Score, Task, Trace
 from practicum.core.views import View
 from practicum.engine.run import Run
-from practicum.engine.state import RunState, Scorer
+from practicum.engine.state import RunState
 from practicum.tasks.scoring.registry import COMPARING
 
 
@@ -41,10 +40,12 @@ async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str)
         approve = agent.approve if isinstance(agent, ToolsAgent) else None
         bare = replace(agent, approve=None) if isinstance(agent, ToolsAgent) else agent
         cargo = await pool.cargo(f"the agent {agent_name}", pickled(bare, agent_name))
-        state.agent = RemoteAgent(agent, Remote(pool, cargo, state), approve)
+        remote = Remote(pool, cargo, state)
+        state.agent = RemoteAgent(remote, agent.journaled, agent.max_turns, agent.identity, approve)
     if scorer is not None and not scorer.pure and scorer.name not in COMPARING:
         cargo = await pool.cargo(f"the scorer {scorer_name}", pickled(scorer, scorer_name))
-        state.scorer = RemoteScorer(scorer, Remote(pool, cargo, state))
+        remote = Remote(pool, cargo, state)
+        state.scorer = RemoteScorer(remote, scorer.name, scorer.pure, scorer.needs_target)
     with pool.telling(lambda text: state.observer.warned(text)):
         yield
 
@@ -69,23 +70,13 @@ class Remote:
 
 @dataclass(frozen=True)
 class RemoteAgent:
-    """The agent, whose attempts are made on a cluster."""
+    """An agent whose attempts are made on a cluster."""
 
-    agent: Agent
     remote: Remote
+    journaled: bool
+    max_turns: int
+    identity: str
     approve: Approve | None = None
-
-    @property
-    def journaled(self) -> bool:
-        return self.agent.journaled
-
-    @property
-    def max_turns(self) -> int:
-        return self.agent.max_turns
-
-    @property
-    def identity(self) -> str:
-        return self.agent.identity
 
     async def __call__(self, task: Task, view: View, run: Any) -> Trace:
         job = _job(run, task, view=view, approves=self.approve is not None)
@@ -95,22 +86,12 @@ class RemoteAgent:
 
 @dataclass(frozen=True)
 class RemoteScorer:
-    """The scorer, whose work is done on a cluster."""
+    """A scorer whose work is done on a cluster."""
 
-    scorer: Scorer
     remote: Remote
-
-    @property
-    def name(self) -> str:
-        return self.scorer.name
-
-    @property
-    def pure(self) -> bool:
-        return self.scorer.pure
-
-    @property
-    def needs_target(self) -> bool:
-        return self.scorer.needs_target
+    name: str
+    pure: bool
+    needs_target: bool
 
     async def __call__(self, task: Task, trace: Trace, run: Any) -> Score:
         score: Score = await self.remote(_job(run, task, trace=trace), run)

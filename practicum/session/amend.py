@@ -37,7 +37,7 @@ from practicum.store import schema
 from practicum.store.database import RowValues, Store
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
-from practicum.store.versions import Version, read_versions, rebuild, version_row
+from practicum.store.versions import Version, lineage, version_row
 from practicum.tasks.stored import task_row
 
 ASK_AGAIN = 0.02
@@ -120,9 +120,11 @@ def add_version(
 def roll_back(store: Store, version: int) -> int:
     """Make an earlier version the last one again, as a new version; returns its number. Raises UsageError if there is
     no such version."""
-    versions = read_versions(store, store.run_id)
-    rebuild(versions, version)
-    last = versions[-1]
+    table = schema.versions
+    columns = select(table.c.version, table.c.parent, table.c.step, table.c.next_number)
+    rows = store.rows(columns.where(table.c.run_id == store.run_id).order_by(table.c.version))
+    lineage({row.version: row.parent for row in rows}, version)
+    last = rows[-1]
     made = Version(last.version + 1, version, last.step, last.next_number, ())
     store.execute(
         _insert(store, schema.versions, [version_row(store.run_id, made)]),
