@@ -27,7 +27,7 @@ COMMANDS = {
     "serve", "store",
 }  # fmt: skip
 GROUPS = {
-    "store": {"copy", "connect", "list"},
+    "store": {"copy", "connect", "list", "remove"},
     "memory": {"list", "search", "show", "add", "remove", "reembed"},
     "bench": {"speed", "overload", "store", "paper", "robustness", "poison", "serve", "canary"},
 }
