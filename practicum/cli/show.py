@@ -101,41 +101,40 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
     from practicum.session.review import count_pending
     from practicum.store.database import Store
     from practicum.store.names import find_version, read_names
-    from practicum.store.versions import read_versions, rebuild
+    from practicum.store.snapshot import read_context
 
     with Store.read(run) as store:
-        versions, names = read_versions(store, store.run_id), read_names(store, store.run_id)
-        version = find_version(store, store.run_id, named)
-        summary = run_summary(store, versions, version)
+        names, version = read_names(store, store.run_id), find_version(store, store.run_id, named)
+        context = read_context(store, store.run_id, version)
+        summary = run_summary(store, version)
         config, state = read_config(store)
         held = count_pending(store)
-    context = rebuild(versions, version)
-    about = {
-        "run": str(run), "state": state, "method": config.method, "versions": len(versions), "names": names,
-        "held": held, **summary,
-    }  # fmt: skip
-    size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
-    entries = [*map(entry_json, context)]
-    out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
-    counted = f"{quantity(len(versions), 'version')}, {quantity(summary['steps'], 'step')}"
-    out.print(f"{config.method} with {config.models}, {state}; {counted}")
-    if names:
-        out.print("named: " + ", ".join(f"{name} is version {number}" for name, number in names.items()))
-    out.scores(summary["scores"])
-    hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
-    out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")
-    if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:
-        out.print(f"sections: {', '.join(config.sections)}")
-    for e in context:
-        answer = f" → {e.data['answer']}" if "answer" in e.data else ""
-        votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
-        if "front" in e.data:  # a candidate on the Pareto front
-            votes += f"; score {e.data['score']:.1%}, nothing better on {quantity(e.data['front'], 'task')}"
-        votes += f"; {e.trust}" if e.trust != "own" else ""
-        heading, below, lines = entry_line(e).partition("\n")
-        out.item(f"{heading}{answer}  {votes}){below}{lines}")
-    if held:
-        out.print(waiting_line(held, run))
+        about = {
+            "run": str(run), "state": state, "method": config.method, "names": names, "held": held,
+            **{name: summary[name] for name in ("scores", "usage", "steps", "versions")},
+        }  # fmt: skip
+        size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
+        entries = [*map(entry_json, context)]
+        out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
+        counted = f"{quantity(summary['versions'], 'version')}, {quantity(summary['steps'], 'step')}"
+        out.print(f"{config.method} with {config.models}, {state}; {counted}")
+        if names:
+            out.print("named: " + ", ".join(f"{name} is version {number}" for name, number in names.items()))
+        out.scores(summary["scores"])
+        hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
+        out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")
+        if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:
+            out.print(f"sections: {', '.join(config.sections)}")
+        for e in context:
+            answer = f" → {e.data['answer']}" if "answer" in e.data else ""
+            votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
+            if "front" in e.data:  # a candidate on the Pareto front
+                votes += f"; score {e.data['score']:.1%}, nothing better on {quantity(e.data['front'], 'task')}"
+            votes += f"; {e.trust}" if e.trust != "own" else ""
+            heading, below, lines = entry_line(e).partition("\n")
+            out.item(f"{heading}{answer}  {votes}){below}{lines}")
+        if held:
+            out.print(waiting_line(held, run))
 
 
 def show_entry(run: Path, id: str, out: Printer) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Table, select
+from sqlalchemy import Table, func, select
 
 from practicum import methods
 from practicum.core import playbook
@@ -407,17 +407,25 @@ def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     return {**values, "settings": settings, "roles": roles, "prices": prices}
 
 
-def run_summary(store: Store, versions: Sequence[Version], version: int | None = None) -> dict[str, Any]:
-    """The scores of a version (None: the last), the usage that the run last reported, and its number of steps.
+def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
+    """The scores of a version (None: the last), the usage and the counts that the run last reported, and its numbers of
+    steps and versions.
 
     The scores are those of the last report if it was about this version, or about the one that this is a copy of.
     """
     (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == store.run_id))
     last = json.loads(row.result) if row.result else {}
-    steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == store.run_id))
-    scored = original(versions, last.get("version")) == original(versions, version) if last else False
-    scores = {name: float(score) for name, score in last["scores"].items()} if scored else {}
-    return {"scores": scores, "usage": last.get("usage", {}), "steps": len(steps)}
+    scored = original(store, last.get("version")) == original(store, version) if last else False
+    numbers = {
+        table.name: store.rows(select(func.count(table.c.step)).where(table.c.run_id == store.run_id))[0][0]
+        for table in (schema.steps, schema.versions)
+    }
+    return {
+        "scores": {name: float(score) for name, score in last["scores"].items()} if scored else {},
+        "usage": last.get("usage", {}),
+        "counts": last.get("errors", {}),
+        **numbers,
+    }
 
 
 def stop_reason(store: Store) -> str | None:

@@ -85,13 +85,18 @@ def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> 
         raise StoreError(f"the versions of this run are damaged: version {version} cannot follow from {parent}")
 
 
-def original(versions: Sequence[Version], version: int | None = None) -> int:
+def original(store: Store, version: int | None = None) -> int:
     """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
-    by_number = {v.version: v for v in versions}
-    number = max(by_number) if version is None else version
-    while (found := by_number.get(number)) is not None and not found.applied and found.parent is not None:
-        _check_parent(number, found.parent, by_number)
-        number = found.parent
+    table = schema.versions
+    columns = select(table.c.version, table.c.parent).where(table.c.run_id == store.run_id)
+    parents = {row.version: row.parent for row in store.rows(columns)}
+    copies = columns.where(table.c.applied == "[]", table.c.parent.is_not(None))
+    unchanged = {row.version for row in store.rows(copies)}
+    number = max(parents, default=0) if version is None else version
+    while number in unchanged:
+        parent = parents[number]
+        _check_parent(number, parent, parents)
+        number = parent
     return number
 
 

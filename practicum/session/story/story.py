@@ -21,7 +21,7 @@ from practicum.core.edits import Edit, Resolution
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.session.config import Config
-from practicum.session.records import LESSON, REFUSED, ROLLOUT, read_config
+from practicum.session.records import LESSON, REFUSED, ROLLOUT, read_config, run_summary, seconds_spent
 from practicum.session.review import read_reviews
 from practicum.session.story.parts import (
     STEP,
@@ -113,11 +113,7 @@ class Story:
     def info(self) -> RunStory:
         """The run as a whole, at this moment."""
         config, state = read_config(self.store)
-        runs, tasks = schema.runs, schema.tasks
-        ((result, seconds),) = self.store.rows(
-            select(runs.c.result, runs.c.seconds).where(runs.c.run_id == self.store.run_id)
-        )
-        last = json.loads(result) if result else {}
+        tasks, summary = schema.tasks, run_summary(self.store)
         by_split = (
             select(tasks.c.split, func.count()).where(tasks.c.run_id == self.store.run_id).group_by(tasks.c.split)
         )
@@ -128,13 +124,13 @@ class Story:
             model=config.model or "",
             state=state,
             config=config.model_dump(mode="json"),
-            scores=last["scores"] if last and self._original(last.get("version")) == self._original(None) else {},
-            counts=last.get("errors", {}),
+            scores=summary["scores"],
+            counts=summary["counts"],
             usage=sum(by_role.values(), Usage()),
             by_role=by_role,
-            seconds=seconds,
-            steps=self._count(schema.steps),
-            versions=self._count(schema.versions),
+            seconds=seconds_spent(self.store),
+            steps=summary["steps"],
+            versions=summary["versions"],
             tasks={row.split: row[1] for row in self.store.rows(by_split)},
         )
 
@@ -335,12 +331,6 @@ class Story:
 
     # How rows are read
 
-    def _count(self, table: Table) -> int:
-        ((number,),) = self.store.rows(
-            select(func.count()).select_from(table).where(table.c.run_id == self.store.run_id)
-        )
-        return int(number)
-
     def _rows(self, table: Table, *columns: Any, where: Sequence[ColumnElement[bool]] = ()) -> Iterator[Any]:
         """Rows in the order of writing, a block at a time."""
         last, block = 0, BLOCK // 8
@@ -374,18 +364,6 @@ class Story:
         table = schema.versions
         rows = self.store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == self.store.run_id))
         return {row.version: row.parent for row in rows}
-
-    def _original(self, version: int | None) -> int:
-        """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
-        table, parents = schema.versions, self._parents
-        number = max(parents, default=0) if version is None else version
-        copies = select(table.c.version).where(
-            table.c.run_id == self.store.run_id, table.c.applied == "[]", table.c.parent.is_not(None)
-        )
-        unchanged = {row.version for row in self.store.rows(copies)}
-        while number in unchanged:
-            number = parents[number] or 0
-        return number
 
     @cached_property
     def _final(self) -> int:
