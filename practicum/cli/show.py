@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -192,21 +191,13 @@ def edit_text(done: Applied) -> str:
 
 def _show_gate(run: Path, out: Printer) -> None:
     """What the acceptance gate decided at each step, and on what evidence."""
-    from sqlalchemy import select
+    from practicum.session.story import Story
 
-    from practicum.session.records import read_config
-    from practicum.store.database import Store
-    from practicum.store.schema import steps
-
-    with Store.read(run) as store:
-        config, _ = read_config(store)
-        rows = store.rows(
-            select(steps.c.step, steps.c.data).where(steps.c.run_id == store.run_id).order_by(steps.c.step)
-        )
-    if not config.settings.get("gate"):
-        raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
-    found = [{"step": row.step, **json.loads(row.data).get("evidence", {})} for row in rows]
-    trials: list[dict[str, Any]] = [trial for trial in found if "gate" in trial]
+    with Story.open(run) as told:
+        if not told.config.settings.get("gate"):
+            raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
+        steps = told.steps()
+    trials: list[dict[str, Any]] = [{"step": s.step, **s.evidence} for s in steps if "gate" in s.evidence]
     out.result({"gate": trials})
     lines = []
     for trial in trials:

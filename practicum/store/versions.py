@@ -62,6 +62,13 @@ def read_edits(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
     return EDITS.validate_json(row.applied)
 
 
+def read_parents(store: Store) -> dict[int, int | None]:
+    """The version that each was made from."""
+    return {
+        row.version: row.parent for row in store.rows(store.select(schema.versions.c.version, schema.versions.c.parent))
+    }
+
+
 def delete_versions_after(run_id: str, version: int) -> Any:
     """The statement that makes a version the last of its run."""
     return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
@@ -87,16 +94,13 @@ def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> 
 
 def original(store: Store, version: int | None = None) -> int:
     """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
-    table = schema.versions
-    columns = select(table.c.version, table.c.parent).where(table.c.run_id == store.run_id)
-    parents = {row.version: row.parent for row in store.rows(columns)}
-    copies = columns.where(table.c.applied == "[]", table.c.parent.is_not(None))
-    unchanged = {row.version for row in store.rows(copies)}
-    number = max(parents, default=0) if version is None else version
-    while number in unchanged:
-        parent = parents[number]
-        _check_parent(number, parent, parents)
-        number = parent
+    table, versions = schema.versions.c, read_parents(store)
+    copies = store.select(table.version, table.parent).where(table.applied == "[]", table.parent.is_not(None))
+    parents = {row.version: row.parent for row in store.rows(copies)}
+    number = max(versions, default=0) if version is None else version
+    while number in parents:
+        _check_parent(number, parents[number], versions)
+        number = parents[number]
     return number
 
 
