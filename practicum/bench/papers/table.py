@@ -59,7 +59,7 @@ class PaperTable:
     theirs: str
     data: tuple[str, ...]
     rows: tuple[tuple[Variant, str], ...]
-    baseline: str
+    baseline: str = NONE.name
     columns: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
     scored: tuple[str, ...] = ()
