@@ -9,8 +9,6 @@ An agent that makes one model call has nothing to move, and neither has one whos
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from practicum.agents.appworld import AppWorldAgent
-from practicum.agents.guard import Approve
+from practicum.agents.guard import Approve, approved
 from practicum.agents.tools import ToolsAgent
 from practicum.cluster.messages import Answer, Job, Request
 from practicum.cluster.pickling import pickled
@@ -151,14 +149,7 @@ class _Exchange:
             case "embed":
                 return await at.embed(*given)
             case "approve":
-                return await self._approved(*given)
-
-    async def _approved(self, call: Any) -> bool:
-        if self.approve is None:
-            return False
-        async with self.run.slot("approval", 1):
-            answer = await asyncio.to_thread(self.approve, call)
-            return bool(await answer if inspect.isawaitable(answer) else answer)
+                return await approved(given[0], self.approve, self.run)
 
     def _at(self, names: tuple[str, ...]) -> Run:
         """The place that these names lead to from the attempt."""

@@ -20,7 +20,7 @@ from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.files import read_text
 from practicum.core.views import indented
 from practicum.core.visible import lines, visible_to_model
-from practicum.core.words import one_line
+from practicum.core.words import fault, one_line
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
 
@@ -130,8 +130,7 @@ def _from_json(text: str) -> Context:
     try:
         file = _File.model_validate({"entries": raw} if isinstance(raw, list) else raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ContextFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ContextFileError(fault(error)) from error
     if not file.entries:
         raise ContextFileError("it has no entries")
     ids = _numbered((e.id, f"entries.{number}") for number, e in enumerate(file.entries))
