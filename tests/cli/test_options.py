@@ -28,7 +28,7 @@ COMMANDS = {
 }  # fmt: skip
 GROUPS = {
     "store": {"copy", "connect", "list", "remove"},
-    "memory": {"list", "search", "show", "add", "remove", "reembed"},
+    "memory": {"list", "search", "add", "remove", "reembed"},
     "bench": {"speed", "overload", "store", "paper", "robustness", "poison", "serve", "canary"},
 }
 
