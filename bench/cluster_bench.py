@@ -194,7 +194,8 @@ async def simulated(folder: Path, at_once: int, n: int, seconds: float) -> dict[
     @asynccontextmanager
     async def on_pool(*given: Any, **how: Any) -> Any:
         async with opened(*given, **how) as state:
-            state.agent = RemoteAgent(state.agent, Remote(pool, None, state))  # type: ignore[arg-type]
+            agent, remote = state.agent, Remote(pool, None, state)  # type: ignore[arg-type]
+            state.agent = RemoteAgent(remote, agent.journaled, agent.max_turns, agent.identity)
             yield state
 
     evaluate.open_state = on_pool  # type: ignore[assignment]

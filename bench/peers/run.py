@@ -29,13 +29,15 @@ from typing import Any
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from practicum.analysis.formats import UNKNOWN, count, interval, p_value, percent, points, seconds, verdict_label
-from practicum.bench.measure import claim_folder, load_average, print_end
+from practicum.bench.measure import load_average, print_end
 from practicum.core.differences import Claim, claims
+from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 from practicum.core.intervals import method_ci95
 from practicum.core.subprocesses import environment
 from practicum.core.types import Task, Trace
 from practicum.retrieval.vectors import open_embedder
+from practicum.store.journal import digest
 from practicum.tasks.load import load_tasks
 from practicum.tasks.scoring.registry import load_scorer
 
@@ -315,6 +317,19 @@ def _line(name: str, row: Mapping[str, Any]) -> str:
         tokens(testing, n), f"{seconds(learning['seconds'])}, {seconds(testing['seconds'])}", seconds(row["wall"]),
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def claim_folder(folder: Path, *plan: Any) -> None:
+    """Mark a new folder as that of a bench with this plan. Raises UsageError if it is another plan's, or holds anything
+    else."""
+    path, name = folder / "plan.json", digest(*plan)
+    if path.is_file():
+        if json.loads(path.read_text(encoding="utf-8"))["plan"] != name:
+            raise UsageError(f"{folder} holds a bench with other tasks or settings: give another --out")
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty and holds no bench: give another --out")
+    write_atomic(path, json.dumps({"plan": name}) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

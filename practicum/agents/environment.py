@@ -22,6 +22,7 @@ from practicum.agents.user_code import UserCode
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.types import Task
 from practicum.core.views import truncate
+from practicum.core.words import fault
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -83,9 +84,7 @@ class Environment:
         except PracticumError:
             raise
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "arguments"
-            return failed(f"{name} cannot be called so: {where}: {first['msg']}")
+            return failed(f"{name} cannot be called so: {fault(error, 'arguments')}")
         except Exception as error:
             # The user's tool may raise anything; the agent should see what, and go on.
             if clock.expired():

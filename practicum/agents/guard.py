@@ -13,11 +13,14 @@ with arguments from elsewhere.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from practicum.agents.base import AgentRun
 from practicum.core.edits import Entry
 from practicum.core.shingles import WORDS, grams, has_content, pieces, words
 from practicum.core.trust import Trust
@@ -52,6 +55,16 @@ class GuardedCall:
 
 Approve = Callable[[GuardedCall], "bool | Awaitable[bool]"]
 """Decides whether a call may be made. It may block, and is called for one call at a time."""
+
+
+async def approved(call: GuardedCall, approve: Approve | None, run: AgentRun) -> bool:
+    """Whether a call may be made that the guard holds. One call is asked about at a time; without `approve`, none is
+    made."""
+    if approve is None:
+        return False
+    async with run.slot("approval", 1):
+        answer = await asyncio.to_thread(approve, call)
+        return bool(await answer if inspect.isawaitable(answer) else answer)
 
 
 class Guard:

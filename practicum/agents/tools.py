@@ -7,8 +7,6 @@ prompt is the one before plus one exchange, and a prefix cache computes only tha
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +20,7 @@ from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annota
 from practicum.agents.base import AgentRun
 from practicum.agents.chat import first_prompt
 from practicum.agents.environment import FINISH, MAX_OBSERVATION, Environment, open_environment
-from practicum.agents.guard import Approve, Guard, GuardedCall, GuardTools
+from practicum.agents.guard import Approve, Guard, GuardTools, approved
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
 from practicum.core.types import Instructions, Profile, Prompt, Step, Task, Trace, Turn
@@ -114,7 +112,8 @@ class ToolsAgent:
                 break
             action = Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}")
             call = guard.held(name, arguments) if guard else None
-            if call is not None and not await at.once("approved", partial(self._approved, call, run)):
+            approve = self.approve if self.guard_tools == "ask" else None
+            if call is not None and not await at.once("approved", partial(approved, call, approve, run)):
                 observation = REFUSED.format(", ".join(call.origins))
                 data.setdefault("refused", []).append(
                     {"turn": turn, "tool": name, "copied": [*call.copied], "entries": call.origins}
@@ -134,14 +133,6 @@ class ToolsAgent:
             steps += [action, Step("observation", observation)]
         data["state"] = await environment.state()
         return Trace(answer, steps=tuple(steps), error=error, data=data, **read_citations(used, view))
-
-    async def _approved(self, call: GuardedCall, run: AgentRun) -> bool:
-        """Whether a call that the guard holds may be made after all. One call is asked about at a time."""
-        if self.guard_tools == "refuse" or self.approve is None:
-            return False
-        async with run.slot("approval", 1):
-            answer = await asyncio.to_thread(self.approve, call)
-            return bool(await answer if inspect.isawaitable(answer) else answer)
 
 
 def _exchanges(turn: Turn) -> Iterator[Turn]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 UNKNOWN = "–"
 
@@ -23,6 +24,16 @@ def interval(ends: Sequence[float] | None, signed: bool = False) -> str:
         return ""
     low, high = (points(end) if signed else f"{100 * end:.1f}" for end in ends)
     return f"{low} to {high}"
+
+
+def scored(row: Mapping[str, Any]) -> str:
+    """Write the score of a variant with its interval; what of it is not known is left out."""
+    return percent(row["score"]) + (f" ({interval(row['ci95'])})" if row["ci95"] else "")
+
+
+def effect(row: Mapping[str, Any]) -> str:
+    """Write the difference of a variant from its baseline with its interval; an empty string if there is none."""
+    return f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
 
 
 def count(value: float | None) -> str:

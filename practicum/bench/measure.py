@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from practicum.core.errors import PracticumError, UsageError
-from practicum.core.files import write_atomic
+from practicum.core.errors import PracticumError
 from practicum.core.subprocesses import environment, python_command
-from practicum.store.journal import digest
 
 if TYPE_CHECKING:
     from practicum.session.result import Result
@@ -53,19 +51,6 @@ class Target:
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with four decimals, for JSON."""
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
-
-
-def claim_folder(folder: Path, *plan: Any) -> None:
-    """Mark a new folder as that of a bench with this plan. Raises UsageError if it is another plan's, or holds anything
-    else."""
-    path, name = folder / "plan.json", digest(*plan)
-    if path.is_file():
-        if json.loads(path.read_text(encoding="utf-8"))["plan"] != name:
-            raise UsageError(f"{folder} holds a bench with other tasks or settings: give another --out")
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty and holds no bench: give another --out")
-    write_atomic(path, json.dumps({"plan": name}) + "\n")
 
 
 def timed_run(

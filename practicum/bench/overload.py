@@ -8,14 +8,11 @@ can be inspected with `practicum show`, and the same command again continues and
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
-
-from sqlalchemy import select
 
 from practicum import methods
 from practicum.bench import overloaded_curator
@@ -36,10 +33,9 @@ from practicum.retrieval.vectors import open_embedder
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
 from practicum.session.learn import learn, resume
-from practicum.session.records import read_run
+from practicum.session.records import is_begun, last_report, read_run
 from practicum.session.setup import set_up
 from practicum.session.story import Story
-from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import is_run
 from practicum.testing.server import start_process
@@ -175,7 +171,7 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
     if not is_run(folder):
         return None
     with Store.read(folder) as store:
-        if not store.rows(select(schema.runs.c.run_id)):
+        if not is_begun(store):
             return None
         old, tasks, state = read_run(store)
     for name, value in config:
@@ -194,10 +190,8 @@ async def _lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> l
 
 def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
     with Store.read(folder) as store:
-        (run,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == store.run_id))
-        steps = Story(store).steps()
+        result, steps = last_report(store), Story(store).steps()
     timed = [step.seconds for step in steps if step.seconds is not None]
-    result = json.loads(run.result)
     usage, errors = result["usage"], result["errors"]
     left = count_facts(facts, [entry["text"] for entry in result["entries"]])
     return OverloadRow(

@@ -26,6 +26,7 @@ from practicum.core.edits import CONVERSATION, Add
 from practicum.core.errors import TaskFileError
 from practicum.core.intervals import mean_ci95
 from practicum.core.types import Task
+from practicum.core.words import fault
 from practicum.retrieval.search import WORDS, Filter, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors
 from practicum.tasks.load import load_tasks, unique_tasks
@@ -130,11 +131,9 @@ def _locomo(path: Path) -> tuple[list[Task], list[Task]]:
                 for turn in _TURNS.validate_python(talk[key])
             ]
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "a session"
             raise TaskFileError(
-                f"{path} {place}: not as LoCoMo is published ({where}: {first['msg']}); it needs `conversation` with "
-                "session_1, session_2, … and `qa`, or give two files: turns and questions"
+                f"{path} {place}: not as LoCoMo is published ({fault(error, 'a session')}); it needs `conversation` "
+                "with session_1, session_2, … and `qa`, or give two files: turns and questions"
             ) from None
         known = {turn.id for turn in said}
         turns += [(f"{place}, turn {number}", turn) for number, turn in enumerate(said, 1)]

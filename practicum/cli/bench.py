@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -56,8 +56,7 @@ def speed(
     out, load = Printer(json_), load_average()
     found = measure(plan, out.print)
     _print_speed(out, found)
-    _print_targets(out, found.targets(), load)
-    out.result({"bench": "speed", "tasks": tasks, **found.as_json(), "load": [load, load_average()]})
+    _end(out, "speed", {"tasks": tasks, **found.as_json()}, found.targets(), load)
 
 
 def _print_speed(out: Printer, found: SpeedResult) -> None:
@@ -121,19 +120,14 @@ def overload(
         out.print(f"{quantity(row.n, 'lesson')}, {row.method}: {result}")
 
     rows = run_work(lambda stop: measure(plan, folder, report=report, budget=stop.stops(budget)), out)
-    reached = targets(rows, model)
-    value = {"bench": "overload", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
-    value |= {"targets": [target.as_json() for target in reached], "load": [load, load_average()]}
-    save_json(folder / "overload.json", value)
     if any(not row.stopped for row in rows):
         overload_plot(rows, folder / "overload.png", model)
     _print_overload(out, rows)
-    _print_targets(out, reached, load)
-    out.print(f"{folder}/overload.json, {folder}/overload.png")
+    value = {"model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
+    _end(out, "overload", value, targets(rows, model), load, folder)
     stopped = rows[-1].stopped
     if stopped:
         out.print(f"Stopped early: {stopped}. The same command with --out {folder} continues.")
-    out.result(value)
     return 130 if stopped == INTERRUPTED else 0
 
 
@@ -163,8 +157,7 @@ def store(
 
     out, load = Printer(json_), load_average()
     found = measure(memories, out.print)
-    _print_targets(out, found.targets(), load)
-    out.result({"bench": "store", **found.as_json(), "load": [load, load_average()]})
+    _end(out, "store", found.as_json(), found.targets(), load)
 
 
 @app.command("retrieval")
@@ -229,15 +222,10 @@ def robustness(
         out.print(f"{row.setting.name}, {gate}: {row.gain:+.1%} over the base")
 
     rows = measure(settings, seeds, report)
-    reached = targets(rows)
-    value: dict[str, Any] = {"bench": "robustness", "seeds": seeds, "rows": [row.as_json() for row in rows]}
-    value |= {"targets": [target.as_json() for target in reached]}
-    save_json(folder / "robustness.json", value)
     robustness_plot(rows, folder / "robustness.png")
     _print_robustness(out, rows)
-    _print_targets(out, reached)
-    out.print(f"{folder}/robustness.json, {folder}/robustness.png")
-    out.result(value)
+    value = {"seeds": seeds, "rows": [row.as_json() for row in rows]}
+    _end(out, "robustness", value, targets(rows), folder=folder)
 
 
 def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
@@ -280,13 +268,9 @@ def poison(
             how = "with framing" if one.framed else "without framing"
             out.print(f"{how}: the orders of {one.taken} of {one.attacks} attacks are in {one.lessons} lessons")
             asked.append(one)
-    reached = targets(rows)
-    value = {"bench": "poison", "attacks": count, "seeds": seeds, "rows": [row.as_json() for row in rows]}
-    value |= {"taken_over": [one.as_json() for one in asked], "targets": [target.as_json() for target in reached]}
-    save_json(folder / "poison.json", value)
-    _print_targets(out, reached)
-    out.print(f"{folder}/poison.json")
-    out.result(value)
+    value = {"attacks": count, "seeds": seeds, "rows": [row.as_json() for row in rows]}
+    value |= {"taken_over": [one.as_json() for one in asked]}
+    _end(out, "poison", value, targets(rows), folder=folder)
 
 
 @app.command("canary")
@@ -315,11 +299,8 @@ def canary(
         "median, 90%: scored requests of the canary (or values of the stream) until the event; in all: with those of "
         "the live version; % of rollouts: where it happened, with its 95% interval"
     )
-    _print_targets(out, targets(rows))
-    out.result({
-        "bench": "canary", "rollouts": rollouts, "seed": seed, "rows": [row.as_json() for row in rows],
-        "targets": [target.as_json() for target in targets(rows)],
-    })  # fmt: skip
+    value = {"rollouts": rollouts, "seed": seed, "rows": [row.as_json() for row in rows]}
+    _end(out, "canary", value, targets(rows))
 
 
 @app.command("serve")
@@ -356,17 +337,28 @@ def serve(
         by_spaces = [(r.spaces, *(f"{n:.2f}" for n in (r.open_ms, r.p50_ms, r.p99_ms, r.mb))) for r in found.spaces]
         out.table(("spaces", "first request ms", "p50 ms", "p99 ms", "MB"), by_spaces)
     out.print(f"prompt unchanged at the front: {mean(found.prefix):.1%} on average, {min(found.prefix):.1%} at least")
-    _print_targets(out, found.targets(), load)
-    out.result({"bench": "serve", "runs": runs, **found.as_json(), "load": [load, load_average()]})
+    _end(out, "serve", {"runs": runs, **found.as_json()}, found.targets(), load)
 
 
-def _print_targets(out: Printer, targets: Sequence[Target], load: float | None = None) -> None:
+def _end(
+    out: Printer, bench: str, value: Mapping[str, Any], targets: Sequence[Target], load: float | None = None,
+    folder: Path | None = None,
+) -> None:  # fmt: skip
+    """The end of every bench: its targets and, where it measured time, the load of the machine before and after; the
+    result, saved in a folder if it has one."""
+    from practicum.bench.measure import load_average
+
+    value = {"bench": bench, **value, "targets": [target.as_json() for target in targets]}
     for target in targets:
         out.print(target.summary(), style="" if target.met else "red")
     if load is not None:
-        from practicum.bench.measure import load_average
-
-        out.print(f"load average {load} before, {load_average()} after, {os.cpu_count()} cores")
+        value["load"] = [load, load_average()]
+        out.print(f"load average {load} before, {value['load'][1]} after, {os.cpu_count()} cores")
+    if folder is not None:
+        save_json(folder / f"{bench}.json", value)
+        picture = folder / f"{bench}.png"
+        out.print(f"{folder}/{bench}.json{f', {picture}' if picture.exists() else ''}")
+    out.result(value)
 
 
 def _share(value: float, ci95: tuple[float, float]) -> str:

@@ -215,18 +215,16 @@ def rollback(
     from practicum.session.amend import roll_back
     from practicum.store.database import Store, as_stored
     from practicum.store.names import find_version
-    from practicum.store.versions import read_versions, rebuild
+    from practicum.store.snapshot import read_context
 
     with as_stored(run), Store.open(run) as store:
-        versions = read_versions(store, store.run_id)
         number = find_version(store, store.run_id, version)
-        was, now = rebuild(versions), rebuild(versions, number)
-        last = versions[-1]
-        if number == last.version:
-            raise UsageError(f"version {number} is the last one of {run} already")
+        was, now = read_context(store, store.run_id), read_context(store, store.run_id, number)
+        if now.version == was.version:
+            raise UsageError(f"version {was.version} is the last one of {run} already")
         sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"
-        confirm(f"Go from version {was.version} of {run} back to version {number} ({sizes})?", yes)
+        confirm(f"Go from version {was.version} of {run} back to version {now.version} ({sizes})?", yes)
         made = roll_back(store, now.version)
     out = Printer(json_)
-    out.result({"run": str(run), "version": made, "as": number})
-    out.print(f"version {made} of {run} is version {number} again; learn on from it: practicum resume {run}")
+    out.result({"run": str(run), "version": made, "as": now.version})
+    out.print(f"version {made} of {run} is version {now.version} again; learn on from it: practicum resume {run}")

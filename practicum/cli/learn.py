@@ -82,14 +82,14 @@ def resume(
     from practicum.cli.running import run_session
     from practicum.models.budget import spent_limit
     from practicum.session.learn import resume as go_on
-    from practicum.session.records import read_run, stop_reason
+    from practicum.session.records import last_report, read_run
     from practicum.store.database import Store
 
     corrections = config_values(given)
     del corrections["settings"]  # those of the method cannot change
     with Store.open(run) as store:
         config, _, state = read_run(store)
-        reason = stop_reason(store) or ""
+        reason = last_report(store).get("stopped") or ""
     if state == "done":
         raise UsageError(
             f"{run} is finished, so there is nothing to resume: look at it with practicum show {run}, or learn more "

@@ -50,12 +50,22 @@ class Download:
             self.console.print(f"downloading the model: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
 
 
-class Terminal(Live):
-    """A bar in the last line of a terminal, below lines that stay. A context manager."""
+class _OnConsole(Live):
+    """Lines that stay, on a console."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self.console = console
+
+    def say(self, line: str) -> None:
+        self.console.print(visible_line(as_options(line)))
+
+
+class Terminal(_OnConsole):
+    """A bar in the last line of a terminal, below lines that stay. A context manager."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self.screen = Screen(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Terminal:
@@ -64,9 +74,6 @@ class Terminal(Live):
 
     def __exit__(self, *error: object) -> None:
         self.screen.stop()
-
-    def say(self, line: str) -> None:
-        self.console.print(visible_line(as_options(line)))
 
     def _drawn(self) -> Table:
         """The status in one line; the bar takes what the text leaves."""
@@ -82,14 +89,13 @@ class Terminal(Live):
         return line
 
 
-class Plain(Live):
+class Plain(_OnConsole):
     """Lines where nothing can be drawn: now and then how far the run is, and each long wait. A context manager."""
 
     tick_seconds = PLAIN_EVERY
 
     def __init__(self, console: Console) -> None:
-        super().__init__()
-        self.console = console
+        super().__init__(console)
         self._download_lines = Download(console)
         self._printed = self._waited = time.monotonic()
         self._waited -= PLAIN_EVERY
@@ -99,9 +105,6 @@ class Plain(Live):
 
     def __exit__(self, *error: object) -> None:
         return
-
-    def say(self, line: str) -> None:
-        self.console.print(visible_line(as_options(line)))
 
     def download(self, done: int, total: int) -> None:
         self._download_lines(done, total)

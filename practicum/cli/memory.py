@@ -1,4 +1,4 @@
-"""`practicum memory`: the memories of a run, listed, searched, shown, added and removed."""
+"""`practicum memory`: the memories of a run, listed, searched, added and removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ Section = Annotated[str, Option(help=f"The section of the entries; {ALL} stands 
 TagFilter = Annotated[list[str] | None, Option("--tag", help="Only what was learned from tasks with this tag.")]
 Outcome = Annotated[Literal["success", "failure"] | None, Option(help="Only memories of this outcome.")]
 TrustFilter = Annotated[Trust | None, opt.trust_filter()]
-Id = Annotated[str, Argument(help="The id of an entry.")]
 
 
 @app.command("list")
@@ -103,14 +102,6 @@ def search(
     out.table(("entry", "similarity", "text"), rows, text=("entry", "text"))
 
 
-@app.command("show")
-def show(run: opt.RunFolder, id: Id, json_: opt.Json = False) -> None:
-    """Show one entry with its whole history and its sources."""
-    from practicum.cli.show import show_entry
-
-    show_entry(run, id, Printer(json_))
-
-
 @app.command("add")
 def add(
     run: opt.RunFolder,
@@ -138,7 +129,7 @@ def add(
 
 
 @app.command("remove")
-def remove(run: opt.RunFolder, id: Id, json_: opt.Json = False) -> None:
+def remove(run: opt.RunFolder, id: str = Argument(..., help="The id of an entry."), json_: opt.Json = False) -> None:
     """Remove one entry."""
     from practicum.core.views import entry_line
     from practicum.session import memories

@@ -157,7 +157,6 @@ def confirm(question: str, yes: bool) -> None:
 
 def save_json(path: Path, value: Mapping[str, Any]) -> None:
     """Save a result as JSON in a folder, which is made if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, visible_json(json.dumps(value, indent=1, ensure_ascii=False)) + "\n")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -101,41 +100,40 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
     from practicum.session.review import count_pending
     from practicum.store.database import Store
     from practicum.store.names import find_version, read_names
-    from practicum.store.versions import read_versions, rebuild
+    from practicum.store.snapshot import read_context
 
     with Store.read(run) as store:
-        versions, names = read_versions(store, store.run_id), read_names(store, store.run_id)
-        version = find_version(store, store.run_id, named)
-        summary = run_summary(store, versions, version)
+        names, version = read_names(store, store.run_id), find_version(store, store.run_id, named)
+        context = read_context(store, store.run_id, version)
+        summary = run_summary(store, version)
         config, state = read_config(store)
         held = count_pending(store)
-    context = rebuild(versions, version)
-    about = {
-        "run": str(run), "state": state, "method": config.method, "versions": len(versions), "names": names,
-        "held": held, **summary,
-    }  # fmt: skip
-    size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
-    entries = [*map(entry_json, context)]
-    out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
-    counted = f"{quantity(len(versions), 'version')}, {quantity(summary['steps'], 'step')}"
-    out.print(f"{config.method} with {config.models}, {state}; {counted}")
-    if names:
-        out.print("named: " + ", ".join(f"{name} is version {number}" for name, number in names.items()))
-    out.scores(summary["scores"])
-    hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
-    out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")
-    if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:
-        out.print(f"sections: {', '.join(config.sections)}")
-    for e in context:
-        answer = f" → {e.data['answer']}" if "answer" in e.data else ""
-        votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
-        if "front" in e.data:  # a candidate on the Pareto front
-            votes += f"; score {e.data['score']:.1%}, nothing better on {quantity(e.data['front'], 'task')}"
-        votes += f"; {e.trust}" if e.trust != "own" else ""
-        heading, below, lines = entry_line(e).partition("\n")
-        out.item(f"{heading}{answer}  {votes}){below}{lines}")
-    if held:
-        out.print(waiting_line(held, run))
+        about = {
+            "run": str(run), "state": state, "method": config.method, "names": names, "held": held,
+            **{name: summary[name] for name in ("scores", "usage", "steps", "versions")},
+        }  # fmt: skip
+        size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
+        entries = [*map(entry_json, context)]
+        out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
+        counted = f"{quantity(summary['versions'], 'version')}, {quantity(summary['steps'], 'step')}"
+        out.print(f"{config.method} with {config.models}, {state}; {counted}")
+        if names:
+            out.print("named: " + ", ".join(f"{name} is version {number}" for name, number in names.items()))
+        out.scores(summary["scores"])
+        hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
+        out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")
+        if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:
+            out.print(f"sections: {', '.join(config.sections)}")
+        for e in context:
+            answer = f" → {e.data['answer']}" if "answer" in e.data else ""
+            votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
+            if "front" in e.data:  # a candidate on the Pareto front
+                votes += f"; score {e.data['score']:.1%}, nothing better on {quantity(e.data['front'], 'task')}"
+            votes += f"; {e.trust}" if e.trust != "own" else ""
+            heading, below, lines = entry_line(e).partition("\n")
+            out.item(f"{heading}{answer}  {votes}){below}{lines}")
+        if held:
+            out.print(waiting_line(held, run))
 
 
 def show_entry(run: Path, id: str, out: Printer) -> None:
@@ -193,21 +191,13 @@ def edit_text(done: Applied) -> str:
 
 def _show_gate(run: Path, out: Printer) -> None:
     """What the acceptance gate decided at each step, and on what evidence."""
-    from sqlalchemy import select
+    from practicum.session.story import Story
 
-    from practicum.session.records import read_config
-    from practicum.store.database import Store
-    from practicum.store.schema import steps
-
-    with Store.read(run) as store:
-        config, _ = read_config(store)
-        rows = store.rows(
-            select(steps.c.step, steps.c.data).where(steps.c.run_id == store.run_id).order_by(steps.c.step)
-        )
-    if not config.settings.get("gate"):
-        raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
-    found = [{"step": row.step, **json.loads(row.data).get("evidence", {})} for row in rows]
-    trials: list[dict[str, Any]] = [trial for trial in found if "gate" in trial]
+    with Story.open(run) as told:
+        if not told.config.settings.get("gate"):
+            raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
+        steps = told.steps()
+    trials: list[dict[str, Any]] = [{"step": s.step, **s.evidence} for s in steps if "gate" in s.evidence]
     out.result({"gate": trials})
     lines = []
     for trial in trials:

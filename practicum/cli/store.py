@@ -1,4 +1,4 @@
-"""`practicum store`: runs in a PostgreSQL database: copied there and back, connected to, listed."""
+"""`practicum store`: runs in a PostgreSQL database: copied there and back, connected to, listed, removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 from typer import Argument
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer
+from practicum.cli.output import Printer, confirm
 from practicum.core.words import quantity
 
 app = typer.Typer(
@@ -16,6 +16,9 @@ app = typer.Typer(
     help="Where runs are kept: in files, or in a PostgreSQL database (postgresql://USER@HOST/DATABASE).",
     no_args_is_help=True,
 )
+
+
+RUN_NAME = Argument(..., help="The name of a run there (practicum store list).")
 
 
 @app.command()
@@ -42,7 +45,7 @@ def copy(
 @app.command()
 def connect(
     url: str = Argument(..., help="The database, as postgresql://USER@HOST/DATABASE."),
-    name: str = Argument(..., help="The name of a run there (practicum store list)."),
+    name: str = RUN_NAME,
     folder: Path = Argument(..., help="A new folder for it on this machine."),
     json_: opt.Json = False,
 ) -> None:
@@ -69,3 +72,29 @@ def list_(
     out.result({"runs": found})
     for name in found:
         out.item(name)
+
+
+@app.command()
+def remove(
+    url: str = Argument(..., help="The database, as postgresql://USER@HOST/DATABASE."),
+    name: str = RUN_NAME,
+    yes: opt.Yes = False,
+    json_: opt.Json = False,
+) -> None:
+    """Remove a run from a database, for good and for every machine. Folders that name it can be deleted then. Nobody
+    can write to the run meanwhile."""
+    from contextlib import closing
+
+    from practicum.store.postgresql import address, parse_url
+    from practicum.store.postgresql_run import PostgresqlRun
+
+    where = parse_url(url)
+    with closing(PostgresqlRun(where, name, writer=True, read_only=False)) as run:
+        rows = run.sizes()
+        confirm(f"Remove the run {name} from {address(where)} ({quantity(sum(rows.values()), 'row')}), for good?", yes)
+        run.remove()
+    out = Printer(json_)
+    out.result({"name": name, "rows": rows})
+    for table, count in rows.items():
+        out.item(f"{table}: {quantity(count, 'row')}")
+    out.print(f"the run {name} is removed from {address(where)}; its bytes may stay in the server's files and backups")

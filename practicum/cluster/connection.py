@@ -24,9 +24,12 @@ ANSWERS = 5.0
 STARTED, JOINED = 120.0, 20.0
 """Seconds within which a Ray of this machine must have started, and a cluster let this process join."""
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""What Ray is told by its environment: it reports nothing to its makers, and leaves the variables of accelerators as
-they are."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+}  # fmt: skip
+"""What Ray is told by its environment: it reports nothing to its makers, leaves the variables of accelerators as they
+are, and keeps off the user's terminal the logs of a node that is lost, which it prints there even with
+`log_to_driver=False`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,6 @@ async def joined(address: str | None) -> AsyncIterator[None]:
             await _check_answers(address)
         modules = [path for folder in own_folders() for path in modules_beside(folder)]
         how["runtime_env"] = {"py_modules": [str(Path(__file__).parents[1]), *modules]}
-    _quiet()
     # Its warnings are about what practicum decides itself.
     logging.getLogger("ray").setLevel(logging.ERROR)
     connection, seconds = _Connection(address, how), STARTED if address == "local" else JOINED
@@ -118,14 +120,6 @@ async def joined(address: str | None) -> AsyncIterator[None]:
         yield
     finally:
         await connection.leave()
-
-
-def _quiet() -> None:
-    """Keep the logs of a node that is lost off the user's terminal, where Ray prints them whatever it is told."""
-    from ray._private import worker
-
-    if hasattr(worker, "print_to_stdstream"):
-        setattr(worker, "print_to_stdstream", lambda *data, **how: None)  # noqa: B010
 
 
 async def _check_answers(address: str) -> None:

@@ -9,8 +9,6 @@ An agent that makes one model call has nothing to move, and neither has one whos
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from practicum.agents.appworld import AppWorldAgent
-from practicum.agents.base import Agent
-from practicum.agents.guard import Approve
+from practicum.agents.guard import Approve, approved
 from practicum.agents.tools import ToolsAgent
 from practicum.cluster.messages import Answer, Job, Request
 from practicum.cluster.pickling import pickled
@@ -28,7 +25,7 @@ from practicum.core.errors import PracticumError
 from practicum.core.types import Score, Task, Trace
 from practicum.core.views import View
 from practicum.engine.run import Run
-from practicum.engine.state import RunState, Scorer
+from practicum.engine.state import RunState
 from practicum.tasks.scoring.registry import COMPARING
 
 
@@ -41,10 +38,12 @@ async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str)
         approve = agent.approve if isinstance(agent, ToolsAgent) else None
         bare = replace(agent, approve=None) if isinstance(agent, ToolsAgent) else agent
         cargo = await pool.cargo(f"the agent {agent_name}", pickled(bare, agent_name))
-        state.agent = RemoteAgent(agent, Remote(pool, cargo, state), approve)
+        remote = Remote(pool, cargo, state)
+        state.agent = RemoteAgent(remote, agent.journaled, agent.max_turns, agent.identity, approve)
     if scorer is not None and not scorer.pure and scorer.name not in COMPARING:
         cargo = await pool.cargo(f"the scorer {scorer_name}", pickled(scorer, scorer_name))
-        state.scorer = RemoteScorer(scorer, Remote(pool, cargo, state))
+        remote = Remote(pool, cargo, state)
+        state.scorer = RemoteScorer(remote, scorer.name, scorer.pure, scorer.needs_target)
     with pool.telling(lambda text: state.observer.warned(text)):
         yield
 
@@ -69,23 +68,13 @@ class Remote:
 
 @dataclass(frozen=True)
 class RemoteAgent:
-    """The agent, whose attempts are made on a cluster."""
+    """An agent whose attempts are made on a cluster."""
 
-    agent: Agent
     remote: Remote
+    journaled: bool
+    max_turns: int
+    identity: str
     approve: Approve | None = None
-
-    @property
-    def journaled(self) -> bool:
-        return self.agent.journaled
-
-    @property
-    def max_turns(self) -> int:
-        return self.agent.max_turns
-
-    @property
-    def identity(self) -> str:
-        return self.agent.identity
 
     async def __call__(self, task: Task, view: View, run: Any) -> Trace:
         job = _job(run, task, view=view, approves=self.approve is not None)
@@ -95,22 +84,12 @@ class RemoteAgent:
 
 @dataclass(frozen=True)
 class RemoteScorer:
-    """The scorer, whose work is done on a cluster."""
+    """A scorer whose work is done on a cluster."""
 
-    scorer: Scorer
     remote: Remote
-
-    @property
-    def name(self) -> str:
-        return self.scorer.name
-
-    @property
-    def pure(self) -> bool:
-        return self.scorer.pure
-
-    @property
-    def needs_target(self) -> bool:
-        return self.scorer.needs_target
+    name: str
+    pure: bool
+    needs_target: bool
 
     async def __call__(self, task: Task, trace: Trace, run: Any) -> Score:
         score: Score = await self.remote(_job(run, task, trace=trace), run)
@@ -170,14 +149,7 @@ class _Exchange:
             case "embed":
                 return await at.embed(*given)
             case "approve":
-                return await self._approved(*given)
-
-    async def _approved(self, call: Any) -> bool:
-        if self.approve is None:
-            return False
-        async with self.run.slot("approval", 1):
-            answer = await asyncio.to_thread(self.approve, call)
-            return bool(await answer if inspect.isawaitable(answer) else answer)
+                return await approved(given[0], self.approve, self.run)
 
     def _at(self, names: tuple[str, ...]) -> Run:
         """The place that these names lead to from the attempt."""

@@ -14,13 +14,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import from_json
 
 from practicum.core.bounded import clean
-from practicum.core.context import Context, initial_context
+from practicum.core.context import MOST_ENTRIES, Context, initial_context
 from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.files import read_text
 from practicum.core.views import indented
 from practicum.core.visible import lines, visible_to_model
-from practicum.core.words import one_line
+from practicum.core.words import fault, one_line
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
 
@@ -130,8 +130,7 @@ def _from_json(text: str) -> Context:
     try:
         file = _File.model_validate({"entries": raw} if isinstance(raw, list) else raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ContextFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ContextFileError(fault(error)) from error
     if not file.entries:
         raise ContextFileError("it has no entries")
     ids = _numbered((e.id, f"entries.{number}") for number, e in enumerate(file.entries))
@@ -149,17 +148,14 @@ def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
     ids, places = list[str | None](), dict[str, str]()
     for id, place in given:
         # Python refuses to read a number of thousands of digits.
-        if id is not None and (len(id) > 20 or int(id[1:]) > MOST_ENTRIES):
-            raise ContextFileError(f"{place}: the id {one_line(id)} is too large: the highest is e{MOST_ENTRIES}")
+        if id is not None and (len(id) > 20 or int(id[1:]) >= MOST_ENTRIES):
+            raise ContextFileError(f"{place}: the id {one_line(id)} is too large: the highest is e{MOST_ENTRIES - 1}")
         if id is not None and (first := places.setdefault(id, place)) != place:
             raise ContextFileError(f"{place}: {id} is the id of {first} already: leave it out for a new entry")
         ids.append(id)
     new = count(max((int(id[1:]) for id in places), default=-1) + 1)
     return [f"e{next(new)}" if id is None else id for id in ids]
 
-
-MOST_ENTRIES = 10_000_000
-"""The highest number of an id in a file: a context takes memory for every page of ids up to its last."""
 
 _COUNTS = re.compile(r"\s*\(\+([0-9]{1,15})/-([0-9]{1,15})\)$")
 _ID = re.compile(r"\[(e(?:0|[1-9][0-9]*))\]\s*")

@@ -90,12 +90,6 @@ class Rarity:
         return frozenset(piece for piece in found if self.counts[piece] <= COMMON)
 
 
-def shared(text: str, source: str, among: Rarity | None = None) -> frozenset[str]:
-    """The rare pieces of `source` that `text` has, whoever took them from whom."""
-    found = pieces(source) & grams(text)
-    return found if among is None else among.rare(found)
-
-
 def words(text: str) -> list[str]:
     """The words of a text, normalized."""
     return _words(_visible(text))

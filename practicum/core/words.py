@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from practicum.core.visible import visible
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+
     from practicum.core.types import Usage
 
 
@@ -27,6 +29,13 @@ def quantity(number: int, noun: str) -> str:
 def closest(name: str, known: Iterable[str]) -> str:
     """The known name that is most like a wrong one, as the end of an error; empty if none is."""
     return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, list(known), 1))
+
+
+def fault(error: ValidationError, whole: str = "") -> str:
+    """The first thing that is wrong with a value, after where it is; `whole` stands for the value itself."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or whole
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def in_number(number: int, text: str) -> str:

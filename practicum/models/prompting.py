@@ -14,6 +14,7 @@ from practicum.core.bounded import strict_schema
 from practicum.core.errors import WindowError
 from practicum.core.types import Profile, Prompt, Turn
 from practicum.core.views import count_tokens, truncate
+from practicum.core.words import fault
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client, once_per_schema
 from practicum.store.journal import digest
 
@@ -121,9 +122,7 @@ def describe_validation_error(error: ValidationError, cut: bool) -> str:
     """Describe to the model why its answer is invalid; `cut` if it reached the output limit."""
     if cut:
         return "it was cut off at the output limit; answer more briefly"
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    return fault(error)
 
 
 def repair_prompt(prompt: Prompt, answer: str, problem: str) -> Prompt:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, delete, func, select
+from sqlalchemy import Column, delete, func
 
 from practicum.core.context import ApplyResult, Context
 from practicum.core.edits import Applied, Delta
@@ -37,7 +37,7 @@ from practicum.store import schema
 from practicum.store.database import RowValues, Store
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
-from practicum.store.versions import Version, read_versions, rebuild, version_row
+from practicum.store.versions import Version, lineage, version_row
 from practicum.tasks.stored import task_row
 
 ASK_AGAIN = 0.02
@@ -120,9 +120,11 @@ def add_version(
 def roll_back(store: Store, version: int) -> int:
     """Make an earlier version the last one again, as a new version; returns its number. Raises UsageError if there is
     no such version."""
-    versions = read_versions(store, store.run_id)
-    rebuild(versions, version)
-    last = versions[-1]
+    table = schema.versions
+    columns = store.select(table.c.version, table.c.parent, table.c.step, table.c.next_number)
+    rows = store.rows(columns.order_by(table.c.version))
+    lineage({row.version: row.parent for row in rows}, version)
+    last = rows[-1]
     made = Version(last.version + 1, version, last.step, last.next_number, ())
     store.execute(
         _insert(store, schema.versions, [version_row(store.run_id, made)]),
@@ -140,7 +142,7 @@ def task_id(store: Store, step: int) -> str:
     """An id for the query of a step, which no task of the run has."""
     table = schema.tasks
     id = f"asked-{step}"
-    while store.rows(select(table.c.task_id).where(table.c.run_id == store.run_id, table.c.task_id == id).limit(1)):
+    while store.rows(store.select(table.c.task_id).where(table.c.task_id == id).limit(1)):
         id += "'"
     return id
 
@@ -216,7 +218,7 @@ def _version_row(run_id: str, before: Context, after: Context, step: int, applie
 
 def _largest(store: Store, column: Column[int]) -> int:
     """The largest number in a column; 0 if there is none."""
-    rows = store.rows(select(func.max(column)).where(column.table.c.run_id == store.run_id))
+    rows = store.rows(store.select(func.max(column)))
     return rows[0][0] or 0
 
 

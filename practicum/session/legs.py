@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
-
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.types import Task
@@ -74,7 +72,7 @@ def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[Sequence[Task], int
     versions, table = read_versions(store, store.run_id), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
     made = {v.step: v.version for v in reversed(versions) if v.applied}
-    steps = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == store.run_id).order_by(table.c.step))
+    steps = store.rows(store.select(table.c.step, table.c.data).order_by(table.c.step))
     learned: set[str] = set()
     undone: set[str] = set()
     for row in steps:
@@ -91,5 +89,5 @@ def _with_ids(tasks: Sequence[Task], wanted: Callable[[str], bool]) -> Sequence[
 def _begun(store: Store) -> list[dict[str, Any]]:
     """What was noted about each leg but the first."""
     table = schema.journal
-    mine = (table.c.run_id == store.run_id) & table.c.place.like("leg %") & table.c.place.not_like("%/%")
-    return [json.loads(row.answer) for row in store.rows(select(table.c.answer).where(mine).order_by(ROW))]
+    legs = store.select(table.c.answer).where(table.c.place.like("leg %"), table.c.place.not_like("%/%"))
+    return [json.loads(row.answer) for row in store.rows(legs.order_by(ROW))]

@@ -22,6 +22,7 @@ from practicum.core.edits import CONVERSATION, Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
 from practicum.core.files import read_text
 from practicum.core.visible import lines
+from practicum.core.words import fault
 from practicum.models.prompting import describe_validation_error
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
@@ -256,10 +257,8 @@ def _entry(item: Any, where: str, section: str, source: str) -> Add:
     try:
         return form.model_validate(item).as_edit(section, source)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
         needed = f" (an experience of an agent is {EXPERIENCE})" if section.startswith(POOL) else ""
-        raise ContextFileError(f"{where}: {name}: {first['msg']}{needed}") from error
+        raise ContextFileError(f"{where}: {fault(error)}{needed}") from error
 
 
 def _sources(source: str, line: _Memory | _Line) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Table, select
+from sqlalchemy import Table, func
 
 from practicum import methods
 from practicum.core import playbook
@@ -103,9 +103,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     what its journal has, failures and notes, is discarded."""
     if is_run(folder):
         store = Store.open(folder)
-        states = [
-            row.state for row in store.rows(select(schema.runs.c.state).where(schema.runs.c.run_id == store.run_id))
-        ]
+        states = [row.state for row in store.rows(store.select(schema.runs.c.state))]
         if states in ([], ["running"], ["stopped"]) and read_kept(store).nothing:
             discard_journal(store)
             return store
@@ -137,8 +135,8 @@ def read_kept(store: Store, leg: int | None = 1) -> Kept:
     journal, versions, asked = Journal(store, store.run_id), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
     # A step that was lost as a whole leaves neither a result nor a version.
-    made = store.rows(select(versions.version).where(versions.run_id == store.run_id, versions.version > 0))
-    made += store.rows(select(asked.place).where(asked.run_id == store.run_id, asked.place.startswith("leg ")).limit(1))
+    made = store.rows(store.select(versions.version).where(versions.version > 0))
+    made += store.rows(store.select(asked.place).where(asked.place.startswith("leg ")).limit(1))
     return Kept(answers, failures, len(made), journal.before, seconds_spent(store))
 
 
@@ -153,7 +151,7 @@ def discard_journal(store: Store) -> None:
 
 def is_begun(store: Store) -> bool:
     """Whether an open store holds a run."""
-    return bool(store.rows(select(schema.runs.c.run_id).where(schema.runs.c.run_id == store.run_id)))
+    return bool(store.rows(store.select(schema.runs.c.run_id)))
 
 
 def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
@@ -275,13 +273,13 @@ def update_run(store: Store, **values: Any) -> None:
 
 def seconds_spent(store: Store) -> float:
     """Seconds of work so far, over all resumes; 0 for a run that has not begun."""
-    rows = store.rows(select(schema.runs.c.seconds).where(schema.runs.c.run_id == store.run_id))
+    rows = store.rows(store.select(schema.runs.c.seconds))
     return float(sum(row.seconds for row in rows))
 
 
 def read_config(store: Store) -> tuple[Config, str]:
     """The configuration and the state of a run. Raises StoreError if there is none."""
-    found = store.rows(select(schema.runs.c.config, schema.runs.c.state).where(schema.runs.c.run_id == store.run_id))
+    found = store.rows(store.select(schema.runs.c.config, schema.runs.c.state))
     if not found:
         raise StoreError(
             f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
@@ -305,8 +303,7 @@ def read_config(store: Store) -> tuple[Config, str]:
 
 def is_own(store: Store, config: Config) -> bool:
     """Whether this installation answers for the configuration of a run. The store notes it."""
-    table = schema.runs
-    found = store.rows(select(table.c.mark).where(table.c.run_id == store.run_id))
+    found = store.rows(store.select(schema.runs.c.mark))
     store.trusted = bool(found) and is_marked(config.executing, found[0].mark)
     return store.trusted
 
@@ -407,23 +404,30 @@ def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     return {**values, "settings": settings, "roles": roles, "prices": prices}
 
 
-def run_summary(store: Store, versions: Sequence[Version], version: int | None = None) -> dict[str, Any]:
-    """The scores of a version (None: the last), the usage that the run last reported, and its number of steps.
+def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
+    """The scores of a version (None: the last), the usage and the counts that the run last reported, and its numbers of
+    steps and versions.
 
     The scores are those of the last report if it was about this version, or about the one that this is a copy of.
     """
-    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == store.run_id))
-    last = json.loads(row.result) if row.result else {}
-    steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == store.run_id))
-    scored = original(versions, last.get("version")) == original(versions, version) if last else False
-    scores = {name: float(score) for name, score in last["scores"].items()} if scored else {}
-    return {"scores": scores, "usage": last.get("usage", {}), "steps": len(steps)}
+    last = last_report(store)
+    scored = original(store, last.get("version")) == original(store, version) if last else False
+    numbers = {
+        table.name: store.rows(store.select(func.count(table.c.step)))[0][0]
+        for table in (schema.steps, schema.versions)
+    }
+    return {
+        "scores": {name: float(score) for name, score in last["scores"].items()} if scored else {},
+        "usage": last.get("usage", {}),
+        "counts": last.get("errors", {}),
+        **numbers,
+    }
 
 
-def stop_reason(store: Store) -> str | None:
-    """Why the run ended early when it last ended; None if it did not."""
-    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == store.run_id))
-    return json.loads(row.result).get("stopped") if row.result else None
+def last_report(store: Store) -> dict[str, Any]:
+    """What the run reported when it last ended, as `Result.as_json` makes it; empty if it has not ended yet."""
+    (row,) = store.rows(store.select(schema.runs.c.result))
+    return dict(json.loads(row.result)) if row.result else {}
 
 
 def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson]]]:
@@ -431,8 +435,8 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
 
     def by_step(table: Table) -> dict[int, list[str]]:
         found: dict[int, list[str]] = defaultdict(list)
-        mine = (table.c.run_id == store.run_id) & (table.c.step > 0)
-        for row in store.rows(select(table.c.step, table.c.data).where(mine).order_by(table.c.step)):
+        query = store.select(table.c.step, table.c.data).where(table.c.step > 0)
+        for row in store.rows(query.order_by(table.c.step)):
             found[row.step].append(row.data)
         return found
 

@@ -29,7 +29,7 @@ from practicum.store.database import Store
 from practicum.store.folder import is_run
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
-from practicum.store.versions import Difference, diff_entries, lineage
+from practicum.store.versions import Difference, diff_entries, lineage, read_parents
 
 BY_REVIEW = "approved in review"
 """Begins the reason of an edit that a person approved."""
@@ -204,9 +204,7 @@ class Present:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.context = read_context(store, store.run_id)
-        t = schema.versions.c
-        rows = store.rows(select(t.version, t.parent).where(t.run_id == store.run_id))
-        self._line = {*lineage({row.version: row.parent for row in rows})}
+        self._line = {*lineage(read_parents(store))}
         self._contexts: dict[int, Context] = {}
 
     def problem(self, review: Review, context: Context) -> str:

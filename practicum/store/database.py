@@ -171,6 +171,12 @@ class Store:
         """The statement that inserts those rows whose keys are not there."""
         return insert_new(table, self.backend.engine.dialect.name)
 
+    def select(self, *columns: Any) -> Select[Any]:
+        """A query for the rows of the run: a table, or columns of one."""
+        query = select(*columns)
+        (table,) = query.get_final_froms()
+        return query.where(table.c.run_id == self.run_id)
+
     def rows(self, query: Select[*tuple[Any, ...]] | TextClause) -> list[Any]:
         """The rows of a query, as named tuples."""
         return self.backend.rows(query)

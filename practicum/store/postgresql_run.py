@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, select, text, update
+from sqlalchemy import Connection, Engine, delete, func, select, text, update
 from sqlalchemy.engine import URL
 
 from practicum.core.errors import NotARun, StoreError
@@ -85,8 +85,11 @@ class PostgresqlRun:
         else:
             self._database.bring_up_to_date(MIGRATIONS)
         if not self.rows(select(leases.c.token).where(leases.c.run_id == run_id)):
-            raise NotARun(f"{self._database.name} holds no run named {run_id}")
+            raise self._missing()
         self._lease = Lease(self._database, run_id) if writer else None
+
+    def _missing(self) -> NotARun:
+        return NotARun(f"{self._database.name} holds no run named {self.run_id}")
 
     def rows(self, query: Any) -> list[Any]:
         return self._database.rows(query)
@@ -102,7 +105,8 @@ class PostgresqlRun:
                 yield db
         else:
             with self._database.begin() as db:
-                db.execute(row_lock(self.run_id, alone))
+                if db.execute(row_lock(self.run_id, alone)).first() is None:
+                    raise self._missing()
                 yield db
 
     def failure(self, error: Exception) -> StoreError:
@@ -131,8 +135,17 @@ class PostgresqlRun:
             for table in TABLES:
                 db.execute(text(f'VACUUM "{table}"'))
 
+    def sizes(self) -> dict[str, int]:
+        """The number of rows of each table that holds any."""
+        count = select(func.count())
+        found = {
+            name: self.rows(count.select_from(table).where(table.c.run_id == self.run_id))[0][0]
+            for name, table in TABLES.items()
+        }
+        return {name: rows for name, rows in found.items() if rows}
+
     def remove(self) -> None:
-        with self.begin() as db:
+        with self.begin(alone=True) as db:
             for table in (*TABLES.values(), leases):
                 db.execute(delete(table).where(table.c.run_id == self.run_id))
 

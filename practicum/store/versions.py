@@ -62,6 +62,13 @@ def read_edits(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
     return EDITS.validate_json(row.applied)
 
 
+def read_parents(store: Store) -> dict[int, int | None]:
+    """The version that each was made from."""
+    return {
+        row.version: row.parent for row in store.rows(store.select(schema.versions.c.version, schema.versions.c.parent))
+    }
+
+
 def delete_versions_after(run_id: str, version: int) -> Any:
     """The statement that makes a version the last of its run."""
     return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
@@ -85,13 +92,15 @@ def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> 
         raise StoreError(f"the versions of this run are damaged: version {version} cannot follow from {parent}")
 
 
-def original(versions: Sequence[Version], version: int | None = None) -> int:
+def original(store: Store, version: int | None = None) -> int:
     """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
-    by_number = {v.version: v for v in versions}
-    number = max(by_number) if version is None else version
-    while (found := by_number.get(number)) is not None and not found.applied and found.parent is not None:
-        _check_parent(number, found.parent, by_number)
-        number = found.parent
+    table, versions = schema.versions.c, read_parents(store)
+    copies = store.select(table.version, table.parent).where(table.applied == "[]", table.parent.is_not(None))
+    parents = {row.version: row.parent for row in store.rows(copies)}
+    number = max(versions, default=0) if version is None else version
+    while number in parents:
+        _check_parent(number, parents[number], versions)
+        number = parents[number]
     return number
 
 

@@ -21,7 +21,6 @@ from practicum.session.forget import forget
 from practicum.session.records import run_summary
 from practicum.session.story import Story
 from practicum.store.database import Store
-from practicum.store.versions import read_versions
 
 RULE = seed_context([("rules", "If in doubt, guess.")])
 CONTRAST = "# Another attempt at it under the same rules, which succeeded\n"
@@ -149,7 +148,7 @@ def test_scores_and_statistics_are_those_of_the_first_run(tmp_path: Path) -> Non
     assert [r.score for r in group.rollouts] == [r.score for r in alone.rollouts]
     with Store.read(group.folder) as store:
         assert [step.score for step in Story(store).steps()] == [0.0] * 3
-        assert run_summary(store, read_versions(store, store.run_id))["scores"] == {"online": 0.0}
+        assert run_summary(store)["scores"] == {"online": 0.0}
 
 
 def test_groups_and_twins_do_not_change_an_online_score(tmp_path: Path) -> None:

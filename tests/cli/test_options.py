@@ -27,8 +27,8 @@ COMMANDS = {
     "serve", "store",
 }  # fmt: skip
 GROUPS = {
-    "store": {"copy", "connect", "list"},
-    "memory": {"list", "search", "show", "add", "remove", "reembed"},
+    "store": {"copy", "connect", "list", "remove"},
+    "memory": {"list", "search", "add", "remove", "reembed"},
     "bench": {"speed", "overload", "store", "paper", "robustness", "poison", "serve", "canary"},
 }
 

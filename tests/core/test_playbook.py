@@ -291,7 +291,7 @@ def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:
         ('{"entries": [{"text": "a"}, {"text": " "}]}', "entry 2 cannot be used: its text is empty"),
         ('{"version": 1}', "entries: Field required"),
         ("- [e4] a\n\n## s\n- b\n- [e4] c\n", "line 5: e4 is the id of line 1 already: leave it out for a new entry"),
-        ("- [e10000001] a\n", "line 1: the id e10000001 is too large"),
+        ("- [e16777216] a\n", "line 1: the id e16777216 is too large: the highest is e16777215"),
         ('[{"text": "a", "id": "e1"}, {"text": "b", "id": "e1"}]', "entries.1: e1 is the id of entries.0 already"),
         ('[{"text": "a", "id": "7"}]', "entries.0.id"),
         ('[{"text": "a", "data": {"steps": ["ls"]}}]', "entries.0.data: Value error, steps must be a list of [kind,"),

@@ -5,13 +5,18 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from practicum.core.shingles import COMMON, Rarity, grams, pieces, shared
+from practicum.core.shingles import COMMON, Rarity, grams, pieces
 
 WORDS = """\
 The vault of Ada Lovelace opens with code ZX-4711 or 'swordfish' größer Straße café naïve über 金庫の合言葉は青い鷺です
 if a customer asks how copper kestrel lantern 20250314 add_event getUser réunion Ωmega привет мир"""
 WORD = st.sampled_from(WORDS.split())
 TEXT = st.lists(WORD, max_size=30).map(" ".join)
+
+
+def shared(text: str, source: str) -> frozenset[str]:
+    """The pieces of `source` that are found in `text`."""
+    return pieces(source) & grams(text)
 
 
 @given(TEXT, TEXT, TEXT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import runpy
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from math import ceil
@@ -17,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import practicum
-from practicum.bench.routing import RoundRobin, measure
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError, UsageError
 from practicum.core.types import Prompt, Turn
@@ -299,5 +299,7 @@ def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
 
 
 def test_more_is_cached_than_in_turn() -> None:
-    one, routed, turns = asyncio.run(measure((None, Spread, RoundRobin), servers=4, steps=3, batch=2))
+    bench = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "routing_bench.py"))
+    ways = (None, Spread, bench["RoundRobin"])
+    one, routed, turns = asyncio.run(bench["measure"](ways, servers=4, steps=3, batch=2))
     assert routed == one > turns + 0.2

@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from helpers import Done, run_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres import PASSWORD, Server, database, server_url
@@ -128,6 +129,33 @@ def test_a_name_is_taken_once_and_another_machine_connects_to_it(tmp_path: Path,
 
 def postgresql_url(url: str) -> Any:
     return postgresql.parse_url(url)
+
+
+def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_path: Path, postgresql: str) -> None:
+    for name in ("gone", "kept"):
+        create_seed(tmp_path / name, seed_context([("rules", name)]), store=postgresql)
+
+    def remove(*arguments: str) -> Done:
+        return run_command(["store", "remove", postgresql, "gone", *arguments], tmp_path)
+
+    unconfirmed = remove()
+    assert (unconfirmed.code, "Nobody can answer here: add --yes" in unconfirmed.err) == (2, True)
+    with Store.open(tmp_path / "gone"):
+        busy = remove("--yes")
+    assert (busy.code, "another process is writing to the run gone" in busy.err) == (1, True)
+    reviewing = Store.beside(tmp_path / "gone")
+    done = remove("--yes", "--json")
+    assert json.loads(done.out) == {"name": "gone", "rows": {"runs": 1, "versions": 1}}
+    assert PASSWORD not in done.out + done.err + unconfirmed.err
+    with pytest.raises(NotARun, match="holds no run named gone"):
+        reviewing.put(schema.names, [{"run_id": "gone", "name": "late", "version": 0}])
+    reviewing.close()
+    assert names(postgresql_url(postgresql)) == ["kept"]
+    with psycopg.connect(postgresql) as db:
+        for table in schema.metadata.tables:
+            assert db.execute(f"SELECT count(*) FROM practicum.{table} WHERE run_id <> 'kept'").fetchone() == (0,)
+    assert [entry.text for entry in load_context(tmp_path / "kept")] == ["kept"]
+    assert remove("--yes").err.strip().endswith("holds no run named gone")
 
 
 def test_a_database_of_a_newer_version_is_refused(tmp_path: Path, postgresql: str) -> None:

@@ -20,7 +20,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
-from sqlalchemy import select
 
 from practicum.analysis.compare.plan import PlannedRun
 from practicum.core.counts import Count
@@ -185,9 +184,7 @@ def _stored(path: Path) -> dict[str, Any]:
     usage, work = defaultdict[str, Usage](Usage), defaultdict[str, float](float)
     with Store.read(path) as store:
         # What was lost to a kill is no cost of the method.
-        for place, seconds, *used in store.rows(
-            select(*columns).where(t.run_id == store.run_id, t.role != schema.IN_FLIGHT)
-        ):
+        for place, seconds, *used in store.rows(store.select(*columns).where(t.role != schema.IN_FLIGHT)):
             stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
             work[stage] += seconds
             usage[stage] += Usage(*used) if used[0] else Usage()

@@ -9,7 +9,7 @@ from typing import Any
 
 from practicum.analysis.compare import figures
 from practicum.analysis.compare.summary import THESE_RUNS
-from practicum.analysis.formats import UNKNOWN, count, decimal, interval, money, percent, points, seconds, verdict_label
+from practicum.analysis.formats import UNKNOWN, count, decimal, effect, money, percent, scored, seconds, verdict_label
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
 from practicum.core.counts import said
@@ -61,9 +61,8 @@ def brief_tables(report: ReportData) -> Iterator[tuple[str, tuple[str, ...], lis
         rows: list[tuple[str, ...]] = []
         for row in table["rows"]:
             variant = variants[row["name"]]
-            score = f"{percent(variant['score'])} ({interval(variant['ci95'])})" if variant["ci95"] else ""
-            effect = f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
-            rows.append((row["name"], score, effect, verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
+            score = scored(variant) if variant["ci95"] else ""
+            rows.append((row["name"], score, effect(row), verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
         columns = ("", "score (95%)", f"difference from {table['baseline']} (95%)", few)
         note = f"{THESE_RUNS}: others may differ; a claim about a method needs {MIN_SEEDS} seeds of it"
         yield table["title"], columns, rows, note if THESE_RUNS in about else ""

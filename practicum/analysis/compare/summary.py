@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +17,7 @@ from practicum.analysis.compare.outcome import CurvePoint, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
 from practicum.analysis.formats import p_value
+from practicum.analysis.monitor.series import windows
 from practicum.core.differences import MIN_TASKS, claims
 from practicum.core.intervals import MIN_SEEDS, method_ci95
 from practicum.core.types import Usage
@@ -162,14 +164,10 @@ def curve(runs: Sequence[Sequence[CurvePoint]]) -> list[dict[str, Any]]:
 
 def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
-    val, first = None, 0
-    for i, point in enumerate(run):
-        # As few steps as have CURVE_WINDOW tasks.
-        while sum(p.tried for p in run[first + 1 : i + 1]) >= CURVE_WINDOW:
-            first += 1
-        recent = run[first : i + 1]
-        tried = sum(p.tried for p in recent)
-        score = sum(p.tried * p.score for p in recent) / tried if tried else None
+    val, totals = None, [0.0, *accumulate(point.tried * point.score for point in run)]
+    recent = windows([point.tried for point in run], CURVE_WINDOW)
+    for end, (point, (first, tried)) in enumerate(zip(run, recent, strict=True), 1):
+        score = (totals[end] - totals[first]) / tried if tried else None
         # Not every step need be validated: the last validation score holds until the next one.
         val = val if point.val is None else point.val
         points.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": val})

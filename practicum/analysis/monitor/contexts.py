@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import select
 
 from practicum.analysis.monitor.series import MetricGroup, Series
 from practicum.blocks.update.memory_bank import MEMORIES
@@ -70,7 +69,7 @@ def _content(entry: Entry | None) -> tuple[object, ...]:
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
     """The vectors of texts from the run's store. Missing ones are computed by `embedder` if the run used it, or by the
     embedder of this package, which costs nothing; otherwise they stay missing. Nothing is written."""
-    stored = store.rows(select(schema.vectors.c.embedder).where(schema.vectors.c.run_id == store.run_id).limit(1))
+    stored = store.rows(store.select(schema.vectors.c.embedder).limit(1))
     name = stored[0].embedder if stored else embedder.name if embedder else WordLlama.name
     vectors = stored_vectors(store, name, texts)
     missing = [text for text in texts if text not in vectors]

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
-
 from practicum.analysis.monitor.attempts import StepRollouts
 from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean
 from practicum.core.types import Usage
@@ -61,9 +59,7 @@ def read_calls(store: Store) -> list[JournalCall]:
     """All effects of a run, in the order of their places."""
     t = schema.journal
     usage = (t.c.calls, t.c.input_tokens, t.c.cached_tokens, t.c.output_tokens, t.c.usd)
-    query = select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *usage).where(
-        t.c.run_id == store.run_id, t.c.role != NOTE_ROLE
-    )
+    query = store.select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *usage).where(t.c.role != NOTE_ROLE)
     rows = store.rows(query.order_by(t.c.place))
     if odd := next((row for row in rows if not isinstance(row.role, str) or not isfinite(row.seconds)), None):
         raise ValueError(f"a call with the role {odd.role!r} of {odd.seconds} s")
@@ -73,8 +69,8 @@ def read_calls(store: Store) -> list[JournalCall]:
 def read_step_ends(store: Store) -> dict[int, float]:
     """When each step first ended, in seconds since 1970."""
     t = schema.journal
-    noted = (t.c.run_id == store.run_id) & (t.c.role == NOTE_ROLE) & t.c.place.like(f"step %/{ENDED}")
-    rows = store.rows(select(t.c.place, t.c.answer).where(noted))
+    noted = (t.c.role == NOTE_ROLE) & t.c.place.like(f"step %/{ENDED}")
+    rows = store.rows(store.select(t.c.place, t.c.answer).where(noted))
     return {int(row.place.split("/")[0].removeprefix("step ")): float(row.answer) for row in rows}
 
 

@@ -5,8 +5,9 @@ Everything takes time linear in its input, so that a run of many thousand steps 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,24 @@ def window_size(outcomes: int) -> int:
     return max(SMALLEST_WINDOW, outcomes // 20)
 
 
+def windows(sizes: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
+    """For each step where its window begins, and how many outcomes that has: those of the step and of as few steps
+    before it as bring `least` of them together."""
+    first = n = 0
+    for size in sizes:
+        n += size
+        while n - sizes[first] >= least:
+            n, first = n - sizes[first], first + 1
+        yield first, n
+
+
 def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:
-    """For each step the share of true outcomes, with its 95% interval, as series `rate`, `low` and `high`. It counts
-    the outcomes of its own step and of as few steps before it as bring `window` of them together."""
+    """For each step the share of true outcomes in its window, with its 95% interval, as series `rate`, `low` and
+    `high`."""
     series: dict[str, list[float | None]] = {"rate": [], "low": [], "high": []}
-    first = hits = n = 0
-    for step in outcomes:
-        hits, n = hits + sum(step), n + len(step)
-        while n - len(outcomes[first]) >= window:
-            hits, n, first = hits - sum(outcomes[first]), n - len(outcomes[first]), first + 1
+    totals = [0, *accumulate(map(sum, outcomes))]
+    for end, (first, n) in enumerate(windows([*map(len, outcomes)], window), 1):
+        hits = totals[end] - totals[first]
         low, high = share_ci95(hits, n) if n else (None, None)
         for name, value in (("rate", hits / n if n else None), ("low", low), ("high", high)):
             series[name].append(value)

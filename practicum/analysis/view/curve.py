@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from practicum.analysis.monitor.series import window_size
+from practicum.analysis.monitor.series import window_size, windows
 from practicum.core.intervals import share_ci95
 from practicum.session.story import StepStory
 
@@ -41,13 +42,10 @@ def curve(steps: Sequence[StepStory]) -> Curve | None:
     means: list[Point] = []
     lows: list[Point] = []
     highs: list[Point] = []
-    first, n, points = 0, 0, 0.0
-    for i, (at, size, score) in enumerate(scored):
-        n, points = n + size, points + size * score
-        while n - scored[first][1] >= window:
-            n, points = n - scored[first][1], points - scored[first][1] * scored[first][2]
-            first += 1
+    totals = [0.0, *accumulate(size * score for _, size, score in scored)]
+    for i, (first, n) in enumerate(windows([size for _, size, _ in scored], window)):
         if i % every == 0 or i == len(scored) - 1:
+            at, points = scored[i][0], totals[i + 1] - totals[first]
             # Wilson's interval at the rounded number of right answers; for scores between 0 and 1 it is too wide.
             low, high = share_ci95(min(max(round(points), 0), n), n)
             x, mean = 100 * at / tried, min(max(points / n, 0.0), 1.0)

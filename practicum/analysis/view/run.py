@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from sqlalchemy import func, select
+from sqlalchemy import func
 
 from practicum.analysis.formats import money, percent
 from practicum.analysis.pages import render
@@ -88,7 +88,7 @@ class RunPages:
     """The pages of a run, read from its story as it is now."""
 
     def __init__(self, story: Story) -> None:
-        self.story = story
+        self.story, self._store = story, story.store
         self._lines: dict[str, list[AttemptLine]] = {}
 
     def page(self, path: str, frame: Frame) -> str | None:
@@ -158,27 +158,20 @@ class RunPages:
     def calls_by_role(self) -> dict[str, int]:
         """The number of calls of each role, and of all."""
         t = schema.journal.c
-        query = (
-            select(t.role, func.count())
-            .where(t.run_id == self.story.store.run_id, t.role != NOTE_ROLE)
-            .group_by(t.role)
-        )
-        found = {row[0]: row[1] for row in self.story.store.rows(query.order_by(t.role))}
+        query = self._store.select(t.role, func.count()).where(t.role != NOTE_ROLE).group_by(t.role)
+        found = {row[0]: row[1] for row in self._store.rows(query.order_by(t.role))}
         return {"all": sum(found.values()), **found}
 
     @cached_property
     def versions(self) -> dict[int, Any]:
         """For each version its parent, and the step that made it."""
         t = schema.versions.c
-        rows = self.story.store.rows(
-            select(t.version, t.parent, t.step).where(t.run_id == self.story.store.run_id).order_by(t.version)
-        )
+        rows = self._store.rows(self._store.select(t.version, t.parent, t.step).order_by(t.version))
         return {row.version: row for row in rows}
 
     @property
     def _lessons_in_all(self) -> int:
-        t = schema.lessons.c
-        return int(self.story.store.rows(select(func.count()).where(t.run_id == self.story.store.run_id))[0][0])
+        return int(self._store.rows(self._store.select(func.count(schema.lessons.c.step)))[0][0])
 
     @property
     def _all_calls(self) -> bool:
@@ -245,9 +238,9 @@ class RunPages:
     def _edits(self, step: int) -> tuple[list[Applied], list[Refused]]:
         """The edits that a step applied, and those that it had to refuse."""
         made = [version for version, row in self.versions.items() if row.step == step and row.parent is not None]
-        applied = [done for version in made for done in read_edits(self.story.store, self.story.store.run_id, version)]
+        applied = [done for version in made for done in read_edits(self._store, self._store.run_id, version)]
         t = schema.steps.c
-        rows = self.story.store.rows(select(t.refused).where(t.run_id == self.story.store.run_id, t.step == step))
+        rows = self._store.rows(self._store.select(t.refused).where(t.step == step))
         return applied, [edit for row in rows for edit in REFUSED.validate_json(row.refused)]
 
     def _attempts(self, name: str, frame: Frame) -> Made:
@@ -311,10 +304,8 @@ class RunPages:
     def _lessons_from(self, first: int) -> list[LessonStory]:
         """The lessons of a page, which begins with this one (from 0). Steps before it are not read."""
         t, rows = schema.lessons.c, list[LessonStory]()
-        numbers = (
-            select(t.step, func.count()).where(t.run_id == self.story.store.run_id).group_by(t.step).order_by(t.step)
-        )
-        for step, number in self.story.store.rows(numbers):
+        numbers = self._store.select(t.step, func.count()).group_by(t.step).order_by(t.step)
+        for step, number in self._store.rows(numbers):
             if first >= number:
                 first -= number
                 continue
@@ -345,7 +336,7 @@ class RunPages:
     def _names(self) -> dict[int, list[str]]:
         """The names of versions, such as "prod"."""
         found = dict[int, list[str]]()
-        for name, version in read_names(self.story.store, self.story.store.run_id).items():
+        for name, version in read_names(self._store, self._store.run_id).items():
             found.setdefault(version, []).append(name)
         return found
 

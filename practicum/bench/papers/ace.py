@@ -18,6 +18,9 @@ DEEPSEEK = "DeepSeek-V3.1-671B in all roles"
 PAPER = {"batch": 1, "rounds": 5, "epochs": 5}
 """Section 4.2: one sample a step, at most five rounds of reflection and five epochs."""
 
+on_finer = partial(PaperTable, theirs=f"{DEEPSEEK}; FiNER", data=("finer", "formula"), settings=PAPER)
+"""A table that the paper made on FiNER, with its settings."""
+
 
 def unlabelled(variant: Variant) -> Variant:
     """The same without the right answers."""
@@ -32,7 +35,6 @@ TABLES = (
         about="agents in AppWorld, offline and online, with and without labels",
         theirs=f"{DEEPSEEK}, ReAct; AppWorld, mean of task and scenario goals on both test splits",
         data=("appworld",),
-        baseline="none",
         columns=("average",),
         rows=(
             (NONE, "42.4"),
@@ -53,7 +55,6 @@ TABLES = (
         about="financial analysis, offline and online, with and without labels",
         theirs=f"{DEEPSEEK}; FiNER and Formula, 1,000 and 500 samples to learn from",
         data=("finer", "formula"),
-        baseline="none",
         columns=("FiNER",),
         rows=(
             (NONE, "70.7"),
@@ -78,7 +79,6 @@ TABLES = (
         about="one part left out: the reflector, further epochs, the warm-up before a stream",
         theirs=f"{DEEPSEEK}, ReAct; AppWorld",
         data=("appworld", "formula", "finer"),
-        baseline="none",
         columns=("average",),
         rows=(
             (NONE, "42.4"),
@@ -122,19 +122,15 @@ TABLES = (
         about="medical reasoning, offline",
         theirs=f"{DEEPSEEK}; DDXPlus, 1,000 examples to learn from",
         data=("ddxplus",),
-        baseline="none",
         columns=("accuracy",),
         rows=((NONE, "75.2"), (GEPA, "76.4"), (ACE, "90.2")),
         settings=PAPER,
         measures=("learning_calls", "tokens"),
     ),
-    PaperTable(
+    on_finer(
         name="ace17",
         source="ACE, table 17",
         about="a reflector that is harmful at every X-th step",
-        theirs=f"{DEEPSEEK}; FiNER",
-        data=("finer", "formula"),
-        baseline="none",
         columns=("FiNER",),
         rows=(
             (NONE, "70.7"),
@@ -174,12 +170,10 @@ TABLES = (
         note="The text: 1 round extracts too little, 5 is a good balance, 10 can harm. A round is a new try with the "
         "reflection, as in the reference code; in rounds of critique the reflector improves its own lesson.",
     ),
-    PaperTable(
+    on_finer(
         name="ace20",
         source="ACE, table 20",
         about="the similarity from which two entries are merged",
-        theirs=f"{DEEPSEEK}; FiNER",
-        data=("finer", "formula"),
         baseline="threshold 0.9",
         rows=(
             *((Variant(f"threshold {x}", "ace", {"threshold": x}), "") for x in (0.5, 0.7, 0.85, 0.9)),
@@ -189,12 +183,10 @@ TABLES = (
         measures=("entries", "context_tokens"),
         note="The text: performance changes only mildly. The last row is ours.",
     ),
-    PaperTable(
+    on_finer(
         name="ace21",
         source="ACE, table 21",
         about="the size from which a playbook is pruned",
-        theirs=f"{DEEPSEEK}; FiNER",
-        data=("finer", "formula"),
         baseline="pruned at 80000",
         rows=(
             *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from practicum.analysis.compare.variants import Variant
@@ -34,14 +35,16 @@ def pool(name: str, after: str, first: int) -> Variant:
     return Variant(name, "mael", TASK.settings, after=after, part=(first / 3, (first + 1) / 3))
 
 
-TABLES = (
-    PaperTable(
+table = partial(PaperTable, baseline=NO_EXPERIENCE.name, measures=COST, scored=("rounds",))
+"""What most of the tables have in common."""
+
+TABLES: tuple[PaperTable, ...] = (
+    table(
         name="mael1",
         source="MAEL, table 1 and figure 2",
         about="a network of agents, with and without experience",
         theirs=f"{GPT}; one agent: GPT-4o-mini",
         data=("mmlu", "gsm8k", "humaneval", "commongen", "srdd"),
-        baseline=NO_EXPERIENCE.name,
         columns=("MMLU", "GSM", "HumanEval", "CommonGen", "SRDD", "average"),
         rows=(
             (ONE_AGENT, "83.33 23.33 90.00 37.05 70.19 60.78"),
@@ -51,8 +54,6 @@ TABLES = (
             (TASK, "80.00 60.00 90.00 46.54 71.93 69.69"),
             (STEP, "76.67 50.00 86.67 42.81 76.43 66.52"),
         ),
-        measures=COST,
-        scored=("rounds",),
         note="The group chat stands for AutoGen, the evolving team for EvoMac. CommonGen, SRDD: --set rounds=3 "
         "--set depth=2.",
     ),
@@ -73,13 +74,12 @@ TABLES = (
         settings={"rounds": 3, "depth": 2},
         scored=(*QUALITY, *SIZE),
     ),
-    PaperTable(
+    table(
         name="mael4",
         source="MAEL, table 4",
         about="the similarity and the reward of the experience that is shown",
         theirs=f"{GPT}; HumanEval and CommonGen",
         data=("humaneval", "commongen"),
-        baseline=NO_EXPERIENCE.name,
         columns=("HumanEval", "CommonGen"),
         rows=(
             (NO_EXPERIENCE, "73.3 34.5"),
@@ -88,17 +88,14 @@ TABLES = (
             (reading("low reward", retrieval="task", reward="low"), "86.7 36.4"),
             (TASK, "90.0 46.5"),
         ),
-        measures=COST,
-        scored=("rounds",),
         note="Task-wise, since the best cells are the scores of task-wise retrieval in table 1.",
     ),
-    PaperTable(
+    table(
         name="mael-pools",
         source="MAEL, figure 3",
         about="the size of the pools: experience of a third of the tasks, of two thirds, of all",
         theirs=f"{GPT}; pools of 0, 10, 20 and 30 tasks",
         data=("humaneval", "commongen"),
-        baseline=NO_EXPERIENCE.name,
         columns=("HumanEval", "CommonGen"),
         rows=(
             (NO_EXPERIENCE, "76.7 34.5"),
@@ -107,15 +104,13 @@ TABLES = (
             (pool("all", "two thirds", 2), "90.0 46.5"),
         ),
         measures=("entries", *COST),
-        scored=("rounds",),
     ),
-    PaperTable(
+    table(
         name="mael-rounds",
         source="MAEL, figure 4",
         about="quality if at most so many rounds of critique are allowed",
         theirs=f"{GPT}; five cases of SRDD",
         data=("srdd", "humaneval", "commongen"),
-        baseline=NO_EXPERIENCE.name,
         rows=(
             (NO_EXPERIENCE, ""), (TASK, ""), (STEP, ""),
             *((Variant(f"no experience {n} rounds", "mael", {"retrieval": "none", "rounds": n}, part=NOTHING), "")
@@ -123,8 +118,6 @@ TABLES = (
             *((reading(f"{how}-wise {n} rounds", retrieval=how, rounds=n), "")
               for how in ("task", "step") for n in (0, 1)),
         ),
-        measures=COST,
-        scored=("rounds",),
         note="The scores of single tasks are in the folders of the runs; the first three rows have the most rounds.",
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from practicum.analysis.compare.variants import Variant
@@ -49,20 +50,24 @@ COLUMNS = (
     "Normal, Lite", "Normal, Nano", "Challenge, Lite", "Challenge, Nano", "BrowseComp+, Lite", "BrowseComp+, Nano",
     "RewardBench2, Lite", "RewardBench2, Nano",
 )  # fmt: skip
-THEIRS = "Gemini 3.1 Flash-Lite and GPT-5.4 Nano, Claude Opus 4.6 as reflector and mutator; 30 steps, one run"
-NOTE = (
-    "The paper starts from seed playbooks, which are in its appendix D (--seed-playbook). BrowseComp+ needs its corpus."
+table = partial(
+    PaperTable,
+    theirs="Gemini 3.1 Flash-Lite and GPT-5.4 Nano, Claude Opus 4.6 as reflector and mutator; 30 steps, one run",
+    data=("rewardbench2", "appworld"),
+    columns=COLUMNS,
+    settings={"steps": 30},
+    measures=("learning_calls", "tokens", "entries"),
+    note="The paper starts from seed playbooks, which are in its appendix D (--seed-playbook). BrowseComp+ needs its "
+    "corpus.",
 )
+"""What the tables have in common."""
 
-TABLES = (
-    PaperTable(
+TABLES: tuple[PaperTable, ...] = (
+    table(
         name="rcl3",
         source="RCL, table 3",
         about="one primitive added to ACE",
-        theirs=THEIRS,
-        data=("rewardbench2", "appworld"),
         baseline=ACE_BASE.name,
-        columns=COLUMNS,
         rows=(
             (NONE, "78.0 81.5 64.3 75.8 28.9 40.7 75.9 67.2"),
             (Variant("gepa", "gepa"), "82.7 76.2 62.6 66.7 35.3 48.7 79.2 76.5"),
@@ -70,24 +75,15 @@ TABLES = (
             *((Variant(f"ace + {name}", "ace", {**BASE, **PRIMITIVES[name][0]}), said) for name, said in ADDED.items()),
             (RCL, WHOLE),
         ),
-        settings={"steps": 30},
-        measures=("learning_calls", "tokens", "entries"),
-        note=NOTE,
     ),
-    PaperTable(
+    table(
         name="rcl4",
         source="RCL, table 4",
         about="one primitive left out of RCL",
-        theirs=THEIRS,
-        data=("rewardbench2", "appworld"),
         baseline=RCL.name,
-        columns=COLUMNS,
         rows=(
             (RCL, WHOLE),
             *((Variant(f"rcl - {name}", "rcl", PRIMITIVES[name][1]), said) for name, said in LEFT_OUT.items()),
         ),
-        settings={"steps": 30},
-        measures=("learning_calls", "tokens", "entries"),
-        note=NOTE,
     ),
 )

@@ -11,7 +11,7 @@ from practicum import methods
 from practicum.analysis.compare.plan import run_folder
 from practicum.analysis.compare.report import BEST, COSTS
 from practicum.analysis.compare.variants import LENGTH, ComparisonTable, Study, Variant, reachable
-from practicum.analysis.formats import decimal, interval, percent, points, verdict_label
+from practicum.analysis.formats import decimal, effect, scored, verdict_label
 from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 from practicum.core.errors import UsageError
 from practicum.core.requirements import pip_install
@@ -59,7 +59,7 @@ class PaperTable:
     theirs: str
     data: tuple[str, ...]
     rows: tuple[tuple[Variant, str], ...]
-    baseline: str
+    baseline: str = NONE.name
     columns: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
     scored: tuple[str, ...] = ()
@@ -126,13 +126,9 @@ class PaperTable:
         for variant, said in self.rows:
             theirs = said.split() or ["-"] * len(self.columns)
             row, change = ours[variant.name], compared[variant.name]
-            score = percent(row["score"]) + (f" ({interval(row['ci95'])})" if row["ci95"] else "")
-            effect = (
-                f"{points(change['effect'])} ({interval(change['ci95'], signed=True)})" if "effect" in change else ""
-            )
             cells = [OURS[name][1](row[name]) for name in self.measures]
             cells += [decimal(row["measures"].get(name)) for name in self.scored]
-            lines.append((variant.name, *theirs, score, effect, verdict_label(change["verdict"]), *cells))
+            lines.append((variant.name, *theirs, scored(row), effect(change), verdict_label(change["verdict"]), *cells))
         return titles, lines
 
     def delay(self, folder: Path, seeds: int, tasks: int) -> DelayFit | None:

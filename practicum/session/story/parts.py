@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
-from sqlalchemy import select
 
 from practicum.core.edits import Entry
 from practicum.core.types import Feedback, Prompt, Rating, Score, Task, Trace, Usage
@@ -182,8 +181,8 @@ class CallStory(Plain):
     @cached_property
     def _answered(self) -> tuple[str, bool]:
         table = schema.journal
-        mine = (table.c.run_id == self._story.store.run_id) & (table.c.place == self.place)
-        (row,) = self._story.store.rows(select(table.c.answer).where(mine))
+        store = self._story.store
+        (row,) = store.rows(store.select(table.c.answer).where(table.c.place == self.place))
         if not self.ok:
             # Only a failed effect that is no model call is stored as JSON.
             return (row.answer if self.usage.calls or self.model else str(load_failure(row.answer))), False

@@ -21,7 +21,7 @@ from practicum.core.edits import Edit, Resolution
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.session.config import Config
-from practicum.session.records import LESSON, REFUSED, ROLLOUT, read_config
+from practicum.session.records import LESSON, REFUSED, ROLLOUT, last_report, read_config, run_summary, seconds_spent
 from practicum.session.review import read_reviews
 from practicum.session.story.parts import (
     STEP,
@@ -44,7 +44,7 @@ from practicum.store.dialects import ROW, unindexed
 from practicum.store.journal import NOTE_ROLE, Journal
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
-from practicum.store.versions import EDITS, EntryEvent, lineage
+from practicum.store.versions import EDITS, EntryEvent, lineage, read_parents
 from practicum.tasks.stored import TASK, StoredTasks
 
 BLOCK = 256
@@ -113,14 +113,8 @@ class Story:
     def info(self) -> RunStory:
         """The run as a whole, at this moment."""
         config, state = read_config(self.store)
-        runs, tasks = schema.runs, schema.tasks
-        ((result, seconds),) = self.store.rows(
-            select(runs.c.result, runs.c.seconds).where(runs.c.run_id == self.store.run_id)
-        )
-        last = json.loads(result) if result else {}
-        by_split = (
-            select(tasks.c.split, func.count()).where(tasks.c.run_id == self.store.run_id).group_by(tasks.c.split)
-        )
+        tasks, summary = schema.tasks, run_summary(self.store)
+        by_split = self.store.select(tasks.c.split, func.count()).group_by(tasks.c.split)
         by_role = self.journal.by_role()
         return RunStory(
             folder=self.folder,
@@ -128,13 +122,13 @@ class Story:
             model=config.model or "",
             state=state,
             config=config.model_dump(mode="json"),
-            scores=last["scores"] if last and self._original(last.get("version")) == self._original(None) else {},
-            counts=last.get("errors", {}),
+            scores=summary["scores"],
+            counts=summary["counts"],
             usage=sum(by_role.values(), Usage()),
             by_role=by_role,
-            seconds=seconds,
-            steps=self._count(schema.steps),
-            versions=self._count(schema.versions),
+            seconds=seconds_spent(self.store),
+            steps=summary["steps"],
+            versions=summary["versions"],
             tasks={row.split: row[1] for row in self.store.rows(by_split)},
         )
 
@@ -145,21 +139,17 @@ class Story:
     def task(self, id: str) -> Task | None:
         """The task with this id, of any split; None if there is none."""
         table = schema.tasks
-        rows = self.store.rows(
-            select(table.c.data).where(table.c.run_id == self.store.run_id, table.c.task_id == id).limit(1)
-        )
+        rows = self.store.rows(self.store.select(table.c.data).where(table.c.task_id == id).limit(1))
         return TASK.validate_json(rows[0].data) if rows else None
 
     def steps(self) -> list[StepStory]:
         table = schema.steps
-        rows = self.store.rows(
-            select(table.c.step, table.c.data).where(table.c.run_id == self.store.run_id).order_by(table.c.step)
-        )
+        rows = self.store.rows(self.store.select(table.c.step, table.c.data).order_by(table.c.step))
         return [STEP.validate_python({**json.loads(row.data), "step": row.step}) for row in rows]
 
     def context(self, version: int | None = None) -> Context:
         """The context at a version (None: the last). Raises UsageError if there is no such version."""
-        parents = self._parents
+        parents = read_parents(self.store)
         if not parents:
             return Context()
         line = lineage(parents, version)
@@ -171,7 +161,7 @@ class Story:
             for start in range(0, len(left), BLOCK):
                 block = {*left[start : start + BLOCK]}
                 between = table.c.version.between(min(block), max(block))
-                query = select(table.c.version, table.c.applied).where(table.c.run_id == self.store.run_id, between)
+                query = self.store.select(table.c.version, table.c.applied).where(between)
                 for row in self.store.rows(query.order_by(table.c.version)):
                     if row.version in block:
                         context = context.replay(EDITS.validate_json(row.applied), row.version)
@@ -248,9 +238,7 @@ class Story:
     @property
     def splits(self) -> list[str]:
         """The splits whose attempts are stored: train, then those of evaluations."""
-        learned = select(schema.rollouts.c.step).where(
-            schema.rollouts.c.run_id == self.store.run_id, schema.rollouts.c.step > 0
-        )
+        learned = self.store.select(schema.rollouts.c.step).where(schema.rollouts.c.step > 0)
         evaluated = sorted({self._split(one) for one in self._evaluations()})
         return [*(["train"] if self.store.rows(learned.limit(1)) else []), *evaluated]
 
@@ -274,8 +262,8 @@ class Story:
     def lessons_with(self, ids: Sequence[str]) -> list[LessonStory]:
         """The lessons with these ids, in the order of writing."""
         table = schema.lessons
-        mine = (table.c.run_id == self.store.run_id) & table.c.lesson_id.in_(ids)
-        rows = self.store.rows(select(table.c.step, table.c.data).where(mine).order_by(ROW))
+        query = self.store.select(table.c.step, table.c.data).where(table.c.lesson_id.in_(ids))
+        rows = self.store.rows(query.order_by(ROW))
         return [self._lesson(row.step, LESSON.validate_json(row.data)) for row in rows]
 
     # Calls
@@ -304,7 +292,7 @@ class Story:
         table = schema.versions
         # Only versions that name it are read as a whole.
         named = table.c.applied.contains(json.dumps(id), autoescape=True)
-        query = select(table.c.version, table.c.step, table.c.applied).where(table.c.run_id == self.store.run_id, named)
+        query = self.store.select(table.c.version, table.c.step, table.c.applied).where(named)
         events = tuple(
             EntryEvent(row.version, row.step, done)
             for row in self.store.rows(query.order_by(table.c.version))
@@ -335,12 +323,6 @@ class Story:
 
     # How rows are read
 
-    def _count(self, table: Table) -> int:
-        ((number,),) = self.store.rows(
-            select(func.count()).select_from(table).where(table.c.run_id == self.store.run_id)
-        )
-        return int(number)
-
     def _rows(self, table: Table, *columns: Any, where: Sequence[ColumnElement[bool]] = ()) -> Iterator[Any]:
         """Rows in the order of writing, a block at a time."""
         last, block = 0, BLOCK // 8
@@ -369,38 +351,17 @@ class Story:
 
     # How attempts are named
 
-    @property
-    def _parents(self) -> dict[int, int | None]:
-        table = schema.versions
-        rows = self.store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == self.store.run_id))
-        return {row.version: row.parent for row in rows}
-
-    def _original(self, version: int | None) -> int:
-        """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
-        table, parents = schema.versions, self._parents
-        number = max(parents, default=0) if version is None else version
-        copies = select(table.c.version).where(
-            table.c.run_id == self.store.run_id, table.c.applied == "[]", table.c.parent.is_not(None)
-        )
-        unchanged = {row.version for row in self.store.rows(copies)}
-        while number in unchanged:
-            number = parents[number] or 0
-        return number
-
     @cached_property
     def _final(self) -> int:
         """The version that the final evaluation scored."""
-        runs = schema.runs
-        ((result,),) = self.store.rows(select(runs.c.result).where(runs.c.run_id == self.store.run_id))
-        last = json.loads(result).get("version") if result else None
-        parents = self._parents
+        last, parents = last_report(self.store).get("version"), read_parents(self.store)
         return last if last in parents else max(parents, default=0)
 
     @cached_property
     def _evaluated(self) -> dict[str, int]:
         """The first version of each context that was evaluated, by its digest: the first, the last and each that was
         validated."""
-        parents = self._parents
+        parents = read_parents(self.store)
         wanted = {0, self._final, *(step.version for step in self.steps() if step.val is not None)}
         found: dict[str, int] = {}
         for version in sorted(wanted & parents.keys()):
@@ -539,9 +500,9 @@ class Story:
         """The row of a rollout at a place, above it or below it; None if there is none. Of several attempts that are
         made at once, one row holds all."""
         table = schema.rollouts
-        columns = select(table.c.place, table.c.step)
+        columns = self.store.select(table.c.place, table.c.step)
         for query in (
-            columns.where(table.c.run_id == self.store.run_id, table.c.place == place),
+            columns.where(table.c.place == place),
             columns.where(_under(self.store.run_id, table, place)).limit(1),
             columns.where(_under(self.store.run_id, table, place_of_all(place))).limit(1),
             columns.where(_under(self.store.run_id, table, top_place(place))).limit(1),
@@ -570,10 +531,9 @@ class Story:
 
     def _version_before(self, step: int) -> int | None:
         table = schema.versions
-        ((version,),) = self.store.rows(
-            select(func.max(table.c.version)).where(table.c.run_id == self.store.run_id, table.c.step < step)
-        )
-        return 0 if version is None and self._parents else version
+        earlier = self.store.select(func.max(table.c.version)).where(table.c.step < step)
+        ((version,),) = self.store.rows(earlier)
+        return 0 if version is None and read_parents(self.store) else version
 
     def _calls_about(
         self, rollout: Rollout, one: Rollout, members: Sequence[Rollout]

@@ -1,4 +1,4 @@
-"""What prefix caches save when one model is on several servers: by where calls go. `python -m practicum.bench.routing`.
+"""What prefix caches save when one model is on several servers: by where calls go. `python bench/routing_bench.py`.
 
 Simulated servers with prefix caches answer the calls of a run: in each step a batch of attempts, a reflection on each,
 and a curator, all with the playbook, of which an entry is rewritten and four are added before the next step.
