@@ -40,10 +40,19 @@ def _held_back(package: str) -> str:
 
 
 def unmet_requirements(package: str | None = None) -> list[str]:
-    """Packages that practicum needs and that are missing or of another version, each with the command that helps; of
-    one `package`, if its name is given."""
-    direct = [own for own in _requirements("practicum") if package in (None, own.name)]
-    nested = [(part, own) for own in direct for extra in own.extras for part in _requirements(own.name, extra)]
+    """Packages that practicum needs and that are missing or of another version, each with the command that helps.
+
+    If the name of a `package` is given, it alone is looked at, with what its extras bring: that is fast, and what it
+    needs in any case came with it.
+    """
+    direct = [own for own in _requirements("practicum", of=package or "") if package in (None, own.name)]
+    nested = [
+        (part, own)
+        for own in direct
+        for extra in own.extras
+        for part in _requirements(own.name, extra)
+        if package is None or part.marker is not None
+    ]
     found: dict[str, str] = {}
     for part, own in [*((own, own) for own in direct), *nested]:
         try:
@@ -58,14 +67,15 @@ def unmet_requirements(package: str | None = None) -> list[str]:
     return list(found.values())
 
 
-def _requirements(package: str, extra: str = "") -> Iterator[Requirement]:
-    """What an installed package requires, with this extra; nothing of a package that is not installed."""
+def _requirements(package: str, extra: str = "", of: str = "") -> Iterator[Requirement]:
+    """What an installed package requires, with this extra; nothing of a package that is not installed. `of` begins the
+    names of what is asked for."""
     from packaging.requirements import Requirement
 
     try:
         texts = requires(package) or []
     except PackageNotFoundError:
         return
-    for requirement in map(Requirement, texts):
+    for requirement in map(Requirement, (text for text in texts if text.startswith(of))):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield requirement

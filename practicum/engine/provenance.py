@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, TypeVar
 
-from practicum.core.context import Context
+from practicum.core.context import PAGE, Context
 from practicum.core.edits import Delta, Edit, Entry, changed_entries, ordered_union
 from practicum.core.shingles import COMMON, grams, pieces
 from practicum.core.types import Lesson, Rollout
@@ -98,7 +98,9 @@ class _Read:
                 entries = (entry for id in page[piece] if (entry := self.context.get(id)) is not None)
                 holders.setdefault(piece, []).extend(entries)
         rare = (those for _, those in sorted(holders.items()) if len(those) <= COMMON or _of_one_task(those))
-        return ordered_union([own, *(x.sources for those in rare for x in those if x.id not in ids)])
+        # Most hold many of the pieces.
+        held = {id(x): x.sources for those in rare for x in those if x.id not in ids}
+        return ordered_union([own, *held.values()])
 
     @cached_property
     def _lessons(self) -> Mapping[str, Sequence[Lesson]]:
@@ -120,12 +122,22 @@ def _ids_by_piece(entries: Iterable[Entry]) -> Mapping[str, Sequence[str]]:
 def _by_piece(items: Iterable[tuple[T, str, Mapping[str, Any]]]) -> dict[str, list[T]]:
     found: dict[str, list[T]] = {}
     for item, text, data in items:
-        for piece in frozenset(chain.from_iterable(map(pieces, {text, *strings(data)}))):
+        for piece in frozenset(chain.from_iterable(map(_pieces, {text, *strings(data)}))):
             found.setdefault(piece, []).append(item)
     return found
 
 
-def _of_one_task(holders: Iterable[Lesson | Entry]) -> bool:
+# An edit changes a page, and nearly all texts of the page stay.
+_pieces = lru_cache(maxsize=4 * PAGE)(pieces)
+
+
+def _of_one_task(holders: Sequence[Lesson | Entry]) -> bool:
     """Whether all rest on the same task: words that are in many texts because they were copied are not common."""
-    tasks = [{source for source in x.sources if source.startswith("task:")} for x in holders]
-    return bool(set.intersection(*tasks))
+    first, *others = holders
+    tasks = {source for source in first.sources if source.startswith("task:")}
+    for other in others:
+        # Most have none in common with the second.
+        if not tasks:
+            return False
+        tasks.intersection_update(other.sources)
+    return bool(tasks)

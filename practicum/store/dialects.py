@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Dialect, Insert, Integer, String, Table, Text, TypeDecorator
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -100,6 +100,8 @@ def upsert(table: Table, dialect: str) -> Insert:
     """The statement that inserts rows, or replaces those with the same keys, which become the last ones (`ROW`)."""
     if dialect == "sqlite":
         return table.insert().prefix_with("OR REPLACE")
+    from sqlalchemy.dialects import postgresql
+
     new = postgresql.insert(table.info.get(TWIN, table))
     keys = [column.name for column in table.primary_key]
     # A number that was not given is the next one.
@@ -109,4 +111,8 @@ def upsert(table: Table, dialect: str) -> Insert:
 
 def insert_new(table: Table, dialect: str) -> Any:
     """The statement that inserts those rows whose keys are not there."""
-    return (sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)).on_conflict_do_nothing()
+    if dialect == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table).on_conflict_do_nothing()
