@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from practicum.bench.measure import Target, load_average, print_end
 
 GROWN, STEPS, BATCH = 500, 3, 40
 """Target: MB for a million traces. The steps of the run, and the traces of each."""
+
+ONE_GROUP = "one-group.parquet"
+"""The kind of a table whose rows are all in one group."""
 
 WORDS = [a + b + c for a in ("ka", "lo", "mi", "ter", "su") for b in ("ran", "vel", "dor", "pin") for c in "aeioub"]
 
@@ -61,11 +65,14 @@ def write(path: Path, count: int) -> None:
         import pyarrow
         from pyarrow import parquet
 
-        rows, schema = traces(count), pyarrow.Table.from_pylist(list(traces(1))).schema
+        schema = pyarrow.Table.from_pylist(list(traces(1))).schema
+        rows, sizes = traces(count), (min(10_000, count - start) for start in range(0, count, 10_000))
+        chunks = (pyarrow.Table.from_pylist([*islice(rows, size)], schema) for size in sizes)
+        # One group of rows is written from one table.
+        tables = [pyarrow.concat_tables(chunks)] if ONE_GROUP in path.name else chunks
         with parquet.ParquetWriter(part, schema) as writer:
-            for start in range(0, count, 10_000):
-                chunk = [next(rows) for _ in range(min(10_000, count - start))]
-                writer.write_table(pyarrow.Table.from_pylist(chunk, schema))
+            for table in tables:
+                writer.write_table(table, row_group_size=count)
     part.rename(path)
 
 
@@ -110,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="for the files and runs; a million traces take about 8 GB")
     parser.add_argument("--traces", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--kinds", nargs="+", default=["jsonl", "parquet"])
+    parser.add_argument("--kinds", nargs="+", default=["jsonl", "parquet", ONE_GROUP])
     parser.add_argument("--json", action="store_true", help="the result as JSON in the last line")
     parser.add_argument("--one", nargs=2, metavar=("FILE", "RUN"), help=argparse.SUPPRESS)
     parser.add_argument("--resumed", action="store_true", help=argparse.SUPPRESS)
@@ -120,7 +127,7 @@ def main() -> None:
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     targets, found, load = list[Target](), list[dict[str, Any]](), load_average()
-    print(f"{'file':>8} {'traces':>9} {'first call':>11} {'a trace':>8} {'grown':>8} {'resumed':>8} {'grown':>8}")
+    print(f"{'file':>17} {'traces':>9} {'first call':>11} {'a trace':>8} {'grown':>8} {'resumed':>8} {'grown':>8}")
     for kind in given.kinds:
         for count in given.traces:
             path, run = given.folder / f"{count}.{kind}", given.folder / f"run-{count}-{kind}-{time.time_ns()}"
@@ -132,7 +139,7 @@ def main() -> None:
                 for more in ([], ["--resumed"])
             )
             print(
-                f"{kind:>8} {count:>9,} {new['first call']:>9.1f} s {1e6 * new['first call'] / count:>5.0f} µs "
+                f"{kind:>17} {count:>9,} {new['first call']:>9.1f} s {1e6 * new['first call'] / count:>5.0f} µs "
                 f"{new['grown']:>5.0f} MB {old['first call']:>6.1f} s {old['grown']:>5.0f} MB"
             )
             what = f"MB grown with {count:,} traces of {kind}"

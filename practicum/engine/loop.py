@@ -10,9 +10,10 @@ here. `docs/extending.md` builds a method.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, changed_entries, ordered_union
@@ -82,6 +83,9 @@ class Validation:
         return mean_score(await run.evaluate(method.act, "val", self.tasks, context))
 
 
+RECENT = 20
+"""Steps that a history keeps."""
+
 History = Sequence[StepReport]
 SampleSeam = Callable[[Sequence[Task], History, Run], Iterator[Batch]]
 AttemptSeam = Callable[[Batch, Context, Run], Awaitable[list[Rollout]]]
@@ -134,7 +138,7 @@ async def sequential(
     ProviderError when three steps in a row were lost, and MethodError when a seam returns the wrong thing. Steps that
     were yielded before are valid.
     """
-    history: list[StepReport] = []
+    history = Steps()
     losses = Losses(run)
     check = Check(method.name)
     for step, batch in enumerate(check.batches(method.sample(tasks, history, run.at("sample"))), 1):
@@ -167,6 +171,41 @@ async def sequential(
         history.append(report)
         yield report
     losses.close()
+
+
+class Steps(Sequence[StepReport]):
+    """The history of a run: its length is the number of all steps, and the last `RECENT` of them are kept, since a step
+    holds its attempts. A sampler is asked before each step, so it can take what it needs from every step in turn.
+    Raises MethodError for a step that is no longer kept."""
+
+    def __init__(self) -> None:
+        self._last: deque[StepReport] = deque(maxlen=RECENT)
+        self._count = 0
+
+    def append(self, report: StepReport) -> None:
+        self._last.append(report)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> StepReport: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[StepReport]: ...
+
+    def __getitem__(self, at: int | slice) -> StepReport | list[StepReport]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(*at.indices(self._count))]
+        number = range(self._count)[at]
+        kept_from = self._count - len(self._last)
+        if number < kept_from:
+            raise MethodError(
+                f"`sample` read step {number + 1} of {self._count} in the history, which keeps the last {RECENT}: take "
+                f"what you need from each step while it is new (`history[read:]`){KEPT}"
+            )
+        return self._last[number - kept_from]
 
 
 @dataclass(frozen=True)

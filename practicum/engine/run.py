@@ -100,6 +100,8 @@ class Run:
     `about` names the sources ("task:t1") of what happens here. `teaches` is False in evaluation. `warmth` is the
     agent's temperature if several attempts should differ, and `member` numbers such attempts. `actor` names the seat
     that plays the agent, where there are several. `job` is the place of the concurrent job that this belongs to.
+    `opened` are the places opened right below this one, which are forgotten with it; None where nothing is above it, so
+    that others may open them, too.
     """
 
     _state: RunState
@@ -111,6 +113,7 @@ class Run:
     actor: str = "agent"
     job: str = ""
     chain: Chain = field(default_factory=Chain, compare=False)
+    opened: set[str] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"<Run at {self.place!r}>"
@@ -212,7 +215,7 @@ class Run:
         inner = name.replace("%", "%25").replace("/", "%2F")
         place = f"{self.place}/{inner}" if self.place else inner
         self._open(place)
-        return replace(self, place=place, about=self.about if about is None else about)
+        return replace(self, place=place, about=self.about if about is None else about, opened=set())
 
     def apart(self, name: str, about: tuple[str, ...] | None = None) -> Run:
         """The same for work that runs beside what follows here: it is a job with a chain of its own."""
@@ -609,9 +612,10 @@ class Run:
             self._state.pace = (attempts + 1, seconds + record.seconds)
 
     def _open(self, place: str) -> None:
-        if place in self._state.opened:
+        opened = self._state.opened if self.opened is None else self.opened
+        if place in opened:
             raise PlaceTaken(f"the place '{place}' was opened twice: give each effect or job a name of its own")
-        self._state.opened.add(place)
+        opened.add(place)
 
     async def _effect(
         self,

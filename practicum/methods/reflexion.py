@@ -66,12 +66,14 @@ def trials(most: int, batch: int) -> SampleSeam:
     anew, in steps of `batch` tasks."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        solved, read = set[str](), 0
         for trial in range(1, most + 1):
-            solved = {r.task.id for step in history for r in step.rollouts if r.feedback.success is True}
             order = shuffled(tasks, trial, run)
             left = picked(order, [at for at, id in enumerate(ids(order)) if id not in solved]) if solved else order
             for start in range(0, len(left), batch):
                 yield Batch(tuple(left[start : start + batch]), trial)
+                solved.update(r.task.id for step in history[read:] for r in step.rollouts if r.feedback.success is True)
+                read = len(history)
 
     return sample
 

@@ -91,6 +91,9 @@ NOTE_ROLE = "noted"
 REMOVED = "[removed from this run by practicum forget]"
 """Stands in a prompt for a text that the run had to forget."""
 
+MOST_TEXTS = 2**16
+"""Texts that are known to be stored, 80 bytes each. A text that is forgotten here is stored once more in its place."""
+
 ROWS_PER_BLOCK = 128
 """Rows read together. A resumed run looks them up in about the order in which they were written."""
 
@@ -238,6 +241,8 @@ class Journal:
         parts = {
             "system": key(prompt.system), "pages": [*map(key, prompt.pages)], "turns": turns, "user": key(prompt.user)
         }  # fmt: skip
+        if len(self._texts) >= MOST_TEXTS:
+            self._texts.clear()
         self._texts.update(new)
         self.store.post(schema.texts, [{"run_id": self.run_id, "key": raw, "text": text} for raw, text in new.items()])
         self.store.post(schema.prompts, [{"run_id": self.run_id, "place": place, "parts": json.dumps(parts)}])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from loops import method, reflect, steps
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta
 from practicum.core.errors import MethodError, ProviderError
-from practicum.core.types import Lesson, Rollout
-from practicum.engine.loop import Validation
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.engine.loop import Batch, History, Validation
 from practicum.engine.run import Run
 from practicum.models.scripted import ScriptedClient
 
@@ -44,6 +44,27 @@ def test_an_edit_that_does_not_fit_comes_back_with_its_reason(tmp_path: Path) ->
     assert [[r.edit for r in report.refused] for report in reports] == [[], [], [Delete("e0")]]
     assert "e0" in reports[2].refused[0].reason
     assert [len(r.context) for r in reports] == [1, 1, 2]
+
+
+def reading(since: int) -> Any:
+    """A sampler of 30 steps of one task. Before each, it reads the history from `since` steps before the end on."""
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for step in range(1, 31):
+            assert len(history) == step - 1
+            assert [report.step for report in history[-since:]] == [*range(max(step - since, 1), step)]
+            yield Batch(tuple(tasks[:1]))
+
+    return sample
+
+
+def test_a_history_counts_all_steps_and_keeps_the_last_ones(tmp_path: Path) -> None:
+    assert len(steps(tmp_path / "run", client(), method(sample=reading(since=20)))) == 30
+
+
+def test_a_step_that_is_no_longer_kept_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MethodError, match="`sample` read step 1 of 21 in the history, which keeps the last 20"):
+        steps(tmp_path / "run", client(), method(sample=reading(since=99)))
 
 
 async def nothing(*given: object) -> None:

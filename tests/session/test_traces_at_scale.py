@@ -21,8 +21,9 @@ from web import served
 import practicum
 from practicum.core.errors import PracticumError, TaskFileError, UsageError
 from practicum.core.types import Recorded, Score, Task, Trace
+from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.result import Watch
+from practicum.session.result import Progress, Watch
 from practicum.store.database import Store
 from practicum.tasks.stored import StoredTasks
 from practicum.tasks.traces import TraceStream
@@ -247,3 +248,31 @@ def test_the_memory_that_learning_takes_does_not_grow_with_the_traces(tmp_path: 
     few, many = peak(1500), peak(6000)
     # A trace that is held would take more than 4,000 bytes.
     assert many - few < 4500 * 1000
+
+
+@pytest.mark.slow
+def test_the_memory_that_learning_takes_does_not_grow_with_the_steps(tmp_path: Path) -> None:
+    class Memory(Watch):
+        def stepped(self, report: StepReport, progress: Progress) -> None:
+            if report.step == 30:
+                tracemalloc.start()  # with what the steps that are kept hold, from step 50 on
+            if report.step in (60, 100):
+                held.append(tracemalloc.get_traced_memory()[0])
+
+    def forgetting(call: Call) -> str | Exception:
+        client.calls.clear()
+        return answering(call)
+
+    held, said, client = list[int](), "x" * 4000, model()
+    answering, client.respond = client.respond, forgetting
+    traces = [replace(task, recorded=Recorded(Trace(f"{said} {task.id}"))) for task in make_tasks(1000)]
+    work = practicum.learn(
+        iter(traces), method="naive", settings={"batch": 10}, from_traces=True, watch=Memory(), out=tmp_path / "run",
+        parts=practicum.Parts(clients={"agent": client}),
+    )  # fmt: skip
+    try:
+        practicum.run_sync(work)
+    finally:
+        tracemalloc.stop()
+    # The 400 traces between would take 4,000 bytes each, and their prompts as much again.
+    assert held[1] - held[0] < 400 * 1000

@@ -35,10 +35,16 @@ def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int 
         raise ValueError("epochs, max_batch and first must be at least 1, and tau between 0 and 1")
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        by_size: dict[int, deque[Point]] = defaultdict(lambda: deque(maxlen=NEWEST))
+        read = 0
         for epoch in range(1, epochs + 1):
             order = shuffled(tasks, epoch, run)
             while order:
-                decision = _decide(len(tasks), history, tau, max_batch, first)
+                for point in _measurements(history[read:]):
+                    by_size[point.batch].append(point)
+                read = len(history)
+                points = [point for newest in by_size.values() for point in newest]
+                decision = _decide(len(tasks), points, tau, max_batch, first)
                 batch, order = order[: decision["size"]], order[decision["size"] :]
                 yield Batch(tuple(batch), epoch, data=decision)
 
@@ -54,9 +60,8 @@ def candidates(tasks: int, first: int, max_batch: int) -> list[int]:
     return sizes
 
 
-def _decide(tasks: int, history: History, tau: float, max_batch: int, first: int) -> Mapping[str, Any]:
+def _decide(tasks: int, points: Sequence[Point], tau: float, max_batch: int, first: int) -> Mapping[str, Any]:
     sizes = candidates(tasks, first, max_batch)
-    points = _measurements(history)
     untried = sorted(set(sizes) - {point.batch for point in points})
     if untried:
         why = f"size {len(sizes) - len(untried) + 1} of {len(sizes)} is being tried"
@@ -65,12 +70,10 @@ def _decide(tasks: int, history: History, tau: float, max_batch: int, first: int
     return {"size": fit.chosen, "why": fit.why, "fit": fit.as_json()}
 
 
-def _measurements(history: History) -> list[Point]:
-    """The newest times of each size. A step does not count that a stop or the end of an epoch cut short, or in which
-    the provider lost every attempt; a trial of its size is repeated."""
-    by_size: dict[int, deque[Point]] = defaultdict(lambda: deque(maxlen=NEWEST))
-    for report in history:
+def _measurements(steps: History) -> Iterator[Point]:
+    """The times of these steps. A step does not count that a stop or the end of an epoch cut short, or in which the
+    provider lost every attempt; a trial of its size is repeated."""
+    for report in steps:
         size, lost = len(report.batch.tasks), [r.trace.lost for r in report.rollouts]
         if report.seconds is not None and size == report.batch.data.get("size") and not (lost and all(lost)):
-            by_size[size].append(Point(size, report.seconds))
-    return [point for points in by_size.values() for point in points]
+            yield Point(size, report.seconds)
