@@ -44,6 +44,7 @@ def serve(
     key: list[str] = Option([], metavar="KEY", help=f"For all spaces, or SPACE=KEY; repeatable, or {KEYS_VARIABLE}."),
     pass_key: bool = Option(False, "--pass-key", help="Clients send their own upstream key; KEY in x-practicum-key."),
     timeout: float = Option(600.0, min=1.0, help="Seconds that the upstream may be silent."),
+    memory: int = Option(4_000, min=1, metavar="MB", help="For open spaces, about; those unused longest are closed."),
     method: str | None = learning(None, help="How it learns (default: unified; profile small: episodes)."),
     profile: Literal["full", "small"] | None = learning(None, help="For capable or small models (local: small)."),
     set_: list[str] = learning([], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
@@ -76,7 +77,7 @@ def serve(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
         learn_every=learn_every, learn_minutes=learn_minutes, max_calls_day=max_calls_day, max_usd_day=max_usd_day,
-        canary=canary, canary_length=canary_length, webhook=webhook,
+        canary=canary, canary_length=canary_length, memory=memory, webhook=webhook,
     )  # fmt: skip
     keys = [*key, *filter(None, os.environ.get(KEYS_VARIABLE, "").split(","))]
     out = Printer(json_)

@@ -46,6 +46,10 @@ GROWTH, SMALL = 4, 1_024
 WORK = 2**18
 """Postings of the query's rarest words whose rows are proposed, at most."""
 
+SHARE = 2**16 - 2**6
+"""What all words of a query count where rows are proposed. There the share of the words is a number of 16 bits and the
+length one of 8, because a search is as slow as the memory that it reads."""
+
 FEW = 4_096
 """If at most this many rows are wanted, all are compared by their words."""
 
@@ -105,6 +109,7 @@ class Rows:
     """Rows of a part that a search may find, by a mask of shape (n,)."""
 
     mask: np.ndarray
+    _kept: dict[str, np.ndarray] = field(default_factory=dict)
 
     @cached_property
     def count(self) -> int:
@@ -120,6 +125,16 @@ class Rows:
     def of(self, rows: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.mask[rows]
         return found
+
+    def places(self, of: np.ndarray) -> np.ndarray:
+        if "places" not in self._kept:
+            self._kept["places"] = np.sort(of[self._all])
+        return self._kept["places"]
+
+    def placed(self, order: np.ndarray) -> np.ndarray:
+        if "placed" not in self._kept:
+            self._kept["placed"] = self.mask[order]
+        return self._kept["placed"]
 
 
 class Part:
@@ -242,8 +257,13 @@ class Part:
         if not len(self) or (wanted is not None and not wanted.count):
             none = np.zeros(0, dtype=np.int64)
             return none, none.astype(np.float32), none.astype(float)
-        near = self.vectors.near(vector, n, wanted).astype(np.int64)
-        rows = _distinct(np.append(near, self._with_words(query, n, wanted)))
+        # Where a few are not wanted, it is quicker to leave them out of what is proposed.
+        nearly_all = wanted is not None and 8 * (len(self) - wanted.count) <= n
+        among = None if nearly_all else wanted
+        near = self.vectors.near(vector, n, among).astype(np.int64)
+        rows = _distinct(np.append(near, self._with_words(query, n, among)))
+        if nearly_all and wanted is not None:
+            rows = rows[wanted.of(rows)]
         cosines = np.einsum("ij,j->i", self.vectors.read(rows), vector)
         return rows, cosines, self.shares(query, rows)
 
@@ -268,7 +288,7 @@ class Part:
         if wanted is not None and wanted.count <= FEW:
             return wanted.rows()
         by_key = sorted(((key, self.postings.of(key)) for key in query.weights), key=lambda item: len(item[1]))
-        left, found, scores = WORK, list[np.ndarray](), self._scores
+        left, found, shares, scores = WORK, list[np.ndarray](), list[np.ndarray](), self._scores
         try:
             for key, packed in by_key:
                 if len(packed) > left and found:
@@ -280,10 +300,14 @@ class Part:
                 # NumPy would convert other numbers at each use.
                 rows = rows_of(packed).astype(np.intp)
                 found.append(rows)
-                scores[rows] += query.part(key, packed & MOST_COUNT, self.lengths[rows])
-            some: np.ndarray = np.concatenate([np.zeros(0, dtype=np.intp), *found])
-            # A row stands here once for each of its words.
-            some = _distinct(some[highest_places(scores[some], n * len(found))])
+                counts, lengths = packed & MOST_COUNT, self._short[rows]
+                share = SHARE * query.part(key, counts.astype(np.float32), lengths.astype(np.float32))
+                scores[rows] = now = scores[rows] + share.astype(np.uint16)
+                shares.append(now)
+            if not found:
+                return np.zeros(0, dtype=np.intp)
+            # A row stands here once for each of its words, with the share of those up to it.
+            some: np.ndarray = _distinct(np.concatenate(found)[highest_places(np.concatenate(shares), n * len(found))])
             some = some[highest_places(scores[some], n)]
         finally:
             for rows in found:
@@ -293,7 +317,13 @@ class Part:
     @cached_property
     def _scores(self) -> np.ndarray:
         """Zeros, between two searches."""
-        return np.zeros(len(self), dtype=np.float32)
+        return np.zeros(len(self), dtype=np.uint16)
+
+    @cached_property
+    def _short(self) -> np.ndarray:
+        """The lengths, up to 255."""
+        short: np.ndarray = np.minimum(self.lengths, 255).astype(np.uint8)
+        return short
 
     def spilled(self, folder: Path) -> Part:
         """The same part on the disk, in a file without a name, which is gone when nobody has it open."""

@@ -53,6 +53,14 @@ class Wanted(Protocol):
         """For each of these rows whether it is one of them."""
         ...
 
+    def places(self, of: np.ndarray) -> np.ndarray:
+        """Their places, ascending, given that of each row. Made once."""
+        ...
+
+    def placed(self, order: np.ndarray) -> np.ndarray:
+        """For all rows in this order whether each is one of them. Made once."""
+        ...
+
 
 @dataclass(frozen=True)
 class Order:
@@ -159,7 +167,7 @@ class Lists:
     def near(self, query: np.ndarray, n: int, wanted: Wanted | None = None) -> np.ndarray:
         """About n rows nearest to a vector of unit length, of those that are wanted, in no order."""
         if wanted is not None and wanted.count <= max(SCANNED, SPARSE * (SCANNED * len(self)) ** 0.5):
-            places = np.sort(self._places[wanted.rows()])
+            places = wanted.places(self._places)
             products = rough_products([self.codes.take(places, axis=0)], rounded(query[None])[0][0])
         else:
             places, products = self._scan(query, wanted)
@@ -174,12 +182,13 @@ class Lists:
         ends = np.cumsum((offsets[1:] - offsets[:-1])[lists])
         places, products, seen, done = list[np.ndarray](), list[np.ndarray](), 0, 0
         target = SCANNED if wanted is None else SCANNED * len(self) // wanted.count
+        placed = None if wanted is None else wanted.placed(self.order.rows)
         dense = wanted is None or 2 * wanted.count > len(self)
         while done < len(lists) and seen < SCANNED // 2:
             until = min(int(np.searchsorted(ends, target)) + 1, len(lists))
             spans = [slice(int(offsets[i]), int(offsets[i + 1])) for i in lists[done:until]]
             here = np.concatenate([np.arange(span.start, span.stop, dtype=np.int32) for span in spans])
-            kept = ALL if wanted is None else wanted.of(self.order.rows[here])
+            kept = ALL if placed is None else np.concatenate([placed[span] for span in spans])
             if dense:
                 found = rough_products([self.codes[span] for span in spans], code)[kept]
             else:

@@ -81,7 +81,7 @@ class Filter:
             return False
         if self.outcome is not None and entry.data.get("outcome") != self.outcome:
             return False
-        if self.trust not in (None, entry.trust):
+        if self.trust is not None and entry.trust != self.trust:
             return False
         return all(f"tag:{tag}" in entry.sources for tag in self.tags)
 
@@ -196,6 +196,7 @@ class _Members:
         self._mean_length: float | None = None
         self._searches = 0
         self._rough: Rough | None = None
+        self._listed: Rows | None = None
 
     def rough(self, vectors: Vectors) -> Rough | None:
         """The vectors with 8 bits, from the second search on; None where they are few, or turns of conversations."""
@@ -205,6 +206,14 @@ class _Members:
                 return None
             self._rough = Rough.of(vectors.matrix.take(self.rows))
         return self._rough
+
+    def listed(self, known: int) -> Rows:
+        """Which of the first rows, so many as are in lists, are those of members."""
+        if self._listed is None or len(self._listed.mask) != known:
+            mask = np.zeros(known, dtype=bool)
+            mask[: len(self.of_row)] = self.of_row[:known] > 0
+            self._listed = Rows(mask)
+        return self._listed
 
     @cached_property
     def of_row(self) -> np.ndarray:
@@ -320,9 +329,7 @@ class _RowLists:
         of_row, known = members.of_row > 0, len(self._lists)
         wanted = np.zeros(len(of_row), dtype=bool)
         wanted[known:] = of_row[known:]
-        mask = np.zeros(known, dtype=bool)
-        mask[: len(of_row)] = of_row[:known]
-        wanted[self._lists.near(query.vector, n, Rows(mask))] = True
+        wanted[self._lists.near(query.vector, n, members.listed(known))] = True
         wanted[highest(query.shares[: len(wanted)] * of_row, n)] = True
         return members.with_neighbours(np.flatnonzero(wanted[members.rows]))
 

@@ -66,9 +66,8 @@ class StoredSearch:
             return None
         vector = await self._vectors.query(text)
         changes = self._changed(context, stored, index)
-        await self._vectors.ready(entry.embedded_text for entry in changes.entries)
+        rows, matching = await changes.rows(self._vectors), changes.matching(where)
         words = await self._words.cover()
-        rows, matching = changes.rows(self._vectors), changes.matching(where)
         query = _query(text, changes, words, rows)
         best: list[tuple[Entry, float]] = []
         if matching:
@@ -76,8 +75,7 @@ class StoredSearch:
             found = joined_similarity(
                 products(self._vectors.matrix.take(rows), vector), words.scores(query)[rows], self._weight
             )
-            best = list(zip((changes.entries[place] for place in matching), found.tolist(), strict=True))
-        best = sorted(best, key=lambda item: -item[1])[:k]
+            best = [(changes.entries[matching[i]], float(found[i])) for i in np.argsort(-found, kind="stable")[:k]]
         n = max(CANDIDATES, 4 * k)
         while n <= MAX_CANDIDATES:
             numbers, likeness, shares = _proposed(changes, vector, query, n, keys, self._weight)
@@ -200,9 +198,10 @@ class _Changes:
             self._matching[where] = [place for place, entry in enumerate(self.entries) if where(entry)]
         return self._matching[where]
 
-    def rows(self, vectors: Vectors) -> np.ndarray:
+    async def rows(self, vectors: Vectors) -> np.ndarray:
         """The rows of the vectors of the changed entries."""
         if not self._vectors:
+            await vectors.ready(entry.embedded_text for entry in self.entries)
             self._vectors.append(vectors.rows(entry.embedded_text for entry in self.entries))
         return self._vectors[0]
 

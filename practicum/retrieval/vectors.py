@@ -19,8 +19,9 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.schema import text_key
 
-VECTORS_PER_BLOCK = 16_384
-"""Vectors in a block of a matrix."""
+VECTORS_PER_BLOCK, FIRST = 16_384, 1_024
+"""Vectors in a block of a matrix, and those that its first block has room for at first. NumPy gives memory of some
+megabytes to an array in pages of 2 MB, which many small matrices would waste."""
 
 CHUNK = 4_096
 """Texts that are embedded, or looked up in the store, at a time."""
@@ -183,7 +184,7 @@ def open_embedder(name: str) -> Embedder:
 
 
 class Matrix:
-    """Vectors by row: shape (n, d), float32. It grows by blocks, so that adding rows copies nothing."""
+    """Vectors by row: shape (n, d), float32. It grows by blocks, so that adding rows copies at most one."""
 
     def __init__(self) -> None:
         self.dims = 0
@@ -199,8 +200,10 @@ class Matrix:
         while len(vectors):
             used = self._size % VECTORS_PER_BLOCK
             if used == 0:
-                self._blocks.append(np.empty((VECTORS_PER_BLOCK, self.dims), dtype=np.float32))
-            part = vectors[: VECTORS_PER_BLOCK - used]
+                self._blocks.append(np.empty((VECTORS_PER_BLOCK if self._size else FIRST, self.dims), dtype=np.float32))
+            elif used == len(self._blocks[-1]):
+                self._blocks[-1] = np.concatenate([self._blocks[-1], np.empty_like(self._blocks[-1])])
+            part = vectors[: len(self._blocks[-1]) - used]
             self._blocks[-1][used : used + len(part)] = part
             self._size += len(part)
             vectors = vectors[len(part) :]

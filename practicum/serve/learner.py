@@ -76,6 +76,8 @@ class Learner(threading.Thread):
         super().__init__(name="practicum-learner", daemon=True)
         self.service = service
         self.status = "off"
+        self.at = ""
+        """The space that it looks at."""
         upstream = service.upstream
         self.model = service.settings.learner or (upstream.name if upstream else "")
         self.parts = Parts()
@@ -121,6 +123,7 @@ class Learner(threading.Thread):
         for space in [*self.service.spaces.values()]:
             if self._ended or not self._due(space):
                 continue
+            self.at = space.name
             try:
                 async with self._alone(space) as mine:
                     if not mine or not self._due(space):
@@ -141,7 +144,7 @@ class Learner(threading.Thread):
                 logger.exception("learning in space %s failed", space.name)
                 self._failed(space, f"{type(error).__name__}: {error}")
             finally:
-                self._round, self.status = None, "waiting"
+                self._round, self.status, self.at = None, "waiting", ""
 
     @asynccontextmanager
     async def _alone(self, space: Space) -> AsyncIterator[bool]:

@@ -90,6 +90,12 @@ logger = logging.getLogger("practicum.serve")
 LATE = 0.02
 """Seconds that a request waits for the store or for an embedder elsewhere; then it goes on unchanged."""
 
+OPENS = 0.5
+"""Seconds that a request waits for a space that is not open; then it goes on unchanged."""
+
+IN_USE = 1.0
+"""Seconds since a request for a space within which it stays open, since the request may still use it."""
+
 LOOK, SELDOM = 0.2, 4
 """Seconds between two looks at whether somebody else wrote to the runs in use, and how many times as seldom the others
 are looked at."""
@@ -130,7 +136,8 @@ class Settings:
     of requests that name none. `context` is what the first one starts from. Learning begins with `learn_every`
     outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
     without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
-    `canary_length` how many scored requests it gets.
+    `canary_length` how many scored requests it gets. `memory` is how many megabytes open spaces take, about: beyond
+    that those are closed that were not asked for longest.
     """
 
     store: Path | URL
@@ -150,6 +157,7 @@ class Settings:
     max_usd_day: float | None = None
     canary: float = 0.2
     canary_length: int = 200
+    memory: int = 4_000
     webhook: str | None = None
 
 
@@ -160,7 +168,7 @@ class Service:
     def __init__(self, settings: Settings, upstream: Upstream | None = None) -> None:
         self.settings = settings
         self.upstream = upstream
-        self.late = LATE
+        self.late, self.opens = LATE, OPENS
         self.counts: Counter[str] = Counter()
         self.began = time.time()
         self.warnings: list[str] = []
@@ -427,7 +435,7 @@ class Service:
         """What a request is shown; None if that cannot be known in time. Raises UnknownSpace."""
         try:
             space = self.spaces.get(name)
-            async with asyncio.timeout(self.late if space is None or space.waits else None):
+            async with asyncio.timeout(self.opens if space is None else self.late if space.waits else None):
                 space = space or await self.space(name)
                 return await space.show(request, session)
         except UnknownSpace:
@@ -775,7 +783,7 @@ class Service:
 
     async def _look(self) -> None:
         """Notice what others write: to the runs, such as a rollback, an approval or an edit, and on other nodes. Close
-        spaces that nobody uses."""
+        spaces that are not used."""
         for number in count():
             await asyncio.sleep(LOOK)
             await self._look_at_nodes()
@@ -785,9 +793,11 @@ class Service:
             await asyncio.to_thread(self._look_at_runs, spaces)
             for space in spaces:
                 await self._follow(space)
-                if self._is_idle(space):
-                    del self.spaces[space.name]
-                    await space.close()
+            for space in self._unused():
+                del self.spaces[space.name]
+                # What is known of its drift goes with it, since of many spaces it would fill the memory.
+                self._watchers.pop(space.name, None)
+                await space.close()
 
     async def _look_at_nodes(self) -> None:
         """Look at the spaces that other nodes have changed."""
@@ -806,10 +816,19 @@ class Service:
             space.announced = announced
         self._is_away = False
 
-    def _is_idle(self, space: Space) -> bool:
-        """Whether a space can be closed, since nobody asks and nothing goes on: it is opened by the next request."""
-        busy = space.rollout is not None or space.waiting or space.last != space.live
-        return not busy and space.name not in self.settings.spaces and time.monotonic() - space.used > PINNED
+    def _unused(self) -> list[Space]:
+        """The spaces that are to be closed, and will be opened by the next request: those that nobody asked for long,
+        and if all take too much memory, more of those that nobody asked for longest."""
+        found = list[Space]()
+        over = sum(space.megabytes for space in self.spaces.values()) - self.settings.memory
+        for space in sorted(self.spaces.values(), key=lambda space: space.used):
+            unused = time.monotonic() - space.used
+            if unused <= (IN_USE if over > 0 else PINNED):
+                break
+            if space.name not in (*self.settings.spaces, self.learner.at) and not space.is_busy:
+                found.append(space)
+                over -= space.megabytes
+        return found
 
     def _look_at_runs(self, spaces: Sequence[Space]) -> None:
         for space in spaces:

@@ -43,5 +43,8 @@ class Backend(Protocol):
     def remove(self) -> None:
         """Remove all rows of the run, and its name where others could take it."""
 
+    def release(self) -> None:
+        """Give back the memory that keeps what was read from it quick to read again."""
+
     def close(self) -> None:
         """Release what is held."""

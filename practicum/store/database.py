@@ -243,6 +243,10 @@ class Store:
         """Remove all rows of the run, with its name in a database."""
         self.backend.remove()
 
+    def release(self) -> None:
+        """Give back the memory that keeps what was read quick to read again."""
+        self.backend.release()
+
     def close(self) -> None:
         """Write what is queued and release the run."""
         if self._thread is not None:

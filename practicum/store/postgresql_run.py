@@ -149,6 +149,9 @@ class PostgresqlRun:
             for table in (*TABLES.values(), leases):
                 db.execute(delete(table).where(table.c.run_id == self.run_id))
 
+    def release(self) -> None:
+        """The server keeps it."""
+
     def close(self) -> None:
         if self._lease is not None:
             self._lease.close()

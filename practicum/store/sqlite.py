@@ -141,6 +141,10 @@ class SqliteRun:
         for part in ("", "-wal", "-shm"):
             (self.folder / f"{DATABASE_FILE}{part}").unlink(missing_ok=True)
 
+    def release(self) -> None:
+        with self._errors(), self.engine.connect() as db:
+            db.execute(text("PRAGMA shrink_memory"))
+
     def close(self) -> None:
         with self._watch:
             self._closed = True

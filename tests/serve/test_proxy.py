@@ -13,6 +13,7 @@ from serving import CHAT, MESSAGES, RESPONSES, Served, asynchronous, prompt, ser
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
+from practicum.serve.service import IN_USE
 from practicum.serve.space import PINNED
 from practicum.session.records import create_seed
 
@@ -280,7 +281,7 @@ async def test_a_request_goes_on_unchanged_if_nothing_can_be_shown(
         assert (await at.send("POST", CHAT, body)).status == 200
         assert at.upstream.requests[-1].body == body
         # The store does not answer while a space is to be opened.
-        at.service.late, space = 0.01, at.service.spaces.pop("default")
+        at.service.opens, space = 0.01, at.service.spaces.pop("default")
         monkeypatch.setattr(at.service, "_open", late)
         assert (await at.send("POST", CHAT, body)).status == 200
         assert at.upstream.requests[-1].body == body
@@ -316,6 +317,27 @@ async def test_a_space_that_nobody_uses_is_closed_until_the_next_request(tmp_pat
             space.waiting = 0
         await until(lambda: [*at.service.spaces] == ["default"])
         assert "blue team" in await at.shown("Who?", other)
+
+
+@asynchronous
+async def test_of_many_spaces_those_not_asked_for_longest_are_closed(tmp_path: Path) -> None:
+    names = tuple(f"s{n}" for n in range(6))
+    async with served(tmp_path, spaces=("default", *names)):
+        pass
+    async with served(tmp_path, memory=2, learn_every=1_000) as at:
+        first = await at.ask("Who?", {"x-practicum-space": "s0"})
+        await at.report({"x-practicum-space": "s0"}, interaction=first.interaction, score=0.5)
+        second = await at.ask("Who?", {"x-practicum-space": "s1"})
+        await at.report({"x-practicum-space": "s1"}, interaction=second.interaction, correction="It is the blue team.")
+        at.service.spaces["s1"].waiting = 0
+        for name in names[2:]:
+            assert (await at.ask("Who?", {"x-practicum-space": name})).status == 200
+        for space in at.service.spaces.values():
+            space.used -= 2 * IN_USE
+        # The space with an outcome to be learned from stays, and so does the one that is served always.
+        await until(lambda: set(at.service.spaces) == {"default", "s0", "s5"})
+        assert "blue team" in await at.shown("Who?", {"x-practicum-space": "s1"})
+        assert at.service.counts["unchanged requests"] == 0
 
 
 @asynchronous
