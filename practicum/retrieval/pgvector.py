@@ -282,8 +282,8 @@ class Unchanged:
         if matching <= FEW:
             queries = [(f'SELECT {row} FROM "{table}" WHERE {where}', [code, *values])]
         elif matching**2 <= SPARSE * len(self.index):
-            some = f'WITH some AS MATERIALIZED (SELECT * FROM "{table}" WHERE {where}) '
-            queries = [(some + nearest.format(row, "some", "true"), [*values, code, code, near])]
+            few = f'WITH few AS MATERIALIZED (SELECT * FROM "{table}" WHERE {where}) '
+            queries = [(few + nearest.format(row, "few", "true"), [*values, code, code, near])]
         else:
             queries = [(nearest.format(row, f'"{table}"', where), [code, *values, code, near])]
         if matching > FEW and (rarest := self._rarest(query)):
