@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis
 import postgres
+import psycopg
 import pytest
 from databases import quick
 from helpers import AT_ONCE, Launcher, launched
@@ -72,6 +73,14 @@ def postgresql(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a PostgreSQL database for one test, with its password."""
     with postgres.database(postgres.server_url(), request.node.get_closest_marker("durable") is not None) as url:
         yield url
+
+
+@pytest.fixture
+def pgvector(postgresql: str) -> str:
+    """The same as `postgresql`, for runs whose index is there, too."""
+    with psycopg.connect(postgresql, autocommit=True) as db:
+        db.execute("CREATE EXTENSION vector")
+    return f"{postgresql}?index=pgvector"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

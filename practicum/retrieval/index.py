@@ -74,6 +74,9 @@ def facet(name: str, value: str = "") -> int:
 
 VISIBLE_FACET = facet("visible")
 
+Chunk = tuple[Sequence[Entry], np.ndarray]
+"""Entries in the order of their numbers, and their vectors, shape (n, d)."""
+
 
 def facets(entry: Entry) -> list[int]:
     """All that an entry can be filtered by."""
@@ -554,7 +557,7 @@ def _saved(folder: Path, covers: Covers, write: Callable[[BinaryIO], None]) -> P
         return Part.map(file)
 
 
-def remove_index(folder: Path, keep: Collection[str] = ()) -> None:
+def remove_files(folder: Path, keep: Collection[str] = ()) -> None:
     """Delete the files of an index, except those with these names."""
     for path in (*folder.glob(INDEX_FILES), *(folder / name for name in OLD_INDEX_FILES)):
         if path.name not in keep:

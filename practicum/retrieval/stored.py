@@ -1,44 +1,126 @@
-"""Searching a run's context by the index that is saved beside it, without reading its entries.
+"""Searching a run's context by the index that is saved with it, without reading its entries.
 
-The index proposes entries, exactly those that a filter keeps (see `index`). What changed since the snapshot is compared
-in full, and hides its older state. Of the proposed entries those that are read are compared in full, too.
+The index proposes entries, exactly those that a filter keeps. What changed since the snapshot is compared in full, and
+hides its older state. Of the proposed entries those that are read are compared in full, too. An index lies in files
+beside the run (see `files`), or in the database that the run is in (see `pgvector`).
 
 Exact are: the filters, what changed, the weights of words, the share of the words that a proposed entry has, and the
-similarity of what is found. Inexact is which entries are proposed: those with the nearest vectors in the lists around
-the query, and those with most of its rarest words; an entry that has its common words alone may be missed.
+similarity of what is found. Inexact is which entries are proposed: those with vectors near the query, and those with
+most of its rarest words; an entry that has its common words alone may be missed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from practicum.core.context import PAGE, Context, Page
 from practicum.core.edits import Entry
-from practicum.retrieval.index import FILTERS, Covers, Index, Part, Rows, fingerprint, remove_index
+from practicum.retrieval.files import IndexFiles
+from practicum.retrieval.index import Chunk, Covers, fingerprint, remove_files
 from practicum.retrieval.vectors import Vectors, products
 from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_similarity, word_keys
+from practicum.store.database import Store
 from practicum.store.snapshot import SnapshotPages, stored_pages
 
 EntryPredicate = Callable[[Entry], bool]
 
 CANDIDATES, MAX_CANDIDATES = 2_048, 32_768
-"""Entries that each part proposes by its vectors, and by its words, at least and at most."""
+"""Entries that an index proposes by its vectors, and by its words, at least and at most."""
 
 READ = 16
 """Entries that are read and compared in full, beside twice as many as are wanted."""
 
 CHUNK = 32_768
 """Entries that are read and embedded at a time to build an index."""
+
+TRIES = 3
+"""How often an index is opened that others change meanwhile."""
+
+
+class IndexMoved(Exception):
+    """Another process changed an index after it was opened. Open it again."""
+
+
+class Unchanged(Protocol):
+    """The entries of an index that a context has, too."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def words(self) -> float:
+        """The words of all of them."""
+
+    def having(self, keys: Sequence[int]) -> np.ndarray:
+        """How many have each of these words or facets, shape (len(keys),)."""
+
+    def propose(
+        self, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """About n entries near a vector and n with most of a query's words, of those that have all facets `keys`: their
+        numbers, their cosines, which may be rough, and the share of the words that each has."""
+
+
+class Index(Protocol):
+    """The index of a run, open, as it was at the version `last`. An index that others write to raises IndexMoved once
+    they did."""
+
+    @property
+    def last(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def changed_after(self, version: int) -> np.ndarray:
+        """The numbers of the entries that have another state in it than in the snapshot of an earlier version, and
+        maybe of more, ascending."""
+
+    def prints(self, pages: Sequence[int]) -> list[dict[int, int]]:
+        """The fingerprints of all entries of each of these pages, by number."""
+
+    def without(self, touched: np.ndarray) -> Unchanged:
+        """Without the entries with these numbers, ascending."""
+
+
+class IndexPlace(Protocol):
+    """Where the index of a run is kept. What is interrupted leaves the index that was there."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether this process may build an index."""
+
+    def open(self, run_id: str, embedder: str, version: int) -> Index | None:
+        """The index for the snapshot of a version; None if there is none, or none that fits it."""
+
+    async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> Index:
+        """Make an index anew; there is at least one chunk."""
+
+    async def extend(self, index: Any, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> Index:
+        """Bring an index to a version in which the entries in `chunks` are new or changed. `touched` are their numbers
+        and those of entries that are gone."""
+
+    def settle(self) -> None:
+        """Wait for what is done in the background."""
+
+
+def index_place(store: Store) -> IndexPlace:
+    """Where the index of a store's run is kept."""
+    if store.backend.pgvector is None:
+        return IndexFiles(store.folder)
+    from practicum.retrieval.pgvector import Pgvector
+
+    return Pgvector(store.backend.pgvector, store.run_id)
+
+
+def remove_index(store: Store) -> None:
+    """Delete the index of a run, wherever it is. It can be made again."""
+    remove_files(store.folder)
+    store.backend.drop_index()
 
 
 class StoredSearch:
@@ -50,7 +132,6 @@ class StoredSearch:
         self._opened: tuple[SnapshotPages, Index | None] | None = None
         self._changes: _Changes | None = None
         self._lock = asyncio.Lock()
-        self._merging: threading.Thread | None = None
 
     async def nearest(
         self, context: Context, text: str, k: int, where: EntryPredicate, keys: tuple[int, ...] | None
@@ -60,6 +141,16 @@ class StoredSearch:
 
         None if there is no index, or if too little of what is proposed matches.
         """
+        for _ in range(TRIES):
+            try:
+                return await self._nearest(context, text, k, where, keys)
+            except IndexMoved:
+                self._opened = None
+        return None
+
+    async def _nearest(
+        self, context: Context, text: str, k: int, where: EntryPredicate, keys: tuple[int, ...] | None
+    ) -> list[tuple[Entry, float]] | None:
         stored = stored_pages(context)
         index = None if stored is None else await self._index(stored)
         if stored is None or index is None:
@@ -78,7 +169,8 @@ class StoredSearch:
             best = [(changes.entries[matching[i]], float(found[i])) for i in np.argsort(-found, kind="stable")[:k]]
         n = max(CANDIDATES, 4 * k)
         while n <= MAX_CANDIDATES:
-            numbers, likeness, shares = _proposed(changes, vector, query, n, keys, self._weight)
+            numbers, cosines, shares = changes.rest.propose(vector, query, n, keys)
+            likeness = joined_similarity(cosines, shares, self._weight)
             likely = np.argsort(-likeness, kind="stable")[: READ + 2 * k if keys is not None else n // 4]
             entries = {e.number: e for e in _read(context, stored, numbers[likely])}
             near = [(e, share) for i, share in zip(likely, shares[likely].tolist(), strict=True)
@@ -96,34 +188,32 @@ class StoredSearch:
     async def save(self, context: Context, run_id: str) -> int:
         """Save an index of a context, the last version of its run. Returns its number of entries."""
         async with self._lock:
-            folder, embedder = self._folder, self._vectors.embedder.name
-            stored = stored_pages(context)
-            index = None if stored is None else Index.open(folder, run_id, embedder, stored.version)
-            if index is None or stored is None:
-                covers = Covers(run_id=run_id, embedder=embedder, first=0, last=context.version)
-                index = await self._build((e for page in context.pages for e in page.peek().values()), covers)
-            elif context.version > index.last:
-                changes = self._changed(context, stored, index)
-                covers = replace(index.parts[-1].covers, first=index.last + 1, last=context.version)
-                parts = [part async for part in self._parts(covers, _chunks(changes.entries), changes.touched)]
-                index = await asyncio.to_thread(index.extended, parts)
-            if self._merging is None or not self._merging.is_alive():
-                remove_index(folder, [part.covers.name for part in index.parts])
-                if many := index.due():
-                    # Not a daemon: a process that ends waits for it. One that is killed leaves the old files.
-                    self._merging = threading.Thread(target=index.merge, args=(many,), name="practicum-index")
-                    self._merging.start()
-            return len(index)
+            while True:
+                try:
+                    return len(await self._saved(context, run_id))
+                except IndexMoved:
+                    self._changes = None
+
+    async def _saved(self, context: Context, run_id: str) -> Index:
+        embedder, stored = self._vectors.embedder.name, stored_pages(context)
+        index = None if stored is None else self._place.open(run_id, embedder, stored.version)
+        if index is None or stored is None:
+            covers = Covers(run_id=run_id, embedder=embedder, first=0, last=context.version)
+            return await self._place.build(covers, self._chunks(e for p in context.pages for e in p.peek().values()))
+        if context.version > index.last:
+            changes = self._changed(context, stored, index)
+            chunks = self._chunks(changes.entries)
+            return await self._place.extend(index, context.version, chunks, changes.touched)
+        return index
 
     def settle(self) -> None:
         """Wait until what is being merged is merged."""
-        if self._merging is not None:
-            self._merging.join()
+        self._place.settle()
 
-    @property
-    def _folder(self) -> Path:
-        assert self._vectors.folder is not None
-        return self._vectors.folder
+    @cached_property
+    def _place(self) -> IndexPlace:
+        assert self._vectors.store is not None
+        return index_place(self._vectors.store)
 
     async def _index(self, stored: SnapshotPages) -> Index | None:
         """The index of a snapshot, which is made again if it is lost or damaged."""
@@ -132,28 +222,17 @@ class StoredSearch:
         async with self._lock:
             if self._opened is None or self._opened[0] is not stored:
                 name = self._vectors.embedder.name
-                index = Index.open(self._folder, stored.run_id, name, stored.version)
-                if index is None and os.access(self._folder, os.W_OK):
+                index = self._place.open(stored.run_id, name, stored.version)
+                if index is None and self._place.writable:
                     covers = Covers(run_id=stored.run_id, embedder=name, first=0, last=stored.version)
-                    index = await self._build(stored.entries(), covers)
+                    index = await self._place.build(covers, self._chunks(stored.entries()))
                 self._opened = stored, index
             return self._opened[1]
 
-    async def _build(self, entries: Iterable[Entry], covers: Covers) -> Index:
-        """Write an index anew."""
-        made = self._parts(covers, _chunks(entries), np.zeros(0, dtype=np.int32))
-        parts = [await asyncio.to_thread(part.spilled, self._folder) async for part in made]
-        return await asyncio.to_thread(Index(self._folder, ()).extended, parts)
-
-    async def _parts(
-        self, covers: Covers, chunks: Iterable[Sequence[Entry]], touched: np.ndarray
-    ) -> AsyncIterator[Part]:
-        """Some entries as parts, at least one; the first says what was touched."""
-        made = False
-        for chunk in chunks:
-            vectors = await self._vectors.passing([entry.embedded_text for entry in chunk])
-            yield await asyncio.to_thread(Part.of, covers, chunk, vectors, touched[:0] if made else touched)
-            made = True
+    async def _chunks(self, entries: Iterable[Entry]) -> AsyncIterator[Chunk]:
+        """Entries with their vectors, in parts; one that is empty if there are none."""
+        for chunk in _parts(entries):
+            yield chunk, await self._vectors.passing([entry.embedded_text for entry in chunk])
 
     def _changed(self, context: Context, stored: SnapshotPages, index: Index) -> _Changes:
         if self._changes is None or self._changes.pages is not context.pages or self._changes.index is not index:
@@ -179,18 +258,26 @@ class _Changes:
     by_page: dict[Page, _Changed]
     entries: list[Entry]
     touched: np.ndarray
+    rest: Unchanged
     _vectors: list[np.ndarray] = field(default_factory=list)
     _matching: dict[EntryPredicate, list[int]] = field(default_factory=dict)
-    _rows: OrderedDict[tuple[int, ...] | None, list[Rows | None]] = field(default_factory=OrderedDict)
 
     @classmethod
     def of(cls, context: Context, stored: SnapshotPages, index: Index, before: _Changes | None) -> _Changes:
         known = before.by_page if before is not None and before.index is index else {}
-        fresh = [(number, page) for number, page in enumerate(context.pages) if page.origin is not stored]
-        by_page = {page: known.get(page) or _changed(number, page, index) for number, page in fresh}
+        later = index.changed_after(stored.version).tolist()
+        other = {number // PAGE for number in later}
+        fresh = [(n, page) for n, page in enumerate(context.pages) if page.origin is not stored or n in other]
+        unknown = [(number, page) for number, page in fresh if page not in known]
+        prints = index.prints([number for number, _ in unknown])
+        new = {page: _changed(page, of_page) for (_, page), of_page in zip(unknown, prints, strict=True)}
+        by_page = {page: known[page] if page in known else new[page] for _, page in fresh}
         entries = [entry for changed in by_page.values() for entry in changed.entries]
-        touched = [number for changed in by_page.values() for number in changed.touched]
-        return cls(context.pages, index, by_page, entries, np.unique(np.array(touched, dtype=np.int32)))
+        numbers = [number for changed in by_page.values() for number in changed.touched]
+        # Entries that were added on pages that this context does not have.
+        numbers += [number for number in later if number >= PAGE * len(context.pages)]
+        touched = np.unique(np.array(numbers, dtype=np.int32))
+        return cls(context.pages, index, by_page, entries, touched, index.without(touched))
 
     def matching(self, where: EntryPredicate) -> list[int]:
         """The places of the changed entries that match."""
@@ -205,43 +292,8 @@ class _Changes:
             self._vectors.append(vectors.rows(entry.embedded_text for entry in self.entries))
         return self._vectors[0]
 
-    @cached_property
-    def dead(self) -> list[np.ndarray | None]:
-        """The rows of each part that are not of this context, as a mask of shape (n,); None for none."""
-        found = []
-        for part, hidden in zip(self.index.parts, self.index.hidden, strict=True):
-            rows = part.rows_by_number(self.touched)
-            rows = rows[rows >= 0]
-            if len(rows):
-                hidden = np.zeros(len(part), dtype=bool) if hidden is None else hidden.copy()
-                hidden[rows] = True
-            found.append(hidden)
-        return found
 
-    @cached_property
-    def dead_rows(self) -> list[np.ndarray]:
-        none = np.zeros(0, dtype=np.int64)
-        return [none if dead is None else np.flatnonzero(dead) for dead in self.dead]
-
-    def wanted(self, keys: tuple[int, ...] | None) -> list[Rows | None]:
-        """The rows of each part that are of this context and have these facets; None for all."""
-        if keys not in self._rows:
-            found = []
-            for part, dead in zip(self.index.parts, self.dead, strict=True):
-                rows = None if keys is None else part.rows_with(keys)
-                if dead is not None:
-                    rows = Rows(~dead if rows is None else rows.mask & ~dead)
-                found.append(rows)
-            self._rows[keys] = found
-            if len(self._rows) > FILTERS:
-                self._rows.popitem(last=False)
-        self._rows.move_to_end(keys)
-        return self._rows[keys]
-
-
-def _changed(number: int, page: Page, index: Index) -> _Changed:
-    known = index.numbers_between(number * PAGE, (number + 1) * PAGE)
-    prints = dict(zip(known.tolist(), index.prints(known).tolist(), strict=True))
+def _changed(page: Page, prints: dict[int, int]) -> _Changed:
     changed = [entry for n, entry in page.entries.items() if prints.get(n) != fingerprint(entry)]
     gone = [n for n in prints if n not in page.entries]
     return _Changed(changed, [*(entry.number for entry in changed), *gone])
@@ -250,26 +302,9 @@ def _changed(number: int, page: Page, index: Index) -> _Changed:
 def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> WordQuery:
     """The words of a text, weighed among all entries of the context; `rows` are those of what changed."""
     keys = [*dict.fromkeys(word_keys(text))]
-    having = words.having(keys, np.bincount(rows, minlength=1))
-    n, length = len(rows), float(words.lengths[rows].sum())
-    for part, dead, mask in zip(changes.index.parts, changes.dead_rows, changes.dead, strict=True):
-        having = having + [part.having(key, dead, mask) for key in keys]
-        n, length = n + len(part) - len(dead), length + part.words - float(part.lengths[dead].sum())
+    having = words.having(keys, np.bincount(rows, minlength=1)) + changes.rest.having(keys)
+    n, length = len(rows) + len(changes.rest), float(words.lengths[rows].sum()) + changes.rest.words
     return WordQuery.of(keys, n, having, length / max(n, 1))
-
-
-def _proposed(
-    changes: _Changes, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None, weight: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """The numbers of the entries that the parts propose, their similarities, in which the cosines are rough, and the
-    share of the words that each has."""
-    found = [
-        (part.numbers[rows], joined_similarity(cosines, shares, weight), shares)
-        for part, wanted in zip(changes.index.parts, changes.wanted(keys), strict=True)
-        for rows, cosines, shares in (part.nearest(vector, query, n, wanted),)
-    ]
-    numbers, likeness, shares = map(np.concatenate, zip(*found, strict=True))
-    return numbers, likeness, shares
 
 
 def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[Entry]:
@@ -284,7 +319,7 @@ def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[
     return [*stored.with_numbers(unread), *(entry for entry in read if entry is not None)]
 
 
-def _chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def _parts(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """The entries in lists of CHUNK; one that is empty if there are none."""
     rest = iter(entries)
     chunk = list(islice(rest, CHUNK))

@@ -245,7 +245,7 @@ class Vectors:
         self.made = 0
         self.matrix = Matrix()
         self.texts: list[str] = []
-        self._store = store
+        self.store = store
         self._stored_dims = 0 if store is None else stored_dims(store, embedder.name)
         self._row: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -254,12 +254,12 @@ class Vectors:
 
     @property
     def folder(self) -> Path | None:
-        return None if self._store is None else self._store.folder
+        return None if self.store is None else self.store.folder
 
     @property
     def trusted(self) -> bool:
         """Whether the index beside the store may be opened."""
-        return self._store is None or self._store.trusted
+        return self.store is None or self.store.trusted
 
     async def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of shape (n, d) in the order of `texts`."""
@@ -269,7 +269,7 @@ class Vectors:
     async def query(self, text: str) -> np.ndarray:
         """The vector of a text to search for, shape (d,). If nothing is written, only the last ones are kept in memory,
         where the queries of a program that runs for long would add up."""
-        if text in self._row or (self._store is not None and not self._store.read_only):
+        if text in self._row or (self.store is not None and not self.store.read_only):
             kept: np.ndarray = (await self([text]))[0]
             return kept
         if (known := self._searched.get(text)) is not None:
@@ -307,13 +307,13 @@ class Vectors:
             part = list(dict.fromkeys(texts[start : start + CHUNK]))
             known = {text: self.matrix.take(self.rows([text]))[0] for text in part if text in self._row}
             missing = [text for text in part if text not in known]
-            if self._store is not None and self._stored_dims:
-                known |= stored_vectors(self._store, self.embedder.name, missing)
+            if self.store is not None and self._stored_dims:
+                known |= stored_vectors(self.store, self.embedder.name, missing)
                 missing = [text for text in missing if text not in known]
             if missing:
                 made = await self._made(missing)
                 known |= zip(missing, made, strict=True)
-                if self._store is not None and not self._store.read_only:
+                if self.store is not None and not self.store.read_only:
                     # From now on not all that the store has is in memory.
                     self._stored_dims = made.shape[1]
             vectors += [known[text] for text in texts[start : start + CHUNK]]
@@ -325,10 +325,10 @@ class Vectors:
 
     def _read_stored(self, texts: list[str]) -> list[str]:
         """Read the vectors that the store has; return the other texts."""
-        if self._store is None or not self._stored_dims:
+        if self.store is None or not self._stored_dims:
             # All vectors of a store that was empty at the start are in memory.
             return texts
-        found = stored_vectors(self._store, self.embedder.name, texts)
+        found = stored_vectors(self.store, self.embedder.name, texts)
         if found:
             self._keep(list(found), np.stack(list(found.values())))
         return [text for text in texts if text not in found]
@@ -350,18 +350,18 @@ class Vectors:
         """Embed these texts, and write their vectors to the store."""
         vectors = self._checked(np.asarray(await self.embedder.embed(texts), dtype=np.float32), len(texts))
         self.made += len(texts)
-        if self._store is not None and not self._store.read_only:
+        if self.store is not None and not self.store.read_only:
             name = self.embedder.name
             rows = [
-                {"run_id": self._store.run_id, "embedder": name, "key": text_key(t), "vector": v.tobytes()}
+                {"run_id": self.store.run_id, "embedder": name, "key": text_key(t), "vector": v.tobytes()}
                 for t, v in zip(texts, vectors, strict=True)
             ]
             if len(texts) <= INLINE:
                 # A result that depends on them is written later, so they are on the disk before it.
-                self._store.post(schema.vectors, rows)
+                self.store.post(schema.vectors, rows)
             else:
                 # Awaited, so that the queue of the store does not fill the memory.
-                await self._store.write(schema.vectors, rows)
+                await self.store.write(schema.vectors, rows)
         return vectors
 
     def _checked(self, vectors: np.ndarray, n: int) -> np.ndarray:
@@ -377,10 +377,10 @@ class Vectors:
         if (lengths < TOLERANCE).any():
             raise ProviderError(f"embedder {name} gave a vector of length 0, which has no direction")
         dims = vectors.shape[1]
-        if self._store is not None and self._stored_dims not in (0, dims):
+        if self.store is not None and self._stored_dims not in (0, dims):
             raise StoreError(
-                f"embedder {name} gives {dims} dimensions, the vectors in {self._store.folder} have "
-                f"{self._stored_dims}: the model behind the name changed; {_advice(self._store, name)}"
+                f"embedder {name} gives {dims} dimensions, the vectors in {self.store.folder} have "
+                f"{self._stored_dims}: the model behind the name changed; {_advice(self.store, name)}"
             )
         if self.matrix.dims not in (0, dims):
             raise ModelError(f"embedder {name} gave {dims} dimensions after {self.matrix.dims}; use another embedder")

@@ -29,7 +29,7 @@ from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
 from practicum.engine.door import edit_texts
-from practicum.retrieval.index import remove_index
+from practicum.retrieval.stored import remove_index
 from practicum.store import schema
 from practicum.store.copy import copy_run
 from practicum.store.database import Store
@@ -461,7 +461,7 @@ def _remove(
     statements += _without_prompts(run, wanted, gone, texts, words)
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors).where(schema.vectors.c.run_id == run.run_id), *delete_snapshot(run.run_id)]
-    remove_index(run.store.folder)
+    remove_index(run.store)
     update = schema.runs.update().values(state="forgotten", result=None)
     statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
     run.store.execute(*statements)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection, Engine
 
 from practicum.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from practicum.store.postgresql import Database
 
 
 class Backend(Protocol):
@@ -18,6 +21,8 @@ class Backend(Protocol):
     engine: Engine
     generation: str
     """An SQL expression whose value is another one after rows of the run were removed for good."""
+    pgvector: Database | None
+    """The database that the index of the entries is in; None if it is in files of the folder."""
 
     def rows(self, query: Any) -> list[Any]:
         """The rows of a query, as named tuples."""
@@ -39,6 +44,9 @@ class Backend(Protocol):
 
     def scrub(self) -> None:
         """Overwrite deleted rows, as far as the database can."""
+
+    def drop_index(self) -> None:
+        """Delete the index of the entries that the database has, if it has one."""
 
     def remove(self) -> None:
         """Remove all rows of the run, and its name where others could take it."""

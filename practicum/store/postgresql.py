@@ -63,6 +63,9 @@ RETRY_SECONDS = sum(PAUSES)
 BUSY_SECONDS = 1.0
 """How long a writer waits for the lock. The server may need a moment to see that a process was killed."""
 
+INDEX = "index"
+"""In the query of a URL: where indexes of many entries are, `files` beside each run (the default) or `pgvector`."""
+
 CHANNEL = "practicum"
 """Where writers say which run they changed, by the MD5 digest of its id."""
 
@@ -96,6 +99,8 @@ def parse_url(url: str) -> URL:
         found = None
     if found is None or found.get_backend_name() not in ("postgresql", "postgres") or not found.database:
         raise UsageError("the store must be written postgresql://USER@HOST:PORT/DATABASE")
+    if found.query.get(INDEX, "files") not in ("files", "pgvector"):
+        raise UsageError("the store's index must be written ?index=pgvector, or ?index=files, which is the default")
     return found.set(drivername="postgresql")
 
 
@@ -111,7 +116,8 @@ _KNOWN: dict[str, URL] = {}
 
 def with_password(url: URL) -> URL:
     """The URL with the password that this process was given for it, or that of the environment variable if that names
-    the same database. Without one, libpq looks into PGPASSWORD and ~/.pgpass."""
+    the same database, for a connection. Without one, libpq looks into PGPASSWORD and ~/.pgpass."""
+    url = url.difference_update_query([INDEX])
     if url.password is not None:
         _KNOWN[address(url)] = url
         return url
@@ -120,7 +126,7 @@ def with_password(url: URL) -> URL:
     if given := os.environ.get(URL_VARIABLE):
         other = parse_url(given)
         if (other.host, other.port or 5432, other.database) == (url.host, url.port or 5432, url.database):
-            return other
+            return other.difference_update_query([INDEX])
     return url
 
 
@@ -154,7 +160,7 @@ class Database:
         """Raise errors of the database as StoreError."""
         try:
             yield
-        except (DBAPIError, TimeoutError, UnicodeError) as error:
+        except (DBAPIError, psycopg.Error, TimeoutError, UnicodeError) as error:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> StoreError:
@@ -290,7 +296,7 @@ def retried(work: Callable[[], T]) -> T:
     for pause in PAUSES:
         try:
             return work()
-        except (DBAPIError, _LockHeld) as error:
+        except (DBAPIError, psycopg.Error, _LockHeld) as error:
             if not is_lost(error):
                 raise
         time.sleep(pause)

@@ -6,14 +6,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    delete,
+    func,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import URL
 
 from practicum.core.errors import NotARun, StoreError
 from practicum.store import schema
-from practicum.store.dialects import insert_new
+from practicum.store.dialects import NAME, insert_new
 from practicum.store.postgresql import (
     CHANNEL,
+    INDEX,
     Database,
     Lease,
     announce,
@@ -29,6 +44,10 @@ TABLES = tables(schema.metadata, numbered=schema.NUMBERED)
 
 WATCHED = ("versions", "names", "runs", "snapshots")
 """The tables whose changes are announced."""
+
+
+PGVECTOR = (0, 8)
+"""The first version of pgvector that goes on searching until a filter is satisfied."""
 
 
 def p001_first_tables(db: Connection) -> None:
@@ -51,6 +70,22 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables,)
 """What is applied to a database, in order. A function never changes once it is released; a new one is appended."""
 
 
+indexes = Table(
+    "indexes",
+    MetaData(),
+    Column("run_id", NAME, primary_key=True),
+    Column("table", String, nullable=False, unique=True),  # with the entries
+    Column("embedder", NAME, nullable=False),
+    Column("dims", Integer, nullable=False),  # of the vectors
+    Column("first", BigInteger, nullable=False),  # the version at which it was built
+    Column("last", BigInteger, nullable=False),  # the version that it is about
+    Column("entries", BigInteger, nullable=False),
+    Column("words", BigInteger, nullable=False),  # of all entries
+)
+"""The indexes of runs in the database (`practicum.retrieval.pgvector`). They can be made again, so this table is not
+part of the format: it is made with the first of them."""
+
+
 def names(url: URL) -> list[str]:
     """The runs of a database."""
     database = connected(url)
@@ -61,6 +96,7 @@ def names(url: URL) -> list[str]:
 def reserve(url: URL, name: str) -> None:
     """Take a name for a new run. Raises StoreError if it is taken."""
     database = connected(url)
+    _index_database(url, database)
     database.bring_up_to_date(MIGRATIONS)
     row = insert_new(leases, "postgresql").values(run_id=name, token=0, rewritten=0).returning(leases.c.run_id)
     with database.begin() as db:
@@ -69,6 +105,35 @@ def reserve(url: URL, name: str) -> None:
                 f"{database.name} has a run named {name} already: give the new one another folder name, or continue "
                 f"that one in a folder that practicum store connect makes"
             )
+
+
+def _index_database(url: URL, database: Database) -> Database | None:
+    """The database, if a URL says that indexes are in it. Raises StoreError if it has no pgvector that could do so."""
+    if url.query.get(INDEX) != "pgvector":
+        return None
+    query = "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS there, EXISTS ({}) AS known"
+    (found,) = database.rows(text(query.format("SELECT FROM pg_available_extensions WHERE name = 'vector'")))
+    if found.there is not None and tuple(map(int, found.there.split(".")[:2])) >= PGVECTOR:
+        return database
+    if found.there is not None:
+        wrong, advice = f"has pgvector {found.there}, which is too old", "run ALTER EXTENSION vector UPDATE"
+    elif found.known:
+        wrong, advice = "has no extension vector", "run CREATE EXTENSION vector"
+    else:
+        wrong, advice = "is on a server without pgvector", "install pgvector 0.8 and run CREATE EXTENSION vector"
+    raise StoreError(
+        f"{database.name} {wrong}: a superuser of that database must {advice}; or leave ?{INDEX}=pgvector out, and the "
+        "index is in files"
+    )
+
+
+def drop_index(db: Connection, run_id: str) -> None:
+    """Delete the index of a run, if it has one here."""
+    if db.execute(select(func.to_regclass(indexes.name))).scalar_one() is None:
+        return
+    mine = delete(indexes).where(indexes.c.run_id == run_id).returning(indexes.c.table)
+    for table in db.execute(mine).scalars().all():
+        db.execute(text(f'DROP TABLE IF EXISTS "{table}", "{table}_counts"'))
 
 
 class PostgresqlRun:
@@ -80,6 +145,7 @@ class PostgresqlRun:
         self.run_id = run_id
         self._database: Database = connected(url)
         self.engine: Engine = self._database.engine
+        self.pgvector = _index_database(url, self._database)
         if read_only:
             self._database.check_format(len(MIGRATIONS))
         else:
@@ -144,8 +210,13 @@ class PostgresqlRun:
         }
         return {name: rows for name, rows in found.items() if rows}
 
+    def drop_index(self) -> None:
+        with self.begin() as db:
+            drop_index(db, self.run_id)
+
     def remove(self) -> None:
         with self.begin(alone=True) as db:
+            drop_index(db, self.run_id)
             for table in (*TABLES.values(), leases):
                 db.execute(delete(table).where(table.c.run_id == self.run_id))
 

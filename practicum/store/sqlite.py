@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
@@ -24,6 +24,9 @@ from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.core.files import PRIVATE, ensure_private
 from practicum.store import migrations, schema
 from practicum.store.folder import DATABASE_FILE, LOCK_FILE
+
+if TYPE_CHECKING:
+    from practicum.store.postgresql import Database
 
 RUN_ID = "run"
 """The id of a run in a file of its own."""
@@ -46,6 +49,7 @@ class SqliteRun:
     """The file of a run. A writer holds its lock; without one it may be open for reading, or for short writes."""
 
     # VACUUM and migrations change SQLite's `schema_version`.
+    pgvector: Database | None = None
     generation = "(SELECT schema_version FROM pragma_schema_version)"
 
     def __init__(self, folder: Path, *, writer: bool, read_only: bool, new: bool = False) -> None:
@@ -135,6 +139,9 @@ class SqliteRun:
                 f"another process is reading {self.folder}: the deleted rows are no longer part of the run, but their "
                 "bytes stay in its write-ahead log until no process has the run open"
             )
+
+    def drop_index(self) -> None:
+        """A file has none."""
 
     def remove(self) -> None:
         self.engine.dispose()

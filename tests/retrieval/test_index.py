@@ -7,34 +7,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from indexed import Run
 from profiles import examples
-from runs import Words
 from searched import adds, ids, texts
 
-from practicum.core.context import Context
-from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
+from practicum.core.edits import Add, Delete, Entry, Merge, Update, Vote
 from practicum.retrieval import lists, rough
-from practicum.retrieval.index import Covers, Index, Part, Rows, facets, fingerprint
+from practicum.retrieval.index import Index, Rows, facets, fingerprint
 from practicum.retrieval.lists import Lists
 from practicum.retrieval.postings import Postings, counts_of, merged, rows_of
-from practicum.retrieval.search import VISIBLE, EntryPredicate, Filter, Retriever
-from practicum.retrieval.vectors import Vectors
-from practicum.session.config import Config, Splits
-from practicum.session.records import begin
-from practicum.store import schema
-from practicum.store.database import Store
+from practicum.retrieval.search import VISIBLE, Filter
 from practicum.store.folder import INDEX_FILES
-from practicum.store.snapshot import read_context, write_snapshot
-from practicum.store.versions import Version, version_row
+from practicum.store.snapshot import stored_pages
 
 SOURCES = ("tag:a", "tag:b", "trust:user", "trust:foreign", "task:t")
 FILTERS = (
@@ -65,58 +57,18 @@ steps = st.lists(
 )
 
 
-class Run:
-    """A run whose contexts are searched by the index, and by comparing all entries."""
-
-    def __init__(self, folder: Path, said: Sequence[Add]) -> None:
-        self.store = Store.create(folder)
-        seed = replace(Context().apply(Delta(tuple(said))).context, version=0)
-        begin(self.store, Config(method="none"), Splits(()), seed, "done")
-        self.context = read_context(self.store, self.store.run_id)
-        self.open()
-
-    def open(self) -> None:
-        self.retriever = Retriever(Vectors(Words(), self.store), 1)
-
-    def edit(self, edits: Sequence[Edit]) -> None:
-        outcome = self.context.apply(Delta(tuple(edits)))
-        if outcome.applied:
-            new = outcome.context
-            made = Version(new.version, self.context.version, 1, new.next_number, outcome.applied)
-            self.store.put(schema.versions, [version_row(self.store.run_id, made)])
-            self.context = new
-
-    async def save(self, index: bool = True) -> None:
-        indexed = await self.retriever.save(self.context, self.store.run_id) if index else 0
-        self.retriever.stored.settle()
-        write_snapshot(self.store, self.store.run_id, self.context, indexed)
-        self.context = read_context(self.store, self.store.run_id)
-
-    async def found(self, text: str, where: EntryPredicate, k: int = 4) -> list[tuple[str, float]]:
-        search = await self.retriever.nearest(self.context, text, k, where)
-        return [(match.entry.id, round(match.similarity, 4)) for match in search.found]
-
-    async def fresh(self, folder: Path, text: str, where: EntryPredicate) -> list[tuple[str, float]]:
-        """What an index finds that was made of this context at once."""
-        vectors = Vectors(Words())
-        entries = list(self.context)
-        covers = Covers(run_id=self.store.run_id, embedder="words", first=0, last=0)
-        part = Part.of(covers, entries, await vectors([e.embedded_text for e in entries]), np.zeros(0))
-        with Store.create(folder) as store:
-            begin(store, Config(method="none"), Splits(()), Context(), "done")
-            write_snapshot(store, store.run_id, replace(self.context, version=0), len(entries))
-            Index(folder, ()).extended([part])
-            retriever = Retriever(Vectors(Words(), store), 1)
-            search = await retriever.nearest(read_context(store, store.run_id), text, 4, where)
-            return [(match.entry.id, round(match.similarity, 4)) for match in search.found]
+@pytest.fixture(params=["files", pytest.param("pgvector", marks=pytest.mark.postgres)])
+def where(request: pytest.FixtureRequest) -> str | None:
+    """Where the index of a run is: None for files, or the URL of a database. A test that takes it runs on both."""
+    return None if request.param == "files" else request.getfixturevalue("pgvector")
 
 
 @pytest.mark.slow
 @given(st.lists(new, min_size=1, max_size=90), steps)
-@settings(max_examples=examples(60))
-def test_an_index_that_grew_finds_what_a_new_one_finds(first: list[Add], steps: list[Any]) -> None:
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_index_that_grew_finds_what_a_new_one_finds(where: str | None, first: list[Add], steps: list[Any]) -> None:
     async def work(folder: Path) -> None:
-        run = Run(folder / "run", first)
+        run = Run(folder / "run", first, where)
         await run.save()
         asked = 0
         for step in steps:
@@ -126,13 +78,12 @@ def test_an_index_that_grew_finds_what_a_new_one_finds(first: list[Add], steps: 
                 case "reopen":
                     run.open()
                 case tuple():
-                    where, text = step
+                    filter, text = step
                     if len(run.context):
                         asked += 1
-                        found = await run.found(text, where)
-                        stored = any(page.origin is not None for page in run.context.pages)
-                        if stored and run.store.rows(schema.snapshots.select())[0].indexed:
-                            assert found == await run.fresh(folder / f"fresh{asked}", text, where)
+                        found = await run.found(text, filter)
+                        if (stored := stored_pages(run.context)) is not None and stored.indexed:
+                            assert found == await run.fresh(folder / f"fresh{asked}", text, filter)
                 case list():
                     run.edit(step)
         run.store.close()
@@ -141,8 +92,8 @@ def test_an_index_that_grew_finds_what_a_new_one_finds(first: list[Add], steps: 
         asyncio.run(work(Path(folder)))
 
 
-def test_what_was_deleted_changed_and_added_counts_at_once_and_after_merges(tmp_path: Path) -> None:
-    run = Run(tmp_path, [Add("memories", f"text {n}", sources=(f"tag:t{n % 3}",)) for n in range(300)])
+def test_what_was_deleted_changed_and_added_counts_at_once_and_after_merges(tmp_path: Path, where: str | None) -> None:
+    run = Run(tmp_path, [Add("memories", f"text {n}", sources=(f"tag:t{n % 3}",)) for n in range(300)], where)
 
     async def check() -> None:
         assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
@@ -157,10 +108,10 @@ def test_what_was_deleted_changed_and_added_counts_at_once_and_after_merges(tmp_
         run.edit([Delete("e7"), Add("memories", "quite new"), Update("e9", section="notes")])
         run.edit([Merge(("e20", "e21"), sources=("tag:only",))])
         await check()
-        assert files(tmp_path) == {"index.0.0"}
+        assert files(tmp_path) == (set() if where else {"index.0.0"})
         await run.save()
         # Small files are merged.
-        assert files(tmp_path) == {"index.0.2"}
+        assert files(tmp_path) == (set() if where else {"index.0.2"})
         await check()
         run.open()
         await check()
@@ -169,8 +120,8 @@ def test_what_was_deleted_changed_and_added_counts_at_once_and_after_merges(tmp_
     run.store.close()
 
 
-def test_a_vote_leaves_the_index_as_it_is(tmp_path: Path) -> None:
-    run = Run(tmp_path, [Add("memories", f"text {n}") for n in range(100)])
+def test_a_vote_leaves_the_index_as_it_is(tmp_path: Path, where: str | None) -> None:
+    run = Run(tmp_path, [Add("memories", f"text {n}") for n in range(100)], where)
 
     async def work() -> None:
         await run.save()
@@ -248,8 +199,10 @@ def test_an_index_of_another_embedder_or_run_is_not_used(tmp_path: Path) -> None
     run.store.close()
 
 
-def test_a_predicate_that_the_index_does_not_know_is_asked_about_what_is_proposed(tmp_path: Path) -> None:
-    run = Run(tmp_path, [Add("memories", f"text {n}", data={"n": n}) for n in range(300)])
+def test_a_predicate_that_the_index_does_not_know_is_asked_about_what_is_proposed(
+    tmp_path: Path, where: str | None
+) -> None:
+    run = Run(tmp_path, [Add("memories", f"text {n}", data={"n": n}) for n in range(300)], where)
     asyncio.run(run.save())
 
     def even(entry: Entry) -> bool:

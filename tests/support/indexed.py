@@ -1,0 +1,82 @@
+"""A run whose contexts are searched by its index."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from runs import Words
+
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Edit
+from practicum.retrieval.index import Covers, Index, Part
+from practicum.retrieval.search import EntryPredicate, Retriever
+from practicum.retrieval.vectors import Embedder, Vectors
+from practicum.session.config import Config, Splits
+from practicum.session.records import begin
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.snapshot import read_context, write_snapshot
+from practicum.store.versions import Version, version_row
+
+
+class Run:
+    """A run whose contexts are searched by the index, and by comparing all entries."""
+
+    def __init__(
+        self, folder: Path, said: Sequence[Add], url: str | None = None, embedder: Embedder | None = None
+    ) -> None:
+        store = Store.create(folder, url, secrets.token_hex(8) if url else None)
+        seed = replace(Context().apply(Delta(tuple(said))).context, version=0)
+        begin(store, Config(method="none"), Splits(()), seed, "done")
+        self._begin(store, embedder or Words())
+
+    @classmethod
+    def again(cls, folder: Path) -> Run:
+        """A run that was made before."""
+        run = cls.__new__(cls)
+        run._begin(Store.open(folder), Words())
+        return run
+
+    def _begin(self, store: Store, embedder: Embedder) -> None:
+        self.store, self._embedder = store, embedder
+        self.context = read_context(store, store.run_id)
+        self.open()
+
+    def open(self) -> None:
+        self.retriever = Retriever(Vectors(self._embedder, self.store), 1)
+
+    def edit(self, edits: Sequence[Edit]) -> None:
+        outcome = self.context.apply(Delta(tuple(edits)))
+        if outcome.applied:
+            new = outcome.context
+            made = Version(new.version, self.context.version, 1, new.next_number, outcome.applied)
+            self.store.put(schema.versions, [version_row(self.store.run_id, made)])
+            self.context = new
+
+    async def save(self, index: bool = True) -> None:
+        indexed = await self.retriever.save(self.context, self.store.run_id) if index else 0
+        self.retriever.stored.settle()
+        write_snapshot(self.store, self.store.run_id, self.context, indexed)
+        self.context = read_context(self.store, self.store.run_id)
+
+    async def found(self, text: str, where: EntryPredicate, k: int = 4) -> list[tuple[str, float]]:
+        search = await self.retriever.nearest(self.context, text, k, where)
+        return [(match.entry.id, round(match.similarity, 4)) for match in search.found]
+
+    async def fresh(self, folder: Path, text: str, where: EntryPredicate) -> list[tuple[str, float]]:
+        """What an index finds that was made of this context at once."""
+        vectors = Vectors(Words())
+        entries = list(self.context)
+        covers = Covers(run_id=self.store.run_id, embedder="words", first=0, last=0)
+        part = Part.of(covers, entries, await vectors([e.embedded_text for e in entries]), np.zeros(0))
+        with Store.create(folder) as store:
+            begin(store, Config(method="none"), Splits(()), Context(), "done")
+            write_snapshot(store, store.run_id, replace(self.context, version=0), len(entries))
+            Index(folder, ()).extended([part])
+            retriever = Retriever(Vectors(Words(), store), 1)
+            search = await retriever.nearest(read_context(store, store.run_id), text, 4, where)
+            return [(match.entry.id, round(match.similarity, 4)) for match in search.found]
