@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -323,7 +323,9 @@ class Run:
             # Nobody runs beside it, so it needs no task of its own.
             results: list[T | BaseException] = [await children[0].do(jobs[0][1])]
         else:
-            results = await _side_by_side(child.do(job) for (_, job), child in zip(jobs, children, strict=True))
+            results = await asyncio.gather(
+                *(child.do(job) for (_, job), child in zip(jobs, children, strict=True)), return_exceptions=True
+            )
         failure = next((result for result in results if isinstance(result, BaseException)), None)
         if isinstance(failure, Stopped):
             # Nothing goes on from here, and what was lost is tried again.
@@ -792,25 +794,6 @@ class Run:
 
 TRACE = TypeAdapter(Trace)
 _SCORE = TypeAdapter(Score)
-
-
-async def _side_by_side(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-    """The results of jobs, or what they raised, in their order.
-
-    Each can send its first request before the next one begins. If all were prepared first, their answers would come at
-    once, and each would wait for the work on all others; so that work is done while other requests are under way.
-    """
-    tasks: list[asyncio.Task[T]] = []
-    try:
-        for job in jobs:
-            tasks.append(asyncio.create_task(job))
-            await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _attempt(act: ActSeam, task: Task, context: Context, run: Run) -> Rollout:

@@ -54,41 +54,6 @@ def test_results_come_in_the_order_of_places(tmp_path: Path) -> None:
     assert within(tmp_path / "run", client(), work) == ["0", "1", "2"]
 
 
-def test_a_job_can_send_its_request_before_the_others_are_prepared(tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    async def work(run: Run) -> None:
-        async def one(at: Run) -> None:
-            seen.append(f"prepared {at.place}")
-            await asyncio.sleep(0)
-            seen.append(f"sent {at.place}")
-
-        await run.gather([(str(n), one) for n in range(3)])
-
-    within(tmp_path / "run", client(), work)
-    assert seen.index("sent 0") < seen.index("prepared 2")
-
-
-def test_no_job_is_left_when_a_gather_is_cancelled_as_it_begins(tmp_path: Path) -> None:
-    ended: list[str] = []
-
-    async def work(run: Run) -> None:
-        async def one(at: Run) -> None:
-            if at.place == "1":
-                gathering.cancel()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(at.place)
-
-        gathering = asyncio.create_task(run.gather([(str(n), one) for n in range(3)]))
-        with pytest.raises(asyncio.CancelledError):
-            await gathering
-
-    within(tmp_path / "run", client(), work)
-    assert ended == ["0", "1"]
-
-
 def test_all_jobs_end_before_the_first_failure_by_place_is_raised(tmp_path: Path) -> None:
     done: list[str] = []
 
