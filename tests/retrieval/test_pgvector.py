@@ -142,6 +142,7 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
     run.store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["_make", "_add", "_finish"])
 def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, pgvector: str, before: str) -> None:
     Run(tmp_path, SAID, pgvector).store.close()
