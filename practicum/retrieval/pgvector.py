@@ -14,7 +14,6 @@ import secrets
 import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,26 +33,38 @@ from practicum.store.postgresql_run import drop_index, indexes
 MOST_DIMS = 4_000
 """Dimensions of vectors that pgvector has an HNSW index for, with 16 bits a number."""
 
-NEAR = 4
+NEAR = 8
 """One in so many of the entries that are asked for is proposed by its vector: the order by HNSW is nearly exact."""
 
 LIST, MOST_LIST = 200, 1_000
 """Candidates that HNSW holds (`hnsw.ef_search`) at least, and at most."""
 
-FEW = 4_096
+FEW = 1_024
 """If at most this many entries match, all are proposed."""
 
 SPARSE = 3_000
 """A search compares all entries that match if the square of their number is at most so many times that of all entries:
 to find them by the HNSW index takes longer."""
 
-WORK = 2**13
+WORK = 2**12
 """Entries with the query's rarest words that are proposed, at most."""
 
 KNOWN = 2**16
 """Words whose numbers of entries are kept."""
 
-Queries = tuple[str, Sequence[Any]]
+KEY = np.dtype([("size", ">i4"), ("key", ">i8")])
+"""A key in an array in PostgreSQL's binary form."""
+
+ARRAY_HEAD = 20
+"""Bytes before the first item of such an array: dimensions, flags, the type, the number of items, the first place."""
+
+INT8 = 20
+"""The number of the type of a key."""
+
+NODE, MOST_BUILD = 1_024, 2**21
+"""Bytes for an entry, beside its vector, while HNSW is built; the most memory for that, in kB."""
+
+Question = tuple[str, Sequence[Any]]
 
 
 class Pgvector:
@@ -101,7 +112,7 @@ class Pgvector:
                     await asyncio.to_thread(_make, db, table, dims)
                 words += await asyncio.to_thread(_add, db, table, covers.last, some, vectors)
                 entries += len(some)
-            await asyncio.to_thread(_finish, db, table)
+            await asyncio.to_thread(_finish, db, table, entries, dims)
             drop_index(db, self._run_id)
             about = {"run_id": self._run_id, "table": table, "embedder": covers.embedder, "dims": dims}
             about |= {"first": covers.last, "last": covers.last, "entries": entries, "words": words}
@@ -203,7 +214,7 @@ class PgvectorIndex:
                 f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum memory reembed"
             )
 
-    def ask(self, *queries: Queries, near: int = LIST) -> list[list[Any]]:
+    def ask(self, *queries: Question, near: int = LIST) -> list[list[Any]]:
         """The rows of each query, all of the state that this index was opened in. HNSW finds about `near` of them."""
         now = 'SELECT "table", last FROM indexes WHERE run_id = %s'
         settings = {
@@ -276,25 +287,24 @@ class Unchanged:
         filters += ["number <> ALL(%s::int4[])"] * bool(self.dead)
         where, values = " AND ".join(filters), [*[wanted] * bool(wanted), *[self.dead] * bool(self.dead)]
         table, code = self.index.table, str(vector.tolist())
-        row = "number, -(vector <#> %s::halfvec) AS cosine, length, keys"
-        nearest = "SELECT {} FROM {} WHERE {} ORDER BY vector <#> %s::halfvec LIMIT %s"
-        queries: list[Queries] = []
+        row = "number, -(vector <#> %s::halfvec), length, array_send(keys)"
+        nearest = f'SELECT {row} FROM "{table}" WHERE {where}'
         if matching <= FEW:
-            queries = [(f'SELECT {row} FROM "{table}" WHERE {where}', [code, *values])]
-        elif matching**2 <= SPARSE * len(self.index):
-            few = f'WITH few AS MATERIALIZED (SELECT * FROM "{table}" WHERE {where}) '
-            queries = [(few + nearest.format(row, "few", "true"), [*values, code, code, near])]
+            queries: list[Question] = [(nearest, [code, *values])]
         else:
-            queries = [(nearest.format(row, f'"{table}"', where), [code, *values, code, near])]
+            # A sum is in no index, so all that match are compared.
+            exactly = " + 0" if matching**2 <= SPARSE * len(self.index) else ""
+            order = f" ORDER BY (vector <#> %s::halfvec){exactly} LIMIT %s"
+            queries = [(nearest + order, [code, *values, code, near])]
         if matching > FEW and (rarest := self._rarest(query)):
             words = f'SELECT {row} FROM "{table}" WHERE keys && %s::int8[] AND {where} LIMIT {WORK}'
             queries.append((words, [code, rarest, *values]))
         found = {row[0]: row for rows in self.index.ask(*queries, near=near) for row in rows}
-        numbers, cosines, lengths, having_keys = zip(*found.values(), strict=True) if found else ((), (), (), ())
+        numbers, cosines, lengths, sent = zip(*found.values(), strict=True) if found else ((), (), (), ())
         return (
             np.array(numbers, dtype=np.int64),
             np.array(cosines, dtype=np.float32),
-            _shares(query, np.array(lengths), having_keys),
+            _shares(query, np.array(lengths), sent),
         )
 
     def _rarest(self, query: WordQuery) -> list[int]:
@@ -319,13 +329,13 @@ class Unchanged:
         return self._matching[wanted]
 
 
-def _shares(query: WordQuery, lengths: np.ndarray, keys: Sequence[Sequence[int]]) -> np.ndarray:
-    """How much of a query each of some entries has, by their lengths and keys."""
-    flat = np.fromiter(chain.from_iterable(keys), dtype=np.int64)
-    row = np.repeat(np.arange(len(keys)), [len(each) for each in keys])
-    found = np.zeros(len(keys))
+def _shares(query: WordQuery, lengths: np.ndarray, sent: Sequence[bytes]) -> np.ndarray:
+    """How much of a query each of some entries has, by their lengths and keys, which are as PostgreSQL sends them."""
+    keys = np.frombuffer(b"".join(each[ARRAY_HEAD:] for each in sent), dtype=KEY)["key"].astype(np.int64)
+    row = np.repeat(np.arange(len(sent)), [(len(each) - ARRAY_HEAD) // KEY.itemsize for each in sent])
+    found = np.zeros(len(sent))
     for key in query.weights:
-        found += query.part(key, np.bincount(row[flat == key], minlength=len(keys)), lengths)
+        found += query.part(key, np.bincount(row[keys == key], minlength=len(sent)), lengths)
     return found
 
 
@@ -353,8 +363,15 @@ def _make(db: Connection, table: str, dims: int) -> None:
     db.execute(text(f'CREATE TABLE "{table}_counts" (key int8 PRIMARY KEY, n int8 NOT NULL)'))
 
 
-def _finish(db: Connection, table: str) -> None:
+def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
     """Index what was added to a new table."""
+    given = int(db.execute(text("SELECT setting FROM pg_settings WHERE name = 'maintenance_work_mem'")).scalar_one())
+    needed = min(entries * (2 * dims + NODE) // 1_024, MOST_BUILD)
+    if needed > given:
+        # A graph that does not fit takes twice as long. Several processes would need as much shared memory, of which a
+        # container has little.
+        db.execute(text(f"SET LOCAL maintenance_work_mem = {needed}"))
+        db.execute(text("SET LOCAL max_parallel_maintenance_workers = 0"))
     schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
     db.execute(text(f'ALTER TABLE "{table}" ADD PRIMARY KEY (number)'))
     db.execute(text(f'CREATE INDEX ON "{table}" (since)'))
@@ -377,16 +394,12 @@ def _add(db: Connection, table: str, since: int, entries: Sequence[Entry], vecto
     return sum(map(len, words))
 
 
-_KEY = np.dtype([("size", ">i4"), ("key", ">i8")])
-_INT8_OID = 20
-
-
 def _row(entry: Entry, since: int, length: int, keys: Sequence[int], vector: np.ndarray) -> bytes:
     """A row as COPY takes it in binary."""
     fields = struct.pack(">hiiiqiqii", 6, 4, entry.number, 8, fingerprint(entry), 8, since, 4, length)
-    listed = np.empty(len(keys), dtype=_KEY)
+    listed = np.empty(len(keys), dtype=KEY)
     listed["size"], listed["key"] = 8, keys
-    array = struct.pack(">iiiii", 1, 0, _INT8_OID, len(keys), 1) + listed.tobytes()
+    array = struct.pack(">iiiii", 1, 0, INT8, len(keys), 1) + listed.tobytes()
     half = struct.pack(">hh", len(vector), 0) + vector.tobytes()
     return fields + struct.pack(">i", len(array)) + array + struct.pack(">i", len(half)) + half
 

@@ -142,6 +142,7 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
     run.store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["_make", "_add", "_finish"])
 def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, pgvector: str, before: str) -> None:
     Run(tmp_path, SAID, pgvector).store.close()
@@ -319,24 +320,26 @@ def test_wrong_use_is_refused_in_one_line(tmp_path: Path, postgresql: str, monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep", [1, 10, 100, 10_000])
-def test_a_filter_keeps_the_recall_among_many(pgvector: str, tmp_path: Path, keep: int) -> None:
+def test_filters_keep_the_recall_among_many(pgvector: str, tmp_path: Path) -> None:
     n, questions = 50_000, [add.key for add in memories(100_000, 100_020)]
     embedder = ClusteredEmbedder(n)
-    said = [replace(a, sources=("tag:kept",) if i % keep == 0 else ()) for i, a in enumerate(memories(0, n))]
+    said = [
+        replace(add, sources=tuple(f"tag:{every}" for every in (1, 10, 100, 10_000) if number % every == 0))
+        for number, add in enumerate(memories(0, n))
+    ]
     run = Run(tmp_path, said, pgvector, embedder)
 
     async def work() -> None:
-        every, where = Retriever(Vectors(embedder), 2**40), Filter(tags=("kept",))
-        context = initial_context(said)
+        every, context = Retriever(Vectors(embedder), 2**40), initial_context(said)
         await run.save()
-        hits = wanted = 0
-        for text in questions:
-            true = {match.entry.id for match in (await every.nearest(context, text, 5, where)).found}
-            search = await run.retriever.nearest(run.context, text, 5, where)
-            hits += len(true & {match.entry.id for match in search.found})
-            wanted += len(true)
-        assert hits >= 0.95 * wanted
+        for keep in (1, 10, 100, 10_000):
+            where, hits, wanted = Filter(tags=(str(keep),)), 0, 0
+            for text in questions:
+                true = {match.entry.id for match in (await every.nearest(context, text, 5, where)).found}
+                search = await run.retriever.nearest(run.context, text, 5, where)
+                hits += len(true & {match.entry.id for match in search.found})
+                wanted += len(true)
+            assert hits >= 0.95 * wanted
         assert len(run.retriever.vectors.texts) < n // 2
 
     asyncio.run(work())
