@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fsspec
@@ -179,6 +180,19 @@ def test_rows_of_parquet_are_traces(tmp_path: Path, memory: Any) -> None:
     memory.pipe("/bucket/a.parquet", path.read_bytes())
     assert load_traces("memory://bucket/a.parquet", trust="own").tasks == traces.tasks
     assert load_traces(tmp_path, trust="own").tasks == traces.tasks
+
+
+def test_a_group_of_rows_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    noise = Random(0)
+    rows = [chat(f"t{n}", note=noise.randbytes(4000).hex()) for n in range(3000)]
+    path = table(tmp_path / "a.parquet", rows, row_group_size=3000, use_dictionary=False)
+    next(iter(TraceStream(path)))  # all is imported
+    tracemalloc.start()
+    try:
+        assert len([task.id for task in TraceStream(path)]) == 3000
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 2
+    finally:
+        tracemalloc.stop()
 
 
 def test_parquet_over_the_web_needs_ranges_and_has_them(tmp_path: Path) -> None:
