@@ -235,6 +235,14 @@ def test_gzip_is_read_and_its_damage_is_a_problem(tmp_path: Path) -> None:
     assert "cannot be read" in str(traces.problems[0])
 
 
+def test_zstandard_is_named_as_something_to_unpack(tmp_path: Path, memory: Any) -> None:
+    packed = b"\x28\xb5\x2f\xfd\x04\x00\x19\x00\x00x\ny"
+    (tmp_path / "a.jsonl.zst").write_bytes(packed)
+    memory.pipe("/bucket/a.jsonl.zst", packed)
+    assert "a.jsonl.zst: Zstandard is not read: unpack the file (zstd -d)" in refusal(tmp_path)
+    assert "a.jsonl.zst: Zstandard is not read" in refusal("memory://bucket")
+
+
 def test_problems_are_counted_and_the_first_are_kept(tmp_path: Path) -> None:
     for n in range(MOST_PROBLEMS + 50):
         (tmp_path / f"x{n:04}.jsonl").write_text('{"none": 1}\n{"of": 2}\n')
