@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fsspec
@@ -181,6 +182,19 @@ def test_rows_of_parquet_are_traces(tmp_path: Path, memory: Any) -> None:
     assert load_traces(tmp_path, trust="own").tasks == traces.tasks
 
 
+def test_a_group_of_rows_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    noise = Random(0)
+    rows = [chat(f"t{n}", note=noise.randbytes(4000).hex()) for n in range(3000)]
+    path = table(tmp_path / "a.parquet", rows, row_group_size=3000, use_dictionary=False)
+    next(iter(TraceStream(path)))  # all is imported
+    tracemalloc.start()
+    try:
+        assert len([task.id for task in TraceStream(path)]) == 3000
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 2
+    finally:
+        tracemalloc.stop()
+
+
 def test_parquet_over_the_web_needs_ranges_and_has_them(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", [chat(f"t{n}") for n in range(10)])
     with served({"/a.parquet": path.read_bytes()}) as (url, _):
@@ -219,6 +233,14 @@ def test_gzip_is_read_and_its_damage_is_a_problem(tmp_path: Path) -> None:
     traces = load_traces(tmp_path)
     assert 0 < len(traces.tasks) < 20_000
     assert "cannot be read" in str(traces.problems[0])
+
+
+def test_zstandard_is_named_as_something_to_unpack(tmp_path: Path, memory: Any) -> None:
+    packed = b"\x28\xb5\x2f\xfd\x04\x00\x19\x00\x00x\ny"
+    (tmp_path / "a.jsonl.zst").write_bytes(packed)
+    memory.pipe("/bucket/a.jsonl.zst", packed)
+    assert "a.jsonl.zst: Zstandard is not read: unpack the file (zstd -d)" in refusal(tmp_path)
+    assert "a.jsonl.zst: Zstandard is not read" in refusal("memory://bucket")
 
 
 def test_problems_are_counted_and_the_first_are_kept(tmp_path: Path) -> None:

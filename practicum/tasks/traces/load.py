@@ -24,7 +24,7 @@ from practicum.core.types import Task
 from practicum.tasks.records import field_names
 from practicum.tasks.survey import digest
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
-from practicum.tasks.traces.sources import PARQUET, SUFFIXES, find, shown, unpacked
+from practicum.tasks.traces.sources import PARQUET, SUFFIXES, ZSTD, find, shown, unpacked
 from practicum.tasks.traces.table import rows
 from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, MOST_PROBLEMS, Place, Problem, Source, Traces
 
@@ -184,6 +184,9 @@ def _records(source: Source) -> Iterator[tuple[Place, Any]]:
                 with source.open_table(source.path) as table:
                     for number, row in rows(table, Place(source)):
                         yield Place(source, number, f":{number}"), row
+                return
+            if file.peek(len(ZSTD)).startswith(ZSTD):
+                Place(source).warn("Zstandard is not read: unpack the file (zstd -d), or pack it with gzip")
                 return
             yield from _json_records(file, source)
     except (OSError, EOFError, zlib.error) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import gzip
 import io
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ any name."""
 RUN_FILES = (DATABASE_FILE, STORE_FILE)
 """In a run folder, what holds the run or says where it is."""
 
-PARQUET, GZIP = b"PAR1", b"\x1f\x8b"
+PARQUET, GZIP, ZSTD = b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """Begin a file of these kinds."""
 
 BUFFER = 2**20
@@ -43,7 +44,11 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _URLS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>()]*")
 _GLOB = re.compile(r"[*?\[]")
 _WEB = ("http", "https")
-_DENIED = (401, 403)
+_DENIED, _MISSING = (401, 403), 404
+_LOGGERS = ("fsspec", "gcsfs", "s3fs", "adlfs")
+
+_VERSION = ("size", "ETag", "etag", "generation")
+"""What a store says of an object that another version of it has otherwise."""
 
 
 def shown(address: Path | str) -> str:
@@ -74,7 +79,7 @@ def unpacked(file: BinaryIO) -> io.BufferedReader:
 
 
 def _read(name: str) -> bool:
-    return PurePosixPath(name.lower().removesuffix(".gz")).suffix in SUFFIXES
+    return PurePosixPath(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix in SUFFIXES
 
 
 def _local(root: Path, problem: Callable[[Problem], None]) -> Iterator[Source]:
@@ -129,6 +134,10 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
         import fsspec
     except ImportError:
         raise TaskFileError(f"{address}: reading from a store needs a package: {pip_install('cloud')}") from None
+    for name in _LOGGERS:
+        # Where nobody set up logging, they would print the traceback of an error that is raised besides.
+        if not (logger := logging.getLogger(name)).handlers:
+            logger.addHandler(logging.NullHandler())
     scheme = urlsplit(url).scheme.lower()
     try:
         system, path = fsspec.core.url_to_fs(url)
@@ -208,7 +217,7 @@ class _Object(io.RawIOBase):
         except Exception as error:  # of any type
             # fsspec says of every failure of a web server that there is no file.
             why = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
-            if isinstance(why, FileNotFoundError) or getattr(why, "status", None) == 404:
+            if isinstance(why, FileNotFoundError) or _status(why) == _MISSING:
                 raise FileNotFoundError(errno.ENOENT, "there is no such object", address) from None
             raise _failure(address, why) from None
 
@@ -236,27 +245,43 @@ class _Object(io.RawIOBase):
 
     def _again(self, most: int, first: Exception) -> bytes:
         try:
-            size, _ = self._file.size, self._file.close()
+            before, _ = self._version(), self._file.close()
+            # What the store said of the object before may no longer hold.
+            self._system.invalidate_cache(self._path)
             self._file = self._system.open(self._path, "rb")
-            if size is not None and self._file.size != size:
+            now = self._version()
+            if any(before[key] != now[key] for key in before.keys() & now.keys()):
                 raise TaskFileError(f"{self._address}: it changed while it was read; give the same command again")
             self._file.seek(self._at)
             return bytes(self._file.read(most))
         except TaskFileError:
             raise
-        except Exception:  # of any type; the first one says what happened
+        except Exception as error:  # of any type; the first one says what happened
+            if isinstance(error, FileNotFoundError) or _status(error) == _MISSING:
+                why = "it was deleted while it was read; nothing was learned from it"
+                raise TaskFileError(f"{self._address}: {why}, give the same command again") from None
             raise _failure(self._address, first, self._at) from None
+
+    def _version(self) -> dict[str, Any]:
+        said = {"size": getattr(self._file, "size", None), **(getattr(self._file, "details", None) or {})}
+        return {key: said[key] for key in _VERSION if said.get(key) is not None}
 
 
 def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
     """The error of a store in one line that holds no secret."""
     if isinstance(error, FileNotFoundError):
         return TaskFileError(f"{address}: there is no such object; give the address of stored traces")
-    if isinstance(error, PermissionError) or getattr(error, "status", None) in _DENIED:
+    if isinstance(error, PermissionError) or _status(error) in _DENIED:
         return TaskFileError(f"{address}: access is denied; set the credentials of this store (docs/traces.md)")
     said = _URLS.sub(lambda found: shown(found[0]), f"{type(error).__name__}: {error}".rstrip(": "))
     after = f" after {at:,} bytes" if at else ""
     return TaskFileError(f"{address}: cannot be read{after} ({one_line(said, 200)}); nothing was learned from it")
+
+
+def _status(error: BaseException) -> int | None:
+    """The status of the answer of a server, as the package of the store names it."""
+    known = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    return next((value for value in known if isinstance(value, int)), None)
 
 
 def _package(scheme: str, error: ImportError) -> str:

@@ -34,8 +34,8 @@ def rows(file: BinaryIO, place: Place) -> Iterator[tuple[int, Mapping[str, Any]]
         raise TaskFileError(f"{place.source.shown}: Parquet needs a package: {pip_install('parquet')}") from None
     number = 0
     try:
-        # With a buffer, the pages of a row group are read one after another, not all of it at once.
-        table = parquet.ParquetFile(file, buffer_size=BUFFER)
+        # With a buffer and without reading ahead, the pages of a row group are read one after another, not all at once.
+        table = parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
         # Group by group: one reader of all of them keeps what it has read of each.
         groups = (table.iter_batches(ROWS, [group], use_threads=False) for group in range(table.num_row_groups))
         for batch in chain.from_iterable(groups):
