@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -54,7 +53,6 @@ MORE_P50, MORE_P99, UNCHANGED = 3.0, 10.0, 0.95
 """Targets: milliseconds that the proxy adds, and the least share of a prompt that the next one begins with."""
 CONNECTIONS, SESSIONS, TURNS = 32, 8, 10
 """Connections of the closed load, sessions of each, and turns of the session whose prompts are compared."""
-SPACE_ENTRIES = 1_000
 VOCABULARY = 5_000
 _READY_SECONDS = 180.0
 _WARM_SECONDS = 1.0
@@ -81,13 +79,11 @@ def practicum_command(place: Place) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ServePlan:
-    """What to measure. `spaces` is a number of spaces to compare with one, or 0; `litellm` is the Python that has it;
-    `command` returns the command of the proxy."""
+    """What to measure. `litellm` is the Python that has it; `command` returns the command of the proxy."""
 
     runs: int = 3
     seconds: float = 5.0
     entries: int = 20_000
-    spaces: int = 0
     litellm: Path | None = None
     command: Callable[[Place], list[str]] = practicum_command
 
@@ -114,25 +110,12 @@ class ServeRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpacesRow:
-    """A server with so many spaces of 1,000 entries. `open_ms` is the mean time of the first request for each space;
-    `p50_ms` and `p99_ms` are of later ones."""
-
-    spaces: int
-    open_ms: float
-    p50_ms: float
-    p99_ms: float
-    mb: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class ServeResult:
     """All measurements. `prefix` holds a share for each turn but the first: how much of the prompt before it, in
     characters, is unchanged at the front of its prompt."""
 
     rows: Sequence[ServeRow]
     prefix: Sequence[float]
-    spaces: Sequence[SpacesRow]
 
     def targets(self) -> list[Target]:
         """The targets of the proxy that looks entries up, and what it was measured at."""
@@ -154,17 +137,12 @@ class ServeResult:
         found.append(
             Target(what="prompt unchanged at the front", value=min(self.prefix), bound=UNCHANGED, at_least=True)
         )
-        if self.spaces:
-            one, many = self.spaces
-            what = f"p50 with {many.spaces} spaces by that with one"
-            found.append(Target(what=what, value=many.p50_ms / one.p50_ms, bound=1.2))
         return found
 
     def as_json(self) -> dict[str, Any]:
         return {
             "rows": [rounded(asdict(row)) for row in self.rows],
             "prefix": rounded({"mean": mean(self.prefix), "lowest": min(self.prefix)}),
-            "spaces": [rounded(asdict(row)) for row in self.spaces],
             "targets": [target.as_json() for target in self.targets()],
         }
 
@@ -179,7 +157,7 @@ def serve(plan: ServePlan, report: OnResult = lambda line: None) -> ServeResult:
         rows = bench.rows()
         prefix = uvloop.run(bench.prefix())
         report(f"prefix: {mean(prefix):.1%} unchanged")
-        return ServeResult(rows=rows, prefix=prefix, spaces=bench.space_rows() if plan.spaces else ())
+        return ServeResult(rows=rows, prefix=prefix)
 
 
 @dataclass(frozen=True)
@@ -202,16 +180,6 @@ class _Server:
         with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{self.port}/health") as response:
             return int(json.load(response)["counts"].get("unchanged requests", 0))
 
-    def wait_until_open(self, spaces: int) -> None:
-        """Wait until the proxy has so many spaces open."""
-        opener, end = build_opener(ProxyHandler({})), time.monotonic() + _READY_SECONDS
-        while time.monotonic() < end:
-            with opener.open(f"http://127.0.0.1:{self.port}/health") as response:
-                if len(json.load(response)["spaces"]) >= spaces:
-                    return
-            time.sleep(0.2)
-        raise PracticumError(f"{self.name}: not all spaces are open after {_READY_SECONDS:g} s")
-
     @property
     def mb(self) -> float:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
@@ -230,7 +198,7 @@ class _Bench:
         with ExitStack() as stack:
             bare, url = self._upstream(stack)
             seed, servers = self.folder / "seed", [bare]
-            _make_seed(seed, self.plan.entries)
+            make_seed(seed, self.plan.entries)
             for name, context in ((PRACTICUM, seed), (EMPTY, None)):
                 place = Place(url, self.folder / name, "bench", _free_port(), context)
                 servers.append(self._practicum(stack, name, place))
@@ -291,35 +259,6 @@ class _Bench:
         prompts = [next(prompt for prompt in seen if text in prompt) for text in asked]
         return [_unchanged(before, after) for before, after in pairwise(prompts)]
 
-    def space_rows(self) -> list[SpacesRow]:
-        """Rows of a server with one space, and of one with many."""
-        seed, servers = self.folder / "seed of spaces", []
-        _make_seed(seed, SPACE_ENTRIES)
-        with ExitStack() as stack:
-            _, url = self._upstream(stack)
-            for count in (1, self.plan.spaces):
-                place = Place(url, self.folder / f"{count} spaces", "s0", _free_port(), seed)
-                # The server makes a space, and the others are copies of it.
-                with ExitStack() as first:
-                    self._practicum(first, "s0", place)
-                for number in range(1, count):
-                    shutil.copytree(place.store / "spaces/s0", place.store / f"spaces/s{number}")
-                servers.append((count, self._practicum(stack, f"{count} spaces", place)))
-            return [uvloop.run(self._measure_spaces(count, server)) for count, server in servers]
-
-    async def _measure_spaces(self, count: int, server: _Server) -> SpacesRow:
-        traffic, connection, firsts = Traffic("JSON", seed=-2), await _connect(server.port), list[float]()
-        for number in range(count):
-            firsts.append(await connection.ask(*traffic.request(number, space=number)))
-        # Spaces open beside the requests, which go on without until then.
-        await asyncio.to_thread(server.wait_until_open, count)
-        await closed_load(server.port, traffic, _WARM_SECONDS, count)
-        rate, seconds = TARGETS["JSON"] / 2, self.plan.seconds
-        runs = [await _quantiles(server.port, traffic, rate, seconds, count) for _ in range(self.plan.runs)]
-        p50, p99 = (median(values) for values in zip(*runs, strict=True))
-        self.report(f"{count} spaces: p50 {p50:.2f} ms")
-        return SpacesRow(spaces=count, open_ms=1000 * mean(firsts), p50_ms=p50, p99_ms=p99, mb=server.mb)
-
     def _upstream(self, stack: ExitStack) -> tuple[_Server, str]:
         port = _free_port()
         command = python_command("practicum.testing.upstream", "--port", str(port))
@@ -352,7 +291,7 @@ class Traffic:
 
     def __init__(self, kind: str, seed: int) -> None:
         self._name = f"{kind}-{seed}"
-        self._rng, self._words = Random(self._name), _vocabulary()
+        self._rng, self._words = Random(self._name), vocabulary()
         self._more = {"stream": True} if kind == "stream" else {}
         self._end = b"[DONE]\n\n" if kind == "stream" else b"}"
         self._sessions = [self.opening() for _ in range(CONNECTIONS * SESSIONS)]
@@ -367,15 +306,12 @@ class Traffic:
             *({"role": role, "content": self.message()} for role in roles),
         ]
 
-    def request(self, session: int, spaces: int = 0, space: int | None = None) -> tuple[bytes, bytes]:
-        """A request with a new last message, and the bytes that its answer ends with. It goes to this one of the
-        `spaces`, or to any of them."""
+    def request(self, session: int) -> tuple[bytes, bytes]:
+        """A request with a new last message, and the bytes that its answer ends with."""
         session %= len(self._sessions)
         turns = [*self._sessions[session], {"role": "user", "content": self.message()}]
-        if spaces and space is None:
-            space = self._rng.randrange(spaces)
         body = {"model": "sim", "messages": turns, **self._more}
-        return _request(body, f"{self._name}-{session}", "" if space is None else f"s{space}"), self._end
+        return _request(body, f"{self._name}-{session}"), self._end
 
 
 class _Connection(asyncio.Protocol):
@@ -423,14 +359,14 @@ async def _connect(port: int) -> _Connection:
     return connection
 
 
-async def closed_load(port: int, traffic: Traffic, seconds: float, spaces: int = 0) -> int:
+async def closed_load(port: int, traffic: Traffic, seconds: float) -> int:
     """Send from all connections, each as soon as it was answered; returns how many requests were answered."""
     end = time.perf_counter() + seconds
 
     async def send(number: int) -> int:
         connection, count = await _connect(port), 0
         while time.perf_counter() < end:
-            await connection.ask(*traffic.request(number * SESSIONS + count % SESSIONS, spaces))
+            await connection.ask(*traffic.request(number * SESSIONS + count % SESSIONS))
             count += 1
         connection.transport.abort()
         return count
@@ -438,14 +374,14 @@ async def closed_load(port: int, traffic: Traffic, seconds: float, spaces: int =
     return sum(await asyncio.gather(*(send(number) for number in range(CONNECTIONS))))
 
 
-async def open_load(port: int, traffic: Traffic, rate: float, seconds: float, spaces: int = 0) -> list[float]:
+async def open_load(port: int, traffic: Traffic, rate: float, seconds: float) -> list[float]:
     """Send at random times, whether or not there were answers; returns the seconds to each first byte."""
     idle = [await _connect(port) for _ in range(CONNECTIONS)]
     firsts, asked = list[float](), list[asyncio.Task[None]]()
 
     async def send(number: int) -> None:
         connection = idle.pop() if idle else await _connect(port)
-        firsts.append(await connection.ask(*traffic.request(number, spaces)))
+        firsts.append(await connection.ask(*traffic.request(number)))
         idle.append(connection)
 
     rng, at, began = Random(0), 0.0, time.perf_counter()
@@ -458,18 +394,17 @@ async def open_load(port: int, traffic: Traffic, rate: float, seconds: float, sp
     return firsts
 
 
-async def _quantiles(port: int, traffic: Traffic, rate: float, seconds: float, spaces: int = 0) -> tuple[float, float]:
+async def _quantiles(port: int, traffic: Traffic, rate: float, seconds: float) -> tuple[float, float]:
     """The median and the 99th percentile of the time to the first byte, in milliseconds."""
-    firsts = sorted(await open_load(port, traffic, rate, seconds, spaces))
+    firsts = sorted(await open_load(port, traffic, rate, seconds))
     return 1000 * median(firsts), 1000 * firsts[int(0.99 * len(firsts))]
 
 
-def _request(body: Any, session: str, space: str = "") -> bytes:
+def _request(body: Any, session: str) -> bytes:
     raw = json.dumps(body).encode()
-    more = f"x-practicum-space: {space}\r\n" if space else ""
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        f"authorization: Bearer bench\r\nx-practicum-session: {session}\r\n{more}content-length: {len(raw)}\r\n\r\n"
+        f"authorization: Bearer bench\r\nx-practicum-session: {session}\r\ncontent-length: {len(raw)}\r\n\r\n"
     )
     return head.encode() + raw
 
@@ -485,16 +420,16 @@ def _unchanged(before: str, after: str) -> float:
 
 
 @cache
-def _vocabulary() -> list[str]:
+def vocabulary() -> list[str]:
     rng, words = Random(0), dict[str, None]()
     while len(words) < VOCABULARY:
         words["".join(pseudo_words(rng).split()[:2])] = None
     return list(words)
 
 
-def _make_seed(folder: Path, entries: int) -> None:
+def make_seed(folder: Path, entries: int) -> None:
     """A run with entries of 20 words, of which 1 in 500 is a rule."""
-    rng, words = Random(0), _vocabulary()
+    rng, words = Random(0), vocabulary()
     adds = tuple(
         Add(section="memories" if number % 500 else "rules", text=" ".join(rng.choices(words, k=20)))
         for number in range(entries)

@@ -2,10 +2,11 @@
 
 The vectors of memories have 256 dimensions and lie in clusters, and differ mostly in few dimensions, as vectors of real
 texts do (`ClusteredEmbedder`). Memories are found by texts of eight words, some common and most rare, as the words of
-real texts are that are no words of grammar (`_said`). Questions are drawn from the same distributions. "best" is the
-fastest question, for machines that are shared with other work. Exact search, indexed search and opening from the disk
-have a process each, since a peak of memory does not go down again: `python -m practicum.bench.store PART N FOLDER` is
-one such process, and prints one line of JSON.
+real texts are that are no words of grammar (`_said`). Questions are drawn from the same distributions. They are asked
+among all memories, and among those with a tag that 10%, 1% and 0.01% have. "best" is the fastest question, for machines
+that are shared with other work. Exact search, indexed search and opening from the disk have a process each, since a
+peak of memory does not go down again: `python -m practicum.bench.store PART N FOLDER` is one such process, and prints
+one line of JSON.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import numpy as np
 
 from practicum.bench.measure import OnResult, Target, in_process, peak_mb
 from practicum.core.context import Context, initial_context
-from practicum.core.edits import Add, Delta
-from practicum.retrieval.search import Retriever
+from practicum.core.edits import Add, Delete, Delta
+from practicum.retrieval.search import VISIBLE, Filter, Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import save_snapshot
 from practicum.session.config import Config, Splits
@@ -39,6 +40,10 @@ EXACT_MS, INDEX_MS, RECALL, ADD_S, PEAK_MB = 150.0, 20.0, 0.95, 2.0, 2500.0
 DIMS, K, QUESTIONS, ADDED = 256, 5, 100, 1_000
 PER_CLUSTER, SPREAD = 200, 0.8
 """Memories in a cluster, and their distance from its centre, as a share of the centre's length."""
+
+FILTERS: Mapping[str, Filter] = {share: Filter(tags=(f"{share} 0",)) for share in ("10%", "1%", "0.01%")}
+"""Filters by the share of the memories that they keep."""
+TAGS = [[f"tag:{share} {n}" for n in range(many)] for share, many in zip(FILTERS, (10, 100, 10_000), strict=True)]
 
 BLOCK = 4_096
 """Vectors that are made at once."""
@@ -92,7 +97,8 @@ def memories(first: int, end: int) -> Iterator[Add]:
     for n, said in enumerate(_said(first, end), first):
         text = f"Refund {n}: when the customer names an order.\nLook the order up in ledger {n % 97} before you answer."
         data = {"title": f"Refund {n}", "outcome": "failure" if n % 3 else "success"}
-        yield Add("memories", text, key=said, data=data, sources=(f"task:t{n}",))
+        tags = (group[n % len(group)] for group in TAGS)
+        yield Add("memories", text, key=said, data=data, sources=(f"task:t{n}", *tags))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +111,15 @@ class StoreResult:
     def targets(self) -> list[Target]:
         recall = self.parts["indexed"]["recall"]
         targets = [Target(what="indexed: share of the true top 5", value=recall, bound=RECALL, at_least=True)]
+        for share in FILTERS:
+            value = self.parts["indexed"][f"recall_{share}"]
+            targets.append(Target(what=f"indexed, {share} of all: the same", value=value, bound=RECALL, at_least=True))
         for name, part in self.parts.items():
             most = EXACT_MS if name == "exact" else INDEX_MS
             note = f"best {part['best_ms']:.3g}"
             targets.append(Target(what=f"{name}: top 5, ms, median", value=part["median_ms"], bound=most, note=note))
             targets.append(Target(what=f"{name}: adding {ADDED:,}, s", value=part["add_s"], bound=ADD_S))
+            targets.append(Target(what=f"{name}: deleted and still found", value=part["still_found"], bound=0))
             targets.append(Target(what=f"{name}: peak MB", value=part["peak_mb"], bound=PEAK_MB))
         return targets
 
@@ -140,11 +150,14 @@ async def indexed(n: int, folder: Path) -> dict[str, float]:
         vectors = Vectors(ClusteredEmbedder(n), run)
         retriever = Retriever(vectors, 1)
         context, numbers = await _search(n, retriever)
-        everything, hits = Retriever(vectors, ALL), 0
-        for question in _questions(n):
-            true = {near.entry.id for near in (await everything.nearest(context, question, K)).found}
-            hits += len(true & {near.entry.id for near in (await retriever.nearest(context, question, K)).found})
-        numbers["recall"] = hits / (K * QUESTIONS)
+        everything = Retriever(vectors, ALL)
+        for name, where in (("recall", VISIBLE), *((f"recall_{share}", where) for share, where in FILTERS.items())):
+            hits = wanted = 0
+            for question in _questions(n):
+                true = {near.entry.id for near in (await everything.nearest(context, question, K, where)).found}
+                near = (await retriever.nearest(context, question, K, where)).found
+                hits, wanted = hits + len(true & {each.entry.id for each in near}), wanted + len(true)
+            numbers[name] = hits / max(wanted, 1)
         began = time.perf_counter()
         begin(run, Config(method="none"), Splits(()), context, "done")
         await save_snapshot(run, replace(context, version=0), retriever)
@@ -178,21 +191,31 @@ async def _search(n: int, retriever: Retriever) -> tuple[Context, dict[str, floa
 
 
 async def _ask(n: int, context: Context, retriever: Retriever) -> dict[str, float]:
-    """Time the questions one after another, then adding memories with one more question. The time of the simulated
-    embedder is not included."""
+    """Time the questions one after another, among all and by each filter, then adding memories with one more question,
+    and deleting what it found with the same one again. The time of the simulated embedder is not included."""
     questions = _questions(n)
     await retriever.vectors.ready([*questions, *(add.key for add in memories(n, n + ADDED))])
-    times = []
-    for question in questions:
-        start = time.perf_counter()
-        await retriever.nearest(context, question, K)
-        times.append(1000 * (time.perf_counter() - start))
+    numbers = {}
+    for share, where in (("", VISIBLE), *FILTERS.items()):
+        times = []
+        for question in questions:
+            start = time.perf_counter()
+            await retriever.nearest(context, question, K, where)
+            times.append(1000 * (time.perf_counter() - start))
+        if share:
+            numbers[f"median_ms_{share}"] = float(np.median(times))
+        else:
+            median, p95 = np.percentile(times, (50, 95)).tolist()
+            numbers |= {"median_ms": median, "best_ms": min(times), "p95_ms": p95}
     start = time.perf_counter()
     more = context.apply(Delta(tuple(memories(n, n + ADDED)))).context
-    await retriever.nearest(more, questions[0], K)
-    add_s = time.perf_counter() - start
-    median, p95 = np.percentile(times, (50, 95)).tolist()
-    return {"median_ms": median, "best_ms": min(times), "p95_ms": p95, "add_s": add_s, "peak_mb": peak_mb()}
+    found = (await retriever.nearest(more, questions[0], K)).found
+    added = time.perf_counter()
+    fewer = more.apply(Delta(tuple(Delete(near.entry.id) for near in found))).context
+    left = {near.entry.id for near in (await retriever.nearest(fewer, questions[0], K)).found}
+    delete_s = time.perf_counter() - added
+    still = len(left & {near.entry.id for near in found})
+    return {**numbers, "add_s": added - start, "delete_s": delete_s, "still_found": still, "peak_mb": peak_mb()}
 
 
 def _questions(n: int) -> list[str]:

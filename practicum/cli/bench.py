@@ -307,7 +307,6 @@ def canary(
 def serve(
     runs: int = Option(3, min=1, help="Runs; each number is the median of theirs."),
     seconds: float = Option(5.0, min=1.0, help="Seconds of each load."),
-    spaces: int = Option(0, min=0, help="Also measure a server with this many spaces of 1,000 entries (try 1000)."),
     litellm: Path | None = Option(None, help="The Python of an environment with litellm[proxy], to measure it too."),
     json_: opt.Json = False,
 ) -> None:
@@ -320,7 +319,7 @@ def serve(
     from practicum.bench.serve import serve as measure
 
     out, load = Printer(json_), load_average()
-    found = measure(ServePlan(runs=runs, seconds=seconds, spaces=spaces, litellm=litellm), out.print)
+    found = measure(ServePlan(runs=runs, seconds=seconds, litellm=litellm), out.print)
     lines = []
     for row in found.rows:
         times = (f"{ms:.2f}" for ms in (row.p50_ms, row.p99_ms, row.over_p50_ms, row.over_p99_ms))
@@ -333,11 +332,29 @@ def serve(
         "was the limit); p50, p99: to the first byte, at so many requests/s; more: than without a proxy; late: "
         "requests that went on unchanged, because what to show came too late"
     )
-    if found.spaces:
-        by_spaces = [(r.spaces, *(f"{n:.2f}" for n in (r.open_ms, r.p50_ms, r.p99_ms, r.mb))) for r in found.spaces]
-        out.table(("spaces", "first request ms", "p50 ms", "p99 ms", "MB"), by_spaces)
     out.print(f"prompt unchanged at the front: {mean(found.prefix):.1%} on average, {min(found.prefix):.1%} at least")
     _end(out, "serve", {"runs": runs, **found.as_json()}, found.targets(), load)
+
+
+@app.command("spaces")
+def spaces(
+    count: int = Argument(
+        10_000, min=2, metavar="SPACES", help="Spaces of 1,000 entries; each takes 2 MB on the disk."
+    ),
+    requests: int = Option(4_000, min=10, help="Requests of each pattern."),
+    memory: int = Option(4_000, min=1, metavar="MB", help="What the service may use for open spaces."),
+    folder: Path | None = Option(None, help="Where the spaces are made, and stay (default: a folder for now)."),
+    json_: opt.Json = False,
+) -> None:
+    """Measure a service with many spaces, of which only some fit in its memory."""
+    from practicum.bench.measure import load_average
+    from practicum.bench.spaces import SpacesPlan
+    from practicum.bench.spaces import spaces as measure
+
+    out, load = Printer(json_), load_average()
+    found = measure(SpacesPlan(spaces=count, requests=requests, memory=memory, folder=folder), out.print)
+    out.print(f"{found.open:,} of {found.spaces:,} spaces open in the end, {found.peak_mb:,.0f} MB at most")
+    _end(out, "spaces", found.as_json(), found.targets(), load)
 
 
 def _end(

@@ -6,6 +6,7 @@ multiplies them eight times as fast as NumPy multiplies the whole ones. Without 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -15,6 +16,9 @@ import numpy as np
 
 FEWEST = 2_048
 """Vectors from which on it pays."""
+
+BLOCK = 65_536
+"""Vectors that are rounded at a time: to round a million at once takes 4 GB."""
 
 
 @cache
@@ -32,17 +36,23 @@ class Rough:
     stays exact.
     """
 
-    packed: Any
+    packed: tuple[Any, ...]
     lengths: np.ndarray
     error: float
 
     @classmethod
-    def of(cls, vectors: np.ndarray) -> Rough:
-        """Of vectors of shape (n, d)."""
+    def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray]) -> Rough:
+        """Of the vectors of some rows, at least one; `read` returns those of some, shape (n, d)."""
         import numkong
 
-        codes, scales = rounded(vectors)
-        return cls(numkong.dots_pack(codes), scales, _error(vectors, codes, scales))
+        packed, lengths, error = [], [], 0.0
+        for start in range(0, len(rows), BLOCK):
+            vectors = read(rows[start : start + BLOCK])
+            codes, scales = rounded(vectors)
+            packed.append(numkong.dots_pack(codes))
+            lengths.append(scales)
+            error = max(error, _error(vectors, codes, scales))
+        return cls(tuple(packed), np.concatenate(lengths), error)
 
     def cosines(self, query: np.ndarray) -> tuple[np.ndarray, float]:
         """The cosines with a vector of unit length, shape (n,), and how much each is wrong at most."""
@@ -50,7 +60,8 @@ class Rough:
 
         code, scale = rounded(query[None])
         own = _error(query[None], code, scale)
-        products = np.asarray(numkong.dots_packed(code, self.packed))[0].astype(np.float32)
+        parts = [np.asarray(numkong.dots_packed(code, packed))[0] for packed in self.packed]
+        products = np.concatenate(parts).astype(np.float32)
         # |ab - a'b'| <= |a - a'| |b| + |a'| |b - b'|, and a vector of unit length is rounded to at most 1 + its error.
         return products * (self.lengths * scale[0]), self.error + (1 + self.error) * own
 

@@ -204,7 +204,7 @@ class _Members:
         if self._rough is None and self._searches > 1 and len(self.rows) >= FEWEST and rough_installed():
             if self.neighbours is not None:
                 return None
-            self._rough = Rough.of(vectors.matrix.take(self.rows))
+            self._rough = Rough.of(self.rows, vectors.matrix.take)
         return self._rough
 
     def listed(self, known: int) -> Rows:

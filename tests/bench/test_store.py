@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from practicum.bench.store import ClusteredEmbedder, StoreResult, exact, indexed, opened, store
+from practicum.bench.store import FILTERS, ClusteredEmbedder, StoreResult, exact, indexed, opened, store
 from practicum.core.errors import StoreError
 
 
@@ -19,10 +19,12 @@ def test_the_index_finds_the_nearest_and_the_saved_run_opens(tmp_path: Path, mon
     compared, searched = asyncio.run(exact(300, tmp_path)), asyncio.run(indexed(300, tmp_path))
     reopened = asyncio.run(opened(300, tmp_path))
     assert searched["recall"] >= 0.99
-    assert compared.keys() == searched.keys() - {"recall", "save_s"}
+    assert all(searched[f"recall_{share}"] >= 0.99 for share in FILTERS)
+    assert [part["still_found"] for part in (compared, searched, reopened)] == [0, 0, 0]
+    assert compared.keys() == {name for name in searched if not name.startswith("recall")} - {"save_s"}
     assert reopened.keys() >= {"open_s", "median_ms", "peak_mb"}
     result = StoreResult(memories=300, parts={"exact": compared, "indexed": searched, "opened": reopened})
-    (recall,) = [target for target in result.as_json()["targets"] if "share" in target["what"]]
+    (recall,) = [target for target in result.as_json()["targets"] if "share of" in target["what"]]
     assert recall["met"]
 
 
@@ -36,7 +38,8 @@ def test_every_part_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_missed_targets_are_marked() -> None:
-    part = {"median_ms": 21.0, "best_ms": 19.0, "add_s": 1.0, "peak_mb": 100.0, "recall": 0.9}
+    part = {"median_ms": 21.0, "best_ms": 19.0, "add_s": 1.0, "still_found": 0, "peak_mb": 100.0, "recall": 0.9}
+    part |= {f"recall_{share}": 0.96 for share in FILTERS}
     parts = {"exact": part, "indexed": part, "opened": {**part, "peak_mb": 2_501.0}}
     missed = [t.what for t in StoreResult(memories=5, parts=parts).targets() if not t.met]
     assert missed == [

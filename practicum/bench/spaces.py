@@ -1,0 +1,180 @@
+"""`practicum bench spaces`: a service with many spaces, of which only some fit in its memory at once.
+
+Each space has 1,000 entries of 20 words of its own. A request is what a task is shown (`Service.show_text`), one after
+the other, in the process that is measured. They go to random spaces: to all alike, and as customers ask, where the
+n-th most frequent one asks 1/n as often as the first. The second half counts, when as many spaces are open as fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from practicum.bench.measure import OnResult, Target, peak_mb, rounded
+from practicum.bench.serve import make_seed, vocabulary
+from practicum.core.context import initial_context
+from practicum.core.edits import Add
+from practicum.core.files import allow_many_files
+from practicum.retrieval.vectors import WordLlama
+from practicum.serve.service import Service, Settings
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.versions import seed_version, version_row
+
+ENTRIES, TEXTS = 1_000, 20_000
+"""Entries of a space, and texts that they are drawn from."""
+
+P50_MS = 3.0
+"""Target: the median over the spaces in use, as customers ask."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpacesPlan:
+    """What to measure. `folder` is kept, and used again if it is there; `memory` is what the service may use for open
+    spaces, in MB."""
+
+    spaces: int
+    requests: int = 4_000
+    memory: int = Settings.memory
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpacesRow:
+    """Times of requests, and of those whose space was open and was not. `opened` is the share of the latter."""
+
+    what: str
+    p50_ms: float
+    p99_ms: float
+    open_p50_ms: float
+    open_p99_ms: float
+    opened_p50_ms: float
+    opened_p99_ms: float
+    opened: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpacesResult:
+    """The times of each pattern. `open` is how many spaces were open in the end, and `peak_mb` the most memory."""
+
+    spaces: int
+    rows: Sequence[SpacesRow]
+    open: int
+    peak_mb: float
+
+    def targets(self) -> list[Target]:
+        """The target that spaces in use have."""
+        (row,) = (row for row in self.rows if row.what == SKEWED)
+        return [Target(what=f"{self.spaces:,} spaces, {SKEWED}: p50, ms", value=row.p50_ms, bound=P50_MS)]
+
+    def as_json(self) -> dict[str, Any]:
+        return rounded({"spaces": self.spaces, "open": self.open, "peak_mb": self.peak_mb}) | {
+            "rows": [rounded(asdict(row)) for row in self.rows],
+            "targets": [target.as_json() for target in self.targets()],
+        }
+
+
+UNIFORM, SKEWED = "all alike", "as customers ask"
+
+
+def spaces(plan: SpacesPlan, report: OnResult = lambda line: None) -> SpacesResult:
+    """Make the spaces and measure them."""
+    allow_many_files()
+    with ExitStack() as stack:
+        folder = plan.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="practicum-spaces-")))
+        asyncio.run(_make(folder, plan.spaces, report))
+        return asyncio.run(_measure(folder, plan, report))
+
+
+async def _make(folder: Path, spaces: int, report: OnResult) -> None:
+    """Make those spaces that are not there. The service makes the first one, and the others are copies with entries of
+    their own."""
+    seed, first = folder / "seed", folder / "store/spaces/s0"
+    if not first.exists():
+        make_seed(seed, ENTRIES)
+        service = Service(_settings(folder, context=str(seed)))
+        try:
+            await service.start()
+        finally:
+            await service.close()
+    if len([*first.parent.iterdir()]) >= spaces:
+        return
+    rng, words, vectors = Random(1), vocabulary(), schema.vectors
+    texts = [" ".join(rng.choices(words, k=20)) for _ in range(TEXTS)]
+    rows = [
+        {"embedder": WordLlama.name, "key": schema.text_key(text), "vector": vector.tobytes()}
+        for text, vector in zip(texts, await WordLlama().embed(texts), strict=True)
+    ]
+    for number in range(1, spaces):
+        space, made = first.with_name(f"s{number}"), folder / "unfinished"
+        if space.exists():
+            continue
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(first, made)
+        some = Random(number).sample(range(TEXTS), ENTRIES)
+        context = initial_context(Add("memories" if at % 500 else "rules", texts[i]) for at, i in enumerate(some))
+        with Store.beside(made) as store:
+            version = version_row(store.run_id, seed_version(context))
+            own = [{**rows[i], "run_id": store.run_id} for i in some]
+            store.execute_all(
+                [(vectors.delete(), ()), (vectors.insert(), own), (store.upsert(schema.versions), [version])]
+            )
+        made.rename(space)
+        if number % 1_000 == 0:
+            report(f"{number:,} spaces made")
+
+
+def _settings(folder: Path, **more: Any) -> Settings:
+    store = folder / "store"
+    return Settings(store=store, folder=store, spaces=("s0",), method="unified", learn=False, **more)
+
+
+async def _measure(folder: Path, plan: SpacesPlan, report: OnResult) -> SpacesResult:
+    rng, words, found = Random(2), vocabulary(), list[SpacesRow]()
+    service = Service(_settings(folder, memory=plan.memory))
+
+    async def ask(what: str, numbers: Sequence[int]) -> None:
+        times, opened = list[float](), list[bool]()
+        for number in numbers:
+            opened.append(f"s{number}" not in service.spaces)
+            began = time.perf_counter()
+            await service.show_text(f"s{number}", " ".join(rng.choices(words, k=10)), None, None)
+            times.append(1_000 * (time.perf_counter() - began))
+            # Another task of the service may begin.
+            await asyncio.sleep(0)
+        all_ms, was_closed = np.array(times[len(times) // 2 :]), np.array(opened[len(times) // 2 :])
+        values = [
+            float(np.percentile(some, share)) if len(some) else 0.0
+            for some in (all_ms, all_ms[~was_closed], all_ms[was_closed])
+            for share in (50, 99)
+        ]
+        names = ("p50_ms", "p99_ms", "open_p50_ms", "open_p99_ms", "opened_p50_ms", "opened_p99_ms")
+        row = SpacesRow(what=what, opened=float(was_closed.mean()), **dict(zip(names, values, strict=True)))
+        found.append(row)
+        report(
+            f"{what}: p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.1f} ms; of spaces that were open "
+            f"{row.open_p50_ms:.2f} and {row.open_p99_ms:.1f}, of the {row.opened:.0%} that were not "
+            f"{row.opened_p50_ms:.1f} and {row.opened_p99_ms:.1f}"
+        )
+
+    try:
+        await service.start()
+        every = range(plan.spaces)
+        await ask(UNIFORM, rng.choices(every, k=plan.requests))
+        by_frequency = rng.sample(every, plan.spaces)
+        weights = [*accumulate(1 / (rank + 1) for rank in every)]
+        await ask(SKEWED, rng.choices(by_frequency, cum_weights=weights, k=plan.requests))
+        return SpacesResult(spaces=plan.spaces, rows=found, open=len(service.spaces), peak_mb=peak_mb())
+    finally:
+        await service.close()
