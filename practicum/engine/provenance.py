@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from practicum.core.context import PAGE, Context
 from practicum.core.edits import Delta, Edit, Entry, changed_entries, ordered_union
 from practicum.core.shingles import COMMON, grams, pieces
-from practicum.core.types import Lesson, Rollout
+from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.words import strings
 
 T = TypeVar("T")
@@ -38,9 +38,13 @@ def traced_lessons(
     shown = {id for one in attempts for id, _ in one.retrieved}
     cited = {id for one in attempts for id in one.trace.used}
     read = _Read(context, None if whole or not shown else shown | cited)
+    tasks: dict[str, list[Task]] = {}
+    for one in attempts:
+        tasks.setdefault(one.task.sources[0], []).append(one.task)
     result = []
     for lesson in lessons:
-        own = [one.task for one in attempts if {*one.task.sources} <= {*lesson.sources}]
+        near = (task for source in lesson.sources for task in tasks.get(source, ()))
+        own = [task for task in near if {*task.sources} <= {*lesson.sources}]
         known = [text for task in own for text in (task.input, task.target or "")]
         sources = read.sources_of([lesson.text], lesson.sources, known)
         result.append(lesson if sources == lesson.sources else replace(lesson, sources=sources))
@@ -54,16 +58,18 @@ def traced(delta: Delta, lessons: Sequence[Lesson], context: Context) -> Delta:
     lessons and of entries that the edit does not change join, if it has rare words of them.
     """
     read = _Read(context, None, lessons)
-    return replace(delta, edits=tuple(_traced(edit, lessons, read) for edit in delta.edits))
+    those = [(x, frozenset(x.sources)) for x in lessons]
+    return replace(delta, edits=tuple(_traced(edit, those, read) for edit in delta.edits))
 
 
-def _traced(edit: Edit, lessons: Sequence[Lesson], read: _Read) -> Edit:
+def _traced(edit: Edit, lessons: Sequence[tuple[Lesson, frozenset[str]]], read: _Read) -> Edit:
     written = [getattr(edit, name, None) for name in ("text", "key", "data")]
     if not any(written):
         return edit
-    rests_on = [x for x in lessons if x.id in edit.lessons] or ([] if edit.sources else lessons)
+    rests_on = [x for x in read.lessons if x.id in edit.lessons] or ([] if edit.sources else read.lessons)
     own = ordered_union([edit.sources, *(x.sources for x in rests_on)])
-    named = [x for x in lessons if {*x.sources} <= {*own}]
+    all_own = frozenset(own)
+    named = [x for x, sources in lessons if sources <= all_own]
     # What code took from a lesson as it is was looked at when the lesson was made.
     taken = {text for x in named for text in (x.text, *strings(x.data))}
     new = [text for text in strings(written) if text not in taken]

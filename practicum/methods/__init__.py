@@ -11,6 +11,7 @@ import inspect
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -114,6 +115,7 @@ def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, s
     return {field: (info.default, info.description or texts.get(field, "")) for field, info in fields}
 
 
+@cache
 def _texts_of(kind: type) -> dict[str, str]:
     """The texts under the attributes of a class, by their names; none where its source is not at hand. Pydantic would
     read them too (`use_attribute_docstrings`), but at every import, which takes a tenth of a second.
