@@ -398,7 +398,8 @@ def initial_context(edits: Iterable[Add], ids: Iterable[str] = ()) -> Context:
     draft = _Draft(Context(), 0)
     numbered = enumerate(zip_longest(edits, ids), 1)
     # Entries lie in the order of their ids.
-    for number, (edit, id) in sorted(numbered, key=lambda item: _number(item[1][1] or "") or 0):
+    ordered = sorted(numbered, key=lambda item: _number(item[1][1] or "") or 0) if ids else numbered
+    for number, (edit, id) in ordered:
         try:
             draft.take(edit, id)
         except _Refusal as refusal:

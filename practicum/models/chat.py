@@ -54,8 +54,7 @@ class ChatModel:
         body = {"model": self.model_name, **body, **settings}
         options: Any = {"timeout": body.pop("timeout", None)}
         try:
-            # The SDK's method for completions compares what is sent and received with types of all their variants,
-            # which is a fifth of the CPU time of a call.
+            # The SDK's method for completions also compares what is sent and received with the types of all variants.
             completion = await self.connection.post("/chat/completions", cast_to=object, body=body, options=options)
         except Exception as error:
             return await self._read(error)

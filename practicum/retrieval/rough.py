@@ -17,7 +17,7 @@ import numpy as np
 FEWEST = 2_048
 """Vectors from which on it pays."""
 
-BLOCK = 65_536
+BLOCK = 8_192
 """Vectors that are rounded at a time: to round a million at once takes 4 GB."""
 
 
