@@ -43,13 +43,18 @@ SYSTEM_USER = "pgserver"
 
 WATCH = """
 import os, select, shutil, signal, sys
-owner, server = map(os.pidfd_open, map(int, sys.argv[1:3]))
-if server not in select.select([owner, server], [], [])[0]:
+owner, server = int(sys.argv[1]), os.pidfd_open(int(sys.argv[2]))
+try:
+    first = select.select([os.pidfd_open(owner), server], [], [])[0]
+except ProcessLookupError:
+    first = []
+if server not in first:
     signal.pidfd_send_signal(server, signal.SIGQUIT)
     select.select([server], [], [])
     shutil.rmtree(sys.argv[3])
 """
-"""Waits until one of two processes ends. If it is the owner, the server is stopped at once and its folder deleted."""
+"""Waits until one of two processes ends. If it is the owner, which may have ended by then, the server is stopped at once
+and its folder deleted."""
 
 
 class Server:
