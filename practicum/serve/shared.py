@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -90,19 +90,23 @@ class SharedDatabase:
     def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
         """The lock is of a connection: it ends with the node, or with the node's way to the database."""
         number = lock_number(f"{SCHEMA} {what}")
-        try:
-            db = self.engine.connect()
-            # Closed and not given back in the end: the lock would stay with it.
-            db.detach()
-            take = func.pg_advisory_lock(number) if wait else func.pg_try_advisory_lock(number)
-            mine = db.execute(select(take)).scalar_one() is not False
-            db.commit()
-        except SQLAlchemyError as error:
-            raise self.failure("write to", error) from error
-        try:
-            yield mine
-        finally:
-            db.close()
+        take = func.pg_advisory_lock(number) if wait else func.pg_try_advisory_lock(number)
+        with ExitStack() as stack:
+            try:
+                db = stack.enter_context(self.engine.connect())
+                # Closed and not given back in the end: the lock would stay with it.
+                db.detach()
+                mine = db.execute(select(take)).scalar_one() is not False
+                db.commit()
+            except SQLAlchemyError as error:
+                raise self.failure("write to", error) from error
+            try:
+                yield mine
+            finally:
+                # The server would do so a moment after it sees that the connection has ended.
+                if mine:
+                    with suppress(SQLAlchemyError):
+                        db.execute(select(func.pg_advisory_unlock(number)))
 
     def connect_run(self, space: str, folder: Path) -> bool:
         known = select(schema.runs.c.run_id).where(schema.runs.c.run_id == _run(space))

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,13 @@ async def _opened(folder: Path, my_turn: Callable[[], bool], wait: float) -> Sto
     while True:
         if my_turn():
             until = time.monotonic() + wait if until is None else until
-            # In a thread, because it waits for the lock. Whoever is cancelled meanwhile leaves the run closed.
-            opening = asyncio.ensure_future(asyncio.to_thread(Store.open, folder))
+            # In a thread, because it waits for the lock. Whoever is cancelled meanwhile leaves the run closed, even if
+            # the event loop ends before the thread does.
+            thread = ThreadPoolExecutor(1, "practicum-open")
+            opening = thread.submit(Store.open, folder)
+            thread.shutdown(wait=False)
             try:
-                return await asyncio.shield(opening)
+                return await asyncio.wrap_future(opening)
             except asyncio.CancelledError:
                 opening.add_done_callback(_close_opened)
                 raise
@@ -83,7 +87,7 @@ async def _opened(folder: Path, my_turn: Callable[[], bool], wait: float) -> Sto
         await asyncio.sleep(ASK_AGAIN)
 
 
-def _close_opened(opening: asyncio.Future[Store]) -> None:
+def _close_opened(opening: Future[Store]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
