@@ -124,7 +124,7 @@ async def test_a_candidate_that_is_worse_is_taken_back_alone(place: Place) -> No
         assert SOLVED not in await at.shown("Which team handles case 1, now?", {"x-practicum-session": "new"})
         # The next round begins from the live version, with what is left to learn from.
         await teach(at, 12, 100)
-        await until(lambda: len(states(at)) > 1)
+        await until(lambda: space.rollout)
         again = space.rollout
         assert again is not None
         assert again.base == space.live
