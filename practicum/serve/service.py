@@ -786,18 +786,26 @@ class Service:
         spaces that are not used."""
         for number in count():
             await asyncio.sleep(LOOK)
-            await self._look_at_nodes()
-            spaces = [space for space in self.spaces.values() if space.touched or number % SELDOM == 0]
-            for space in spaces:
-                space.touched = False
-            await asyncio.to_thread(self._look_at_runs, spaces)
-            for space in spaces:
-                await self._follow(space)
-            for space in self._unused():
-                del self.spaces[space.name]
-                # What is known of its drift goes with it, since of many spaces it would fill the memory.
-                self._watchers.pop(space.name, None)
-                await space.close()
+            try:
+                await self._look_once(number % SELDOM == 0)
+            except Exception:
+                # The next look finds what this one was to find.
+                self.counts["looks that failed"] += 1
+                logger.exception("a look at what others wrote failed")
+
+    async def _look_once(self, at_all: bool) -> None:
+        await self._look_at_nodes()
+        spaces = [space for space in self.spaces.values() if space.touched or at_all]
+        for space in spaces:
+            space.touched = False
+        await asyncio.to_thread(self._look_at_runs, spaces)
+        for space in spaces:
+            await self._follow(space)
+        for space in self._unused():
+            del self.spaces[space.name]
+            # What is known of its drift goes with it, since of many spaces it would fill the memory.
+            self._watchers.pop(space.name, None)
+            await space.close()
 
     async def _look_at_nodes(self) -> None:
         """Look at the spaces that other nodes have changed."""
