@@ -213,7 +213,8 @@ async def test_a_space_that_one_node_makes_is_served_by_all(postgresql: str, tmp
 
 @asynchronous
 async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_path: Path) -> None:
-    how = {"method": "episodes", "learn": True, "learn_every": 16, "canary": 0.5}
+    # Which outcomes are held out is drawn by their ids, so how many of the 24 wait is not known.
+    how = {"method": "episodes", "learn": True, "learn_every": 8, "canary": 0.5}
     async with nodes(postgresql, tmp_path, **how) as at:
         for n in range(24):
             reply = await at[n % 2].ask(f"Which team handles case {n}?")
@@ -224,7 +225,7 @@ async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_pat
         assert sum(each.service.counts["rounds"] for each in at) == 1
         await until(lambda: spaces[0].waiting == spaces[1].waiting)
         learned = [row.id for row in rows(at[0], tables.outcomes) if row.state == LEARNED]
-        assert len(learned) >= 16
+        assert len(learned) >= 8
 
 
 @asynchronous
