@@ -53,8 +53,8 @@ if server not in first:
     select.select([server], [], [])
     shutil.rmtree(sys.argv[3])
 """
-"""Waits until one of two processes ends. If it is the owner, which may have ended by then, the server is stopped at once
-and its folder deleted."""
+"""Waits until one of two processes ends. If it is the owner, which may have ended by then, the server is stopped at
+once and its folder deleted."""
 
 
 class Server:
