@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select
 
 from practicum.agents.chat import USING
 from practicum.core.context import Context
@@ -29,10 +28,9 @@ from practicum.serve.protocols import Learned, Request
 from practicum.serve.rollout import Rollout
 from practicum.session.components import Parts
 from practicum.session.reader import Reader
-from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.names import name_version, read_head, read_names
-from practicum.store.versions import lineage
+from practicum.store.versions import lineage, read_parents
 
 LIVE = "live"
 """The name of the version that all see who see no candidate."""
@@ -195,7 +193,6 @@ class Space:
         store = self.reader.store
         # First the number: a write that comes later is noticed by the next look.
         changes = store.changes()
-        table = schema.versions
         head = read_head(store, store.run_id, None)
         if head is not None and head.of_run != self._of_run:
             if self._of_run:
@@ -206,8 +203,7 @@ class Space:
                 store = self.reader.store
                 changes = store.changes()
             self._of_run = head.of_run
-        rows = store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == store.run_id))
-        parents = {row.version: row.parent for row in rows}
+        parents = read_parents(store)
         live = read_names(store, store.run_id).get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
         known = {number: self._contexts.get(number) or self.reader.version(number) for number in wanted}

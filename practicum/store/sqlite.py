@@ -48,8 +48,8 @@ TOKENS = re.compile(r"\w+|[^\w\s]")
 class SqliteRun:
     """The file of a run. A writer holds its lock; without one it may be open for reading, or for short writes."""
 
-    # VACUUM and migrations change SQLite's `schema_version`.
     pgvector: Database | None = None
+    # VACUUM and migrations change SQLite's `schema_version`.
     generation = "(SELECT schema_version FROM pragma_schema_version)"
 
     def __init__(self, folder: Path, *, writer: bool, read_only: bool, new: bool = False) -> None:
