@@ -42,6 +42,7 @@ def serve(
     space: list[str] = Option(["default"], help="A space; repeatable. The first is that of requests that name none."),
     context: str | None = Option(None, metavar="RUN", help="What the first space starts from: RUN, RUN@NAME, a file."),
     key: list[str] = Option([], metavar="KEY", help=f"For all spaces, or SPACE=KEY; repeatable, or {KEYS_VARIABLE}."),
+    a_minute: int | None = Option(None, min=1, help="Requests that each key may send a minute (default: any number)."),
     pass_key: bool = Option(False, "--pass-key", help="Clients send their own upstream key; KEY in x-practicum-key."),
     timeout: float = Option(600.0, min=1.0, help="Seconds that the upstream may be silent."),
     memory: int = Option(4_000, min=1, metavar="MB", help="For open spaces, about; those unused longest are closed."),
@@ -92,7 +93,7 @@ def serve(
             out.print(f"warning: {warning}")
         sys.stdout.flush()
 
-    run(settings, upstream, host, port, keys, pass_key, timeout, ready)
+    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, ready)
 
 
 def _where(store: str, folder: Path | None) -> tuple[Path | URL, Path]:

@@ -12,16 +12,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
+from math import ceil
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 
-from practicum.core.errors import PracticumError, StoreAway, StoreError, UsageError
-from practicum.core.trust import Trust
+from practicum.core.errors import PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
-from practicum.serve.feedback import Unknown, read_feedback
+from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong
+from practicum.serve.feedback import Conflict, Unknown
+from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
 from practicum.serve.protocols import Kind, Request, Unreadable, read_answer, read_request, read_stream, with_metadata
 from practicum.serve.service import Service, UnknownSpace, new_id
 from practicum.serve.space import Shown
@@ -30,6 +31,7 @@ from practicum.serve.upstream import RETURNED, Upstream
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 
 PROTOCOLS: Mapping[str, Kind] = {
     "/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"
@@ -38,49 +40,33 @@ PROTOCOLS: Mapping[str, Kind] = {
 MOST_BODY = 32 * 2**20
 """Bytes of the largest request: images are sent in it."""
 
-MOST_SMALL = 2**20
-"""Bytes of the largest feedback."""
-
-PATIENCE = 20.0
-"""Seconds that the store may take for feedback."""
-
 RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
 
 
-class Refused(Exception):
+class Refused(PracticumError):
     """A request that is answered with an error."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers
+
+
+def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
+    """The status of the answer that an error is, and its headers."""
+    if isinstance(error, Refused):
+        return error.status, error.headers
+    if isinstance(error, TooMany):
+        return 429, ((b"retry-after", b"%d" % ceil(error.after)),)
+    if isinstance(error, StoreAway):
+        return 503, ((b"retry-after", b"%d" % RETRY),)
+    statuses = ((Unknown, 404), (UnknownSpace, 404), (Conflict, 409), (Forbidden, 403), (RunBusy, 409))
+    kinds: tuple[tuple[type, int], ...] = (*statuses, (UsageError, 400), (StoreError, 507))
+    return next((status for kind, status in kinds if isinstance(error, kind)), 500), ()
 
 
 class _Left(Exception):
     """The client is gone."""
-
-
-@dataclass(frozen=True)
-class Keys:
-    """The keys that requests need, by their digests: each is for one space, or for all ("")."""
-
-    by_digest: Mapping[bytes, str]
-
-    @classmethod
-    def read(cls, given: Iterable[str]) -> Keys:
-        """Keys from texts: KEY, or SPACE=KEY. Raises UsageError for one that is too short to be secret."""
-        found = {}
-        for text in given:
-            space, _, key = text.rpartition("=")
-            if len(key) < 16:
-                raise UsageError("a key has at least 16 characters: KEY, or SPACE=KEY for a key of one space")
-            found[sha256(key.encode()).digest()] = space
-        return cls(found)
-
-    def space_of(self, key: str) -> str | None:
-        """The space that a key is for, "" for all; None for a wrong key."""
-        # Looked up by its digest, so the time it takes tells nothing of the keys.
-        return self.by_digest.get(sha256(key.encode()).digest())
 
 
 @dataclass
@@ -99,6 +85,11 @@ class Call:
     @property
     def method(self) -> str:
         return str(self.scope["method"])
+
+    @property
+    def address(self) -> str:
+        """The address of the client, or of the proxy before the service."""
+        return str((self.scope.get("client") or ("",))[0])
 
     @cached_property
     def headers(self) -> dict[bytes, str]:
@@ -143,10 +134,14 @@ class Call:
 
 
 class App:
-    """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`."""
+    """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
+    `pages` answers what is not of the API: the dashboard."""
 
-    def __init__(self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False) -> None:
+    def __init__(
+        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None
+    ) -> None:  # fmt: skip
         self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
+        self.pages = pages
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -156,75 +151,92 @@ class App:
             await self._route(call)
         except _Left:
             self.service.counts["clients that left"] += 1
-        except (Refused, UsageError) as error:
-            unknown = isinstance(error, Unknown | UnknownSpace)
-            status = error.status if isinstance(error, Refused) else 404 if unknown else 400
-            self.service.counts["refused requests"] += 1
-            await call.answer(status, _error(call.path, status, str(error)))
-        except StoreAway as error:
-            self.service.counts["writes that failed"] += 1
-            await call.answer(503, _error(call.path, 503, str(error)), (b"retry-after", b"%d" % RETRY))
-        except StoreError as error:
-            self.service.counts["writes that failed"] += 1
-            await call.answer(507, _error(call.path, 507, str(error)))
         except PracticumError as error:
-            await call.answer(500, _error(call.path, 500, str(error)))
+            status, headers = status_of(error)
+            what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
+            self.service.counts[what] += 1
+            await call.answer(status, _error(call.path, status, str(error)), *headers)
 
     async def _route(self, call: Call) -> None:
-        path, own = call.path, self._routes.get((call.method, call.path))
-        if path == "/health":
-            await call.answer(200, self._health(call))
-        elif own is not None:
-            space = self._space(call)
-            await own(self, call, space)
-        elif any(path == known for _, known in self._routes):
-            raise Refused(405, f"{call.method} is not for {path}")
-        elif call.method == "POST" and path in PROTOCOLS:
-            await self._complete(call, PROTOCOLS[path], self._space(call))
+        path, method = call.path, call.method
+        if (operation := OPERATIONS.get((method, path))) is not None:
+            await self._operate(call, operation)
+        elif path == "/health":
+            await call.answer(200, await self._health(call))
+        elif path in _OWN_PATHS:
+            allowed = ", ".join(known for known, own in OPERATIONS if own == path)
+            raise Refused(405, f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode()))
+        elif method == "POST" and path in PROTOCOLS:
+            _, space = await self.enter(call, "ask")
+            await self._complete(call, PROTOCOLS[path], space)
         elif path.startswith("/v1/"):
-            self._space(call)
+            await self.enter(call, "ask")
             await self._pass_on(call)
+        elif self.pages is not None:
+            await self.pages(call.scope, call.receive, call.send)
         else:
             raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")
 
-    def _health(self, call: Call) -> dict[str, Any]:
-        """How the service is; to who has no key, that it is there."""
+    async def _health(self, call: Call) -> dict[str, Any]:
+        """How the service is; to who has no key for all spaces, that it is there."""
         try:
-            self._space(call)
-        except Refused:
+            grant, _ = await self.enter(call, "ask")
+        except (Refused, TooMany):
             return {"status": "ok"}
-        return self.service.health()
+        return {"status": "ok"} if grant.space else self.service.health()
 
     # Who asks
 
     def _require_host(self, call: Call) -> None:
         """Refuse what a page of another site could make a browser send to a service without keys."""
-        if self.keys.by_digest:
-            return
         host = urlsplit(f"//{call.headers.get(b'host', '')}").hostname or ""
         origin = urlsplit(call.headers.get(b"origin", "")).hostname
         if not is_loopback(host) or (origin is not None and not is_loopback(origin)):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
 
-    def _space(self, call: Call) -> str:
-        """The space of a request. Raises Refused without a right key."""
-        self._require_host(call)
+    async def enter(self, call: Call, role: Role) -> tuple[Grant, str]:
+        """What a request may do, and its space. Raises Refused without a right key of this role, or TooMany."""
+        await self.keys.refresh()
         wanted = call.header(b"x-practicum-space")
-        if self.keys.by_digest:
-            key = call.headers.get(b"x-practicum-key", "")
-            if not key and not self.pass_key:
-                scheme, _, bearer = call.headers.get(b"authorization", "").partition(" ")
-                key = bearer.strip() if scheme.lower() == "bearer" else call.headers.get(b"x-api-key", "")
-            if not key:
-                where = "x-practicum-key: KEY" if self.pass_key else "Authorization: Bearer KEY"
-                raise Refused(401, f"there is no key: send {where}")
-            bound = self.keys.space_of(key)
-            if bound is None:
-                raise Refused(401, "this key is wrong")
-            if bound and wanted not in (None, bound):
-                raise Refused(403, f"this key is for space {bound}: leave out x-practicum-space")
-            wanted = bound or wanted
-        return wanted or self.service.settings.spaces[0]
+        if not self.keys.required:
+            self._require_host(call)
+            return EVERYBODY, wanted or self.service.settings.spaces[0]
+        try:
+            grant = await self.keys.grant(self._key(call), call.address)
+        except Wrong as error:
+            raise Refused(401, str(error), (b"www-authenticate", b"Bearer")) from None
+        self.keys.count(grant)
+        if not grant.may(role):
+            raise Refused(403, f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}")
+        if grant.space and wanted not in (None, grant.space):
+            raise Refused(403, f"this key is for space {grant.space}: leave out x-practicum-space")
+        return grant, grant.space or wanted or self.service.settings.spaces[0]
+
+    def _key(self, call: Call) -> str:
+        key = call.headers.get(b"x-practicum-key", "")
+        if not key and not self.pass_key:
+            scheme, _, bearer = call.headers.get(b"authorization", "").partition(" ")
+            key = bearer.strip() if scheme.lower() == "bearer" else call.headers.get(b"x-api-key", "")
+        if not key:
+            where = "x-practicum-key: KEY" if self.pass_key else "Authorization: Bearer KEY"
+            raise Refused(401, f"there is no key: send {where}", (b"www-authenticate", b"Bearer"))
+        return key
+
+    # The service's own operations
+
+    async def _operate(self, call: Call, operation: Operation) -> None:
+        grant, space = await self.enter(call, operation.role)
+        if operation.whole and grant.space:
+            raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
+        session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
+        if call.method == "GET":
+            query = parse_qs(call.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            given: bytes | dict[str, Any] = {name: values[0] for name, values in query.items()}
+        else:
+            given = await call.body(MOST)
+        at = At(self.service, self.keys, grant, space, session, user)
+        told = await perform(operation, at, given)
+        await call.answer(operation.status, told)
 
     # The proxy
 
@@ -284,65 +296,6 @@ class App:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
             await call.answer(status, _error(call.path, status, message))
-
-    # The service's own routes
-
-    async def _feedback(self, call: Call, space: str) -> None:
-        feedback = read_feedback(await call.body(MOST_SMALL))
-        trust: Trust = "user" if call.header(b"x-practicum-user") else "own"
-        try:
-            async with asyncio.timeout(PATIENCE):
-                told = await self.service.feedback(space, feedback, trust)
-        except TimeoutError:
-            raise StoreAway(f"the store did not take feedback in {PATIENCE:g} seconds: send it again") from None
-        await call.answer(200, told)
-
-    async def _context(self, call: Call, space: str) -> None:
-        """What a request would be shown, for clients that put it into their prompts themselves."""
-        asked = _read_object(await call.body(MOST_BODY), "input")
-        if not isinstance(asked["input"], str) or not asked["input"].strip():
-            raise Refused(400, "`input` must be a text that is not empty")
-        session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
-        await call.answer(200, await self.service.show_text(space, asked["input"], session, user))
-
-    async def _learn(self, call: Call, space: str) -> None:
-        opened = await self.service.space(space)
-        if not self.service.settings.learn:
-            raise Refused(409, "this service does not learn: it was started with --no-learning, or without a model")
-        self.service.learner.want(opened.name)
-        when = "begins" if opened.rollout is None else f"begins when version {opened.rollout.version} is decided about"
-        await call.answer(202, {"space": space, "learning": when})
-
-    async def _history(self, call: Call, space: str) -> None:
-        await call.answer(200, await self.service.history(space))
-
-    async def _rollback(self, call: Call, space: str) -> None:
-        asked = _read_object(await call.body(MOST_SMALL) or b"{}")
-        version = asked.get("version")
-        if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
-            raise Refused(400, "`version` must be the number of a version")
-        await call.answer(200, await self.service.roll_back(space, version))
-
-    async def _corrections(self, call: Call, space: str) -> None:
-        query = parse_qs(call.scope["query_string"].decode("latin-1"))
-        await call.answer(200, await self.service.list_corrections(space, query.get("state", ["waiting"])[0]))
-
-    async def _review(self, call: Call, space: str) -> None:
-        asked = _read_object(await call.body(MOST_SMALL), "number", "decision")
-        number, decision = asked["number"], asked["decision"]
-        if not isinstance(number, int) or decision not in ("approve", "reject"):
-            raise Refused(400, "give `number`, that of a correction, and `decision`: approve or reject")
-        await call.answer(200, await self.service.review_correction(space, number, decision == "approve"))
-
-    _routes: Mapping[tuple[str, str], Callable[[App, Call, str], Awaitable[None]]] = {
-        ("POST", "/v1/feedback"): _feedback,
-        ("POST", "/v1/context"): _context,
-        ("POST", "/v1/learn"): _learn,
-        ("GET", "/v1/history"): _history,
-        ("POST", "/v1/rollback"): _rollback,
-        ("GET", "/v1/corrections"): _corrections,
-        ("POST", "/v1/corrections"): _review,
-    }
 
 
 @dataclass
@@ -467,16 +420,6 @@ def _query(call: Call) -> str:
     return f"?{query}" if query else ""
 
 
-def _read_object(body: bytes, *names: str) -> dict[str, Any]:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is no JSON: {error}") from error
-    if not isinstance(value, dict) or any(name not in value for name in names):
-        raise Refused(400, f"the body must be a JSON object{' with ' + ', '.join(names) if names else ''}")
-    return value
-
-
 def _upstream_error(error: BaseException) -> tuple[int, str]:
     if isinstance(error, TimeoutError):
         return 504, "the upstream did not answer in time"
@@ -493,5 +436,7 @@ def _error(path: str, status: int, message: str) -> dict[str, Any]:
 
 _TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large",
+    413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
+
+_OWN_PATHS = {path for _, path in OPERATIONS}

@@ -15,13 +15,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from sqlalchemy import Connection, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from practicum.core.errors import UsageError
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
 from practicum.serve import tables
-from practicum.store.dialects import upsert
+from practicum.store.dialects import insert_adding, upsert
 from practicum.tasks.scoring.rules import normalise
 
 GOOD = frozenset({"good", "up", "thumbs_up", "thumbs-up", "+1", "like", "positive", "yes", "correct", "right", "👍"})
@@ -130,6 +129,10 @@ class Unknown(UsageError):
     """Feedback on something that this space does not know."""
 
 
+class Conflict(UsageError):
+    """A change of what somebody else, or the learner, has changed meanwhile."""
+
+
 def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interaction:
     """The interaction that feedback is about. Raises Unknown if this space has none."""
     t = tables.interactions
@@ -204,6 +207,9 @@ def write_outcome(
     db.execute(upsert(t, db.dialect.name), values)
     if score is not None and score != before:
         _credit(db, space, shown_items(db, space, interaction, "session" in data), score, before)
+        added = {"scored": int(before is None), "total": score - (before or 0.0)}
+        about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["model"]}
+        tables.count_later(db, {**about, **added})
     return Outcome(
         interaction, "kept" if row is None else "changed", trust, score, before,
         str(said.get("target", "")), str(said.get("correction", "")),
@@ -234,10 +240,8 @@ def _credit(db: Connection, space: str, items: Sequence[str], score: float, befo
     """Count a score, or its change, for each of these."""
     t = tables.credits
     counted = {"run_id": space, "scored": int(before is None), "total": score - (before or 0.0)}
-    dialect: Any = postgresql if db.dialect.name == "postgresql" else sqlite
-    new = dialect.insert(t).values([{"item": item, **counted} for item in items])
-    changed = {"scored": t.c.scored + new.excluded.scored, "total": t.c.total + new.excluded.total}
-    db.execute(new.on_conflict_do_update(index_elements=["run_id", "item"], set_=changed))
+    add = insert_adding(t, db.dialect.name, ("scored", "total"))
+    db.execute(add.values([{"item": item, **counted} for item in items]))
 
 
 def scored(data: Mapping[str, Any], answer: str) -> float | None:

@@ -173,7 +173,11 @@ class Learner(threading.Thread):
         settings = self.service.settings
         late = time.time() - space.waiting_since >= 60 * settings.learn_minutes
         many = space.waiting >= settings.learn_every or (space.waiting > 0 and late)
-        return space.name in self._wanted or many or (space.last != space.live and not self._decided(space))
+        return space.name in self._wanted or many or self.is_untried(space)
+
+    def is_untried(self, space: Space) -> bool:
+        """Whether the newest version of a space is still to be tried."""
+        return space.last != space.live and not self._decided(space)
 
     def _decided(self, space: Space) -> bool:
         """Whether it was decided before what becomes of the newest version."""

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -79,6 +79,9 @@ class Database(Protocol):
     def begin_run(self, space: str, folder: Path) -> None:
         """Make the folder for a run that is to be created in it."""
 
+    def run_names(self) -> list[str]:
+        """The spaces whose runs are in the database."""
+
     def close(self) -> None:
         """Release what is held."""
 
@@ -99,6 +102,7 @@ class _Row:
     table: Table
     values: dict[str, Any]
     told: bool
+    sums: Mapping[str, Any] | None
 
 
 class Log:
@@ -126,11 +130,13 @@ class Log:
         self._queue.put(_Change(change, space, done))
         return done
 
-    def post(self, table: Table, row: dict[str, Any], *, told: bool = False) -> None:
+    def post(
+        self, table: Table, row: dict[str, Any], *, told: bool = False, sums: Mapping[str, Any] | None = None
+    ) -> None:  # fmt: skip
         """Insert a row without waiting, unless there is one with its key: soon, and before every change that is asked
-        for later. `told`: all nodes hear of it."""
+        for later. `told`: all nodes hear of it. `sums` are added to `hours` with it."""
         first = not self._rows
-        self._rows.append(_Row(table, row, told))
+        self._rows.append(_Row(table, row, told, sums))
         while len(self._rows) > UNWRITTEN:
             self._rows.popleft()
             self.lost += 1
@@ -178,7 +184,9 @@ class Log:
                 self.database.begin(db, spaces)
                 for table, group in groupby(rows, lambda row: row.table):
                     db.execute(insert_new(table, db.dialect.name), [row.values for row in group])
+                db.info["hours"] = [row.sums for row in rows if row.sums is not None]
                 results = [_made(change, db) for change in changes]
+                tables.add_to_hours(db, db.info.pop("hours"))
                 self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in rows if row.told)}))
         except (OperationalError, InterfaceError, InternalError, NoConnection) as error:
             # The rows stay, and are tried again.
@@ -268,6 +276,9 @@ class FolderDatabase:
     def begin_run(self, space: str, folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
 
+    def run_names(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         self.engine.dispose()
         self._lock.release()
@@ -286,7 +297,7 @@ class FolderDatabase:
                         f"the store {self.folder} has format {version}, this practicum has {tables.FORMAT}"
                     )
                 if version < tables.FORMAT:
-                    tables.metadata.create_all(db)
+                    tables.bring_up_to_date(db, tables.metadata.tables)
                     db.execute(text(f"PRAGMA user_version = {tables.FORMAT}"))
         except SQLAlchemyError as error:
             raise self.failure("open", error) from error

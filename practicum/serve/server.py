@@ -6,7 +6,7 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,8 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import allow_many_files
 from practicum.models.keys import ADDRESSES, is_loopback
 from practicum.models.registry import require_model_name
-from practicum.serve.app import App, Keys
+from practicum.serve.access import Grant, Keys, read_keys
+from practicum.serve.app import App
 from practicum.serve.service import Service, Settings
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
 
@@ -33,19 +34,14 @@ Ready = Callable[[str, list[str]], None]
 
 
 def run(
-    settings: Settings, upstream: str, host: str, port: int, keys: Sequence[str], pass_key: bool, timeout: float,
-    ready: Ready,
+    settings: Settings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None, pass_key: bool,
+    timeout: float, ready: Ready,
 ) -> None:  # fmt: skip
     """Serve until the process is interrupted. `ready` is told the address, and warnings, once requests are answered.
 
     Raises UsageError, ModelError or StoreError if something does not fit.
     """
-    known = Keys.read(keys)
-    if not known.by_digest and not is_loopback(host):
-        raise UsageError(
-            f"on {host} everybody who reaches this machine could use the service: give a key (--key), or listen on "
-            "127.0.0.1"
-        )
+    known = read_keys(keys)
     if "#" in upstream or not upstream.startswith(ADDRESSES):
         require_model_name(upstream)
     sock = _bound(host, port)
@@ -57,12 +53,13 @@ def run(
     server = open_upstream(upstream, settings.folder, timeout)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
-    uvloop.run(_serve(settings, server, known, pass_key, sock, ready))
+    uvloop.run(_serve(settings, server, known, a_minute, pass_key, host, sock, ready))
 
 
 async def _serve(
-    settings: Settings, upstream: Upstream, keys: Keys, pass_key: bool, sock: socket.socket, ready: Ready
-) -> None:
+    settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool, host: str,
+    sock: socket.socket, ready: Ready,
+) -> None:  # fmt: skip
     warnings = []
     if settings.learn and not upstream.name and settings.learner is None:
         upstream.model = await sole_model(upstream.address, upstream.key)
@@ -76,6 +73,13 @@ async def _serve(
         service = Service(settings, upstream)
         stack.push_async_callback(service.close)
         await service.start()
+        keys = Keys(given, service.log, a_minute)
+        await keys.refresh()
+        if not keys.required and not is_loopback(host):
+            raise UsageError(
+                f"on {host} everybody who reaches this machine could use the service: give a key (practicum key add, "
+                "or --key), or listen on 127.0.0.1"
+            )
         # What is loaded stays, so collections need not look through it again and again, which takes 50 ms and more.
         gc.collect()
         gc.freeze()

@@ -14,7 +14,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -38,6 +38,7 @@ from practicum.serve import tables
 from practicum.serve.corrections import Correction
 from practicum.serve.feedback import (
     WAITING,
+    Conflict,
     Feedback,
     Interaction,
     Outcome,
@@ -258,6 +259,22 @@ class Service:
         self.spaces[name] = space
         return space
 
+    async def add_space(self, name: str) -> None:
+        """Make a space, unless there is one of this name, and open it."""
+        await asyncio.to_thread(self._make_space, name, None)
+        await self.space(name)
+
+    def close_space(self, space: Space) -> None:
+        """Let no request find a space open any more. What is known of its drift goes with it, since of many spaces it
+        would fill the memory."""
+        self.spaces.pop(space.name, None)
+        self._watchers.pop(space.name, None)
+
+    def space_names(self) -> list[str]:
+        """The spaces that there are, in the order of their names."""
+        made = (path.name for path in (self.settings.folder / "spaces").iterdir() if is_run(path))
+        return sorted({*made, *self.log.database.run_names()})
+
     async def refresh(self, space: Space) -> None:
         """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
         Raises StoreError if it cannot be read."""
@@ -459,7 +476,7 @@ class Service:
         data = {
             "query": query, "steps": steps, "answer": answer.text, "calls": answer.calls, "entries": shown.entries,
             "corrections": shown.corrections, "pin": shown.session, "status": status, "seconds": round(seconds, 3),
-            "model": request.model if request else "",
+            "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
         row = {
@@ -467,7 +484,7 @@ class Service:
             "response": answer.id or None, "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
             "data": json.dumps(data, ensure_ascii=False),
         }  # fmt: skip
-        self.log.post(tables.interactions, row)
+        self.log.post(tables.interactions, row, sums=tables.interaction_sums(row, data))
         known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
         for key in filter(None, (id, answer.id)):
             self._recent[f"{space} {key}"] = known
@@ -517,9 +534,11 @@ class Service:
 
     # Feedback
 
-    async def feedback(self, name: str, feedback: Feedback, trust: Trust) -> dict[str, Any]:
-        """Take feedback; it is on the disk when this returns. Raises Unknown for what this space does not know, and
-        StoreError if it cannot be written."""
+    async def feedback(
+        self, name: str, feedback: Feedback, trust: Trust, *, screened: bool = False
+    ) -> dict[str, Any]:  # fmt: skip
+        """Take feedback; it is on the disk when this returns. `screened`: what the filter flags waits for review,
+        whoever says it. Raises Unknown for what this space does not know, and StoreError if it cannot be written."""
         space = await self.space(name)
         async with space.lock:
             known = self._recent.get(f"{name} {feedback.interaction}")
@@ -527,7 +546,7 @@ class Service:
                 known = await self._find(name, feedback)
             answer = feedback.answer or known.answer
             text = " ".join(filter(None, (feedback.target, feedback.correction)))
-            holds = trust == "own" or (self.settings.review == "none" and not flags(text))
+            holds = self._holds(text, trust, screened)
             written = None
             while written is None:
                 replaced: list[int] = []
@@ -557,6 +576,44 @@ class Service:
             await self._count(space)
         effect = None if correction is None else "in effect" if holds else "waits for review"
         return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
+
+    def _holds(self, text: str, trust: Trust, screened: bool) -> bool:
+        """Whether what somebody says holds at once, and does not wait for review."""
+        believed = trust == "own" or self.settings.review == "none"
+        return believed and not ((screened or trust != "own") and flags(text))
+
+    async def note(self, name: str, text: str, about: str, trust: Trust, *, screened: bool = False) -> dict[str, Any]:
+        """Keep a note, which is shown to requests about the same; it is on the disk when this returns. `screened`: what
+        the filter flags waits for review, whoever says it."""
+        space, t = await self.space(name), tables.corrections
+        holds = self._holds(f"{about} {text}", trust, screened)
+        draft = Correction(0, about, words=text, trust=trust, note=True)
+        async with space.lock:
+
+            def write(db: Connection, replaced: Sequence[int]) -> Correction | None:
+                if holds and not self._is_known(db, space):
+                    return None
+                made = replace(draft, number=next_number(db, t, name))
+                data = json.dumps(made.as_data(), ensure_ascii=False)
+                state = "live" if holds else "waiting"
+                row = {"run_id": name, "number": made.number, "interaction": "", "state": state, "data": data}
+                db.execute(t.insert().values(**row))
+                if holds:
+                    self._change_corrections(db, space, replaced)
+                return made
+
+            made = None
+            while made is None:
+                same = await space.corrections.replaced_by(draft.searched, "", "") if holds else []
+                made = await asyncio.wrap_future(self.log.do(partial(write, replaced=same), name))
+                if made is None:
+                    # Another node changed what holds.
+                    await self._read_corrections(space)
+            if holds:
+                space.corrections.change(same, [made])
+                space.corrected += 1
+        self.counts["notes"] += 1
+        return {"id": f"c{made.number}", "note": "in effect" if holds else "waits for review"}
 
     async def _find(self, name: str, feedback: Feedback) -> Interaction:
         """The interaction that feedback is about; another node may be about to write it. Raises Unknown."""
@@ -622,7 +679,7 @@ class Service:
         t = tables.corrections
         query = select(t).where(t.c.run_id == name, t.c.state == state).order_by(t.c.number)
         rows = await asyncio.to_thread(self.log.rows, query)
-        found = [{"number": r.number, "interaction": r.interaction, **json.loads(r.data)} for r in rows]
+        found = [{"id": f"c{r.number}", "interaction": r.interaction, **json.loads(r.data)} for r in rows]
         return {"space": name, "state": state, "corrections": found}
 
     async def history(self, name: str, most: int = 50) -> dict[str, Any]:
@@ -645,8 +702,8 @@ class Service:
         }  # fmt: skip
 
     async def review_correction(self, name: str, number: int, approved: bool) -> dict[str, Any]:
-        """Let a correction that waits for review hold, or reject one that waits or holds. Raises Unknown if there is
-        none of this number in such a state."""
+        """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
+        there is none of this number, and Conflict if it was decided before."""
         space, t = await self.space(name), tables.corrections
         mine, states = (t.c.run_id == name) & (t.c.number == number), ("waiting",) if approved else ("waiting", "live")
         async with space.lock:
@@ -662,18 +719,20 @@ class Service:
             decided = False
             while not decided:
                 await self._read_corrections(space)
-                rows = await asyncio.to_thread(self.log.rows, select(t).where(mine, t.c.state.in_(states)))
+                rows = await asyncio.to_thread(self.log.rows, select(t).where(mine))
                 if not rows:
-                    raise Unknown(f"no correction {number} {' or '.join(states)} in space {name}")
+                    raise Unknown(f"there is no correction or note c{number} in space {name}")
+                if rows[0].state not in states:
+                    raise Conflict(f"c{number} was decided before: it is {rows[0].state}")
                 correction = Correction(number, **json.loads(rows[0].data))
                 gone = [number] if number in space.corrections else []
                 if approved:
-                    gone = await space.corrections.replaced_by(correction.query, correction.target, "")
+                    gone = await space.corrections.replaced_by(correction.searched, correction.target, "")
                 replaced = gone if approved else []
                 decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), name))
             space.corrections.change(gone, [correction] if approved else [])
             space.corrected += 1
-        return {"number": number, "state": "live" if approved else "rejected"}
+        return {"id": f"c{number}", "state": "live" if approved else "rejected"}
 
     # Rollouts
 
@@ -802,9 +861,7 @@ class Service:
         for space in spaces:
             await self._follow(space)
         for space in self._unused():
-            del self.spaces[space.name]
-            # What is known of its drift goes with it, since of many spaces it would fill the memory.
-            self._watchers.pop(space.name, None)
+            self.close_space(space)
             await space.close()
 
     async def _look_at_nodes(self) -> None:

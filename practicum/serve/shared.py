@@ -49,7 +49,12 @@ def p001_first_tables(db: Connection) -> None:
     TABLES["spaces"].metadata.create_all(db, checkfirst=False)
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables,)
+def p002_surfaces(db: Connection) -> None:
+    """`hours`, `keys`, `logins`, and indexes for pages."""
+    tables.bring_up_to_date(db, TABLES)
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables, p002_surfaces)
 """What is applied to the schema, in order."""
 
 
@@ -122,6 +127,10 @@ class SharedDatabase:
             self._write_elsewhere(space, folder)
         else:
             Store.create(folder, self.url.render_as_string(hide_password=False), _run(space)).close()
+
+    def run_names(self) -> list[str]:
+        known = select(schema.runs.c.run_id).where(schema.runs.c.run_id.startswith(_run(""), autoescape=True))
+        return [row.run_id.removeprefix(_run("")) for row in self._runs.rows(known)]
 
     def _write_elsewhere(self, space: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)

@@ -22,7 +22,7 @@ from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.views import View, behind
 from practicum.engine.framing import NOTES
-from practicum.serve.corrections import HEADING, Correction, Corrections
+from practicum.serve.corrections import HEADING, NOTED, Correction, Corrections
 from practicum.serve.feedback import drawn
 from practicum.serve.protocols import Learned, Request
 from practicum.serve.rollout import Rollout
@@ -333,8 +333,9 @@ class Space:
         elif solved:
             shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)
             pages.append("# Solved tasks that are similar\n" + "\n".join(shown))
-        if corrections:
-            pages.append("\n".join([HEADING, *(correction.text for correction in corrections)]))
+        for heading, note in ((NOTED, True), (HEADING, False)):
+            if said := [correction.text for correction in corrections if correction.note is note]:
+                pages.append("\n".join([heading, *said]))
         return Learned(self._framed(tuple(pages)) if pages else "", tuple(solved) if self.small else ())
 
     def _framed(self, pages: tuple[str, ...]) -> str:

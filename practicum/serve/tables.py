@@ -5,14 +5,18 @@ What a space learned is in a run folder of its own. `run_id` is the name of the 
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Column, Float, Index, Integer, MetaData, Table
+from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, inspect, select
 
-from practicum.store.dialects import NAME, TEXT
+from practicum.store.dialects import NAME, TEXT, insert_adding
 
-FORMAT = 2
-"""Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more."""
+FORMAT = 3
+"""Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more, 3
+has `hours`, `keys` and `logins`, and indexes of users and of scores."""
 
 metadata = MetaData()
 
@@ -35,6 +39,7 @@ interactions = _table(
     Index("interactions_by_session", "run_id", "session", "id"),
     Index("interactions_by_response", "run_id", "response", "id"),
     Index("interactions_by_rollout", "run_id", "rollout", "id"),
+    Index("interactions_by_user", "run_id", "user", "id"),
 )
 
 outcomes = _table(
@@ -48,6 +53,7 @@ outcomes = _table(
     Column("data", TEXT, nullable=False),  # JSON: what the operator and what users said, session, the last reports
     Index("outcomes_by_state", "run_id", "state", "id"),
     Index("outcomes_by_time", "run_id", "at"),
+    Index("outcomes_by_score", "run_id", "score", "at"),
 )
 
 credits = _table(
@@ -102,3 +108,95 @@ sessions = _table(
     Column("at", Float, nullable=False),  # when a node asked last
     Index("sessions_by_time", "at"),
 )
+
+hours = _table(
+    "hours",
+    Column("hour", Integer, primary_key=True),  # since 1970
+    Column("version", Integer, primary_key=True),
+    Column("model", NAME, primary_key=True),  # that the requests named; may be empty
+    Column("requests", Integer, nullable=False),  # interactions that began in this hour
+    Column("failed", Integer, nullable=False),  # of them: with a status of 400 and more
+    Column("seconds", Float, nullable=False),  # from a request to the end of its answer, in all
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("scored", Integer, nullable=False),  # interactions whose first score came in this hour
+    Column("total", Float, nullable=False),  # the sum of these scores, as they are now
+    Index("hours_by_hour", "hour"),
+)
+"""What pages and measurements add up, so that nobody reads a million interactions."""
+
+keys = _table(  # `run_id` is the space that a key is for; empty: all spaces
+    "keys",
+    Column("name", NAME, primary_key=True),
+    Column("digest", NAME, nullable=False),  # SHA-256 of the key, in hexadecimal digits
+    Column("roles", NAME, nullable=False),  # separated by commas
+    Column("made", Float, nullable=False),
+    Column("expires", Float),
+    Column("a_minute", Integer),  # requests a minute; None: as the service limits keys
+)
+
+logins = _table(  # `run_id` is empty: who is signed in sees what the key is for
+    "logins",
+    Column("token", NAME, primary_key=True),  # SHA-256 of the cookie, in hexadecimal digits
+    Column("digest", NAME, nullable=False),  # of the key that signed in
+    Column("expires", Float, nullable=False),
+)
+
+SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "output_tokens", "scored", "total")
+"""The columns of `hours` that are added up."""
+
+HOUR = 3_600.0
+
+
+def count_later(db: Connection, added: Mapping[str, Any]) -> None:
+    """Let a transaction of the log add numbers to `hours` at its end. All nodes add theirs there in the same order, so
+    that none waits for another in a circle."""
+    db.info.setdefault("hours", []).append(added)
+
+
+def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
+    """Add numbers to rows of `hours`. Each has run_id, version, model, when it was (`at`, in seconds), and numbers."""
+    sums: dict[tuple[Any, ...], dict[str, float]] = defaultdict(lambda: dict.fromkeys(SUMS, 0))
+    for one in added:
+        row = sums[one["run_id"], int(one["at"] // HOUR), one["version"], one["model"]]
+        for name in SUMS:
+            row[name] += one.get(name, 0)
+    if sums:
+        keys = ("run_id", "hour", "version", "model")
+        rows = [{**dict(zip(keys, key, strict=True)), **sums[key]} for key in sorted(sums)]
+        db.execute(insert_adding(hours, db.dialect.name, SUMS), rows)
+
+
+def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """What an interaction adds to `hours`."""
+    read, cached, written = data["tokens"]
+    return {
+        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["model"], "requests": 1,
+        "failed": int(data["status"] >= 400), "seconds": data["seconds"], "input_tokens": read,
+        "cached_tokens": cached, "output_tokens": written,
+    }  # fmt: skip
+
+
+def bring_up_to_date(db: Connection, known: Mapping[str, Table]) -> None:
+    """Add the tables and indexes that an earlier format lacks, and fill `hours` from what is there. `known` has the
+    tables as this database has them."""
+    before = {*inspect(db).get_table_names(schema=known["hours"].schema)}
+    for table in known.values():
+        table.create(db, checkfirst=True)
+        for index in table.indexes:
+            index.create(db, checkfirst=True)
+    if "interactions" not in before or "hours" in before:
+        return
+    i, o = known["interactions"], known["outcomes"]
+    asked = select(i.c.run_id, i.c.id, i.c.at, i.c.version, i.c.data, o.c.at.label("told"), o.c.score)
+    both = asked.select_from(i).outerjoin(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
+    for rows in db.execution_options(yield_per=5_000).execute(both).partitions():
+        added = list[dict[str, Any]]()
+        for row in rows:
+            one = interaction_sums(dict(row._mapping), json.loads(row.data))
+            added.append(one)
+            if row.score is not None:
+                added.append({**dict.fromkeys(SUMS, 0), **{name: one[name] for name in ("run_id", "version", "model")},
+                              "at": row.told, "scored": 1, "total": row.score})  # fmt: skip
+        add_to_hours(db, added)

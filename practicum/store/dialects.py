@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -116,3 +117,16 @@ def insert_new(table: Table, dialect: str) -> Any:
     from sqlalchemy.dialects import postgresql
 
     return postgresql.insert(table).on_conflict_do_nothing()
+
+
+def insert_adding(table: Table, dialect: str, sums: Sequence[str]) -> Any:
+    """The statement that inserts rows, or adds their numbers in the columns `sums` to those of the row that has the
+    same keys."""
+    if dialect == "sqlite":
+        new: Any = sqlite.insert(table)
+    else:
+        from sqlalchemy.dialects import postgresql
+
+        new = postgresql.insert(table)
+    added = {name: table.c[name] + new.excluded[name] for name in sums}
+    return new.on_conflict_do_update(index_elements=[column.name for column in table.primary_key], set_=added)

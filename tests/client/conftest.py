@@ -18,7 +18,8 @@ from serving import served, serving
 from practicum import client
 from practicum.client import blocks
 from practicum.serve import service
-from practicum.serve.app import App, Keys
+from practicum.serve.access import Keys, read_keys
+from practicum.serve.app import App
 from practicum.testing.upstream import Received
 
 KEY = "the-key-of-practicum"
@@ -67,7 +68,7 @@ def world(_patient: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             keys = (KEY, f"other=of-other-{KEY}")
             at = await stack.enter_async_context(served(store, answer, keys=keys, spaces=spaces))
             assert at.service.upstream is not None
-            app = App(at.service, at.service.upstream, Keys.read([KEY]), pass_key=True)
+            app = App(at.service, at.service.upstream, Keys(read_keys([KEY]), at.service.log), pass_key=True)
             passing = await stack.enter_async_context(serving(app))
             ended = asyncio.Event()
             known = World(at.upstream.url, at.url, passing, at.upstream.requests)

@@ -157,10 +157,11 @@ async def test_a_correction_that_holds_can_be_withdrawn(tmp_path: Path) -> None:
         await at.report(interaction=id, target=RIGHT)
         assert RIGHT in await at.shown(QUESTION)
         (live,) = (await at.send("GET", "/v1/corrections?state=live")).json["corrections"]
-        withdrawn = {"number": live["number"], "decision": "reject"}
-        assert (await at.send("POST", "/v1/corrections", withdrawn)).status == 200
+        withdrawn = {"id": live["id"], "decision": "reject"}
+        assert (await at.send("POST", "/v1/review", withdrawn)).status == 200
         assert RIGHT not in await at.shown(QUESTION)
-        assert (await at.send("POST", "/v1/corrections", withdrawn)).status == 404
+        assert (await at.send("POST", "/v1/review", withdrawn)).status == 409
+        assert (await at.send("POST", "/v1/review", {**withdrawn, "id": "c99"})).status == 404
         assert (await at.send("GET", "/v1/corrections?state=none")).status == 400
         assert (await at.send("DELETE", "/v1/corrections")).status == 405
         assert (await at.send("GET", "/v1/history")).json["credits"][0]["mean"] == 0.0
@@ -190,13 +191,14 @@ async def test_what_a_user_says_waits_until_somebody_looks_at_it(place: Place) -
         assert "evil" not in await at.shown(QUESTION)
         (waiting,) = (await at.send("GET", "/v1/corrections")).json["corrections"]
         assert (waiting["query"], waiting["target"], waiting["trust"]) == (QUESTION, "the evil team", "user")
-        review = {"number": waiting["number"], "decision": "approve"}
-        assert (await at.send("POST", "/v1/corrections", review)).status == 200
+        review = {"id": waiting["id"], "decision": "approve"}
+        assert (await at.send("POST", "/v1/review", review)).status == 200
         assert "evil" in await at.shown(QUESTION)
         # The second of two reviewers is told.
-        assert (await at.send("POST", "/v1/corrections", review)).status == 404
-        for wrong in ({}, {"number": 1}, {"number": "1", "decision": "approve"}, {"number": 1, "decision": "?"}):
-            assert (await at.send("POST", "/v1/corrections", wrong)).status == 400
+        second = await at.send("POST", "/v1/review", review)
+        assert (second.status, "c1 was decided before" in second.said) == (409, True)
+        for wrong in ({}, {"id": "c1"}, {"id": 1, "decision": "approve"}, {"id": "c1", "decision": "?"}):
+            assert (await at.send("POST", "/v1/review", wrong)).status == 400
 
 
 @asynchronous

@@ -107,12 +107,12 @@ async def test_a_correction_is_withdrawn_and_approved_on_any_node(postgresql: st
         reply = await a.ask(QUESTION)
         user = {"x-practicum-user": "u1"}
         assert (await a.report(user, interaction=reply.interaction, target=RIGHT)).json["correction"]
-        assert (await b.send("POST", "/v1/corrections", {"number": 1, "decision": "approve"})).status == 200
+        assert (await b.send("POST", "/v1/review", {"id": "c1", "decision": "approve"})).status == 200
         assert RIGHT in await b.shown(QUESTION)
         known = a.service.spaces["default"].corrections
         await until(lambda: len(known))
         assert RIGHT in await a.shown(QUESTION)
-        assert (await a.send("POST", "/v1/corrections", {"number": 1, "decision": "reject"})).status == 200
+        assert (await a.send("POST", "/v1/review", {"id": "c1", "decision": "reject"})).status == 200
         assert RIGHT not in await a.shown(QUESTION)
         await until(lambda: not len(b.service.spaces["default"].corrections))
         assert RIGHT not in await b.shown(QUESTION)

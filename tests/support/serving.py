@@ -18,7 +18,8 @@ from sqlalchemy import URL
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from practicum.serve.app import App, Keys
+from practicum.serve.access import Keys, read_keys
+from practicum.serve.app import App
 from practicum.serve.service import Service, Settings
 from practicum.serve.upstream import open_upstream
 from practicum.testing.upstream import Answer, Upstream, UpstreamOptions, upstream
@@ -138,7 +139,8 @@ async def serving(app: Any) -> AsyncIterator[str]:
 @asynccontextmanager
 async def served(
     store: Path | URL, responder: Callable[[Any], Answer] | None = None, *, keys: tuple[str, ...] = (),
-    pass_key: bool = False, address: str | None = None, silence: float = 60.0, **settings: Any,
+    a_minute: int | None = None, pass_key: bool = False, address: str | None = None, silence: float = 60.0,
+    **settings: Any,
 ) -> AsyncIterator[Served]:  # fmt: skip
     """A service on a store. Without `learn=True` it learns only when a test makes it."""
     async with AsyncExitStack() as stack:
@@ -152,6 +154,7 @@ async def served(
         service.late = 10.0
         stack.push_async_callback(service.close)
         await service.start()
-        url = await stack.enter_async_context(serving(App(service, to, Keys.read(keys), pass_key=pass_key)))
+        app = App(service, to, Keys(read_keys(keys), service.log, a_minute), pass_key=pass_key)
+        url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         yield Served(url, service, behind, http)

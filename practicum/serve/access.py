@@ -1,0 +1,271 @@
+"""Who may do what: the keys of the service, their roles, and how many requests each may send.
+
+A key is for one space or for all. It is kept as its digest. Keys that are given at the start (`--key`) may do
+everything; those in the store (`practicum key`) have roles, may expire, and are known to all nodes within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Connection, delete, select
+
+from practicum.core.errors import PracticumError, StoreError, UsageError
+from practicum.serve import tables
+from practicum.serve.log import Log
+
+Role = Literal["ask", "report", "review", "admin"]
+"""What a key may do. ask: send requests to the model, and read the playbook. report: say what came of them, and
+remember. review: see interactions and decide what is learned. admin: everything, also keys, spaces and the data of
+users."""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+LEAST = 16
+"""Characters of a key that is given at the start, at least."""
+
+KNOWN = 1.0
+"""Seconds for which the stored keys are known."""
+
+SIGNED_IN = 43_200.0
+"""Seconds after which who signed in has to do so again."""
+
+WRONG_A_MINUTE = 60
+"""Wrong keys that an address may send a minute."""
+
+CLIENTS = 10_000
+"""Keys, or addresses, whose requests are counted at a time."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a key allows: for one space, or for all (""), in these roles, until `expires`, and so many requests a
+    minute (None: as many as the service allows each key)."""
+
+    name: str
+    space: str
+    roles: frozenset[str]
+    digest: str
+    expires: float | None = None
+    a_minute: int | None = None
+
+    def may(self, role: Role) -> bool:
+        return role in self.roles or "admin" in self.roles
+
+    @property
+    def expired(self) -> bool:
+        return self.expires is not None and time.time() >= self.expires
+
+    @property
+    def named(self) -> list[Role]:
+        """The roles, in order."""
+        return [role for role in ROLES if role in self.roles]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, without the digest."""
+        return {
+            "name": self.name, "space": self.space, "roles": self.named,
+            "expires": self.expires, "a_minute": self.a_minute,
+        }  # fmt: skip
+
+
+EVERYBODY = Grant("this machine", "", frozenset({"admin"}), "")
+"""Whoever asks a service that has no keys, which answers to this machine alone."""
+
+
+class Wrong(UsageError):
+    """A key that is wrong, or has expired."""
+
+
+class Forbidden(UsageError):
+    """What a key is not for."""
+
+
+class TooMany(PracticumError):
+    """Too many requests. `after` is the number of seconds after which the next one may come."""
+
+    def __init__(self, message: str, after: float) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Limiter:
+    """Requests a minute of each client. A client that was silent may send a minute's requests at once."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str, a_minute: int, what: str) -> None:
+        """Count a request. Raises TooMany."""
+        now = time.monotonic()
+        left, at = self._left.pop(client, (float(a_minute), now))
+        left = min(left + (now - at) * a_minute / 60, float(a_minute))
+        self._left[client] = (max(left - 1, 0.0) if left >= 1 else left, now)
+        if len(self._left) > CLIENTS:
+            self._left.popitem(last=False)
+        if left < 1:
+            after = (1 - left) * 60 / a_minute
+            raise TooMany(f"{what}: {a_minute:,} a minute are allowed; wait {after:.1f} s", after)
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a key or a cookie."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def read_keys(given: Iterable[str]) -> dict[str, Grant]:
+    """Keys from texts, KEY or SPACE=KEY, by their digests. Raises UsageError for one that is too short to be secret."""
+    found = {}
+    for text in given:
+        space, _, key = text.rpartition("=")
+        if len(key) < LEAST:
+            raise UsageError(f"a key has at least {LEAST} characters: KEY, or SPACE=KEY for a key of one space")
+        digest = digest_of(key)
+        found[digest] = Grant("--key", space, frozenset({"admin"}), digest)
+    return found
+
+
+class Keys:
+    """All keys: those given at the start, and those in the store. `a_minute` is how many requests each may send."""
+
+    def __init__(self, given: Mapping[str, Grant], log: Log, a_minute: int | None = None) -> None:
+        self._given, self._log, self._a_minute = given, log, a_minute
+        self._stored: Mapping[str, Grant] = {}
+        self._read = float("-inf")
+        self._reading = asyncio.Lock()
+        self._sent, self._wrong = Limiter(), Limiter()
+        self._secret = secrets.token_urlsafe(32)
+        self.required = bool(given)
+        """Whether requests need a key. Once they do, they do until the process ends."""
+
+    async def refresh(self) -> None:
+        """Read the stored keys, if they were not just read. While the store is away, those known before stay."""
+        if time.monotonic() - self._read <= KNOWN:
+            return
+        async with self._reading:
+            if time.monotonic() - self._read <= KNOWN:
+                return
+            try:
+                self._stored = {grant.digest: grant for grant in await asyncio.to_thread(stored_keys, self._log)}
+            except StoreError:
+                if self._read == float("-inf"):
+                    raise
+            self._read = time.monotonic()
+            self.required = self.required or bool(self._stored)
+
+    def forget(self) -> None:
+        """Read the stored keys with the next request: they were changed here."""
+        self._read = min(self._read, time.monotonic() - 2 * KNOWN)
+
+    async def grant(self, key: str, address: str) -> Grant:
+        """What a key allows; `address` is the client's. Raises Wrong, or TooMany after too many wrong ones."""
+        # Looked up by its digest, so the time it takes tells nothing of the keys.
+        return await self._known(digest_of(key), address)
+
+    async def _known(self, digest: str, address: str) -> Grant:
+        await self.refresh()
+        found = self._given.get(digest) or self._stored.get(digest)
+        if found is None:
+            self._wrong.take(address, WRONG_A_MINUTE, "too many wrong keys from this address")
+            raise Wrong("this key is wrong")
+        if found.expired:
+            raise Wrong(f"the key {found.name} has expired: ask for a new one (practicum key add)")
+        return found
+
+    def count(self, grant: Grant) -> None:
+        """Count a request. Raises TooMany."""
+        a_minute = self._a_minute if grant.a_minute is None else grant.a_minute
+        if a_minute is not None:
+            self._sent.take(grant.digest, a_minute, f"too many requests with the key {grant.name}")
+
+    # Signing in, for pages
+
+    async def sign_in(self, key: str, address: str) -> str:
+        """The cookie of who signs in with a key. Raises Wrong, TooMany or StoreError."""
+        grant, cookie, now = await self.grant(key, address), secrets.token_urlsafe(32), time.time()
+        until = min(now + SIGNED_IN, grant.expires or float("inf"))
+        row = {"run_id": "", "token": digest_of(cookie), "digest": grant.digest, "expires": until}
+
+        def write(db: Connection) -> None:
+            t = tables.logins
+            db.execute(delete(t).where(t.c.expires < now))
+            db.execute(t.insert().values(row))
+
+        await asyncio.wrap_future(self._log.do(write))
+        return cookie
+
+    async def signed_in(self, cookie: str) -> Grant | None:
+        """What who has this cookie may do; None if nobody has signed in with it, or too long ago."""
+        if not self.required:
+            return EVERYBODY
+        t = tables.logins
+        mine = (t.c.run_id == "") & (t.c.token == digest_of(cookie)) & (t.c.expires > time.time())
+        rows = await asyncio.to_thread(self._log.rows, select(t.c.digest).where(mine))
+        if not rows:
+            return None
+        try:
+            return await self._known(rows[0].digest, "")
+        except (Wrong, TooMany):
+            return None
+
+    async def sign_out(self, cookie: str) -> None:
+        """Let a cookie be nobody's."""
+        t = tables.logins
+        gone = delete(t).where(t.c.run_id == "", t.c.token == digest_of(cookie))
+        await asyncio.wrap_future(self._log.do(lambda db: db.execute(gone).rowcount))
+
+    def form_token(self, cookie: str) -> str:
+        """What forms of a page carry, so that no page of another site can send them (CSRF)."""
+        return hmac.new((cookie if self.required else self._secret).encode(), b"form", "sha256").hexdigest()
+
+    def is_form_token(self, cookie: str, token: str) -> bool:
+        return hmac.compare_digest(self.form_token(cookie), token)
+
+
+# Keys in the store
+
+
+def stored_keys(log: Log) -> Sequence[Grant]:
+    """The keys in the store, by space and name."""
+    t = tables.keys
+    rows = log.rows(select(t).order_by(t.c.run_id, t.c.name))
+    return [Grant(r.name, r.run_id, frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute) for r in rows]
+
+
+def add_key(
+    log: Log, name: str, space: str, roles: Sequence[Role], days: float | None = None, a_minute: int | None = None
+) -> str:
+    """Make a key; it is returned, and nowhere else. Raises UsageError if there is one of this name for the space."""
+    key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), tables.keys
+    row = {
+        "run_id": space, "name": name, "digest": digest_of(key), "roles": ",".join(sorted({*roles})), "made": now,
+        "expires": None if days is None else now + 86_400 * days, "a_minute": a_minute,
+    }  # fmt: skip
+
+    def write(db: Connection) -> None:
+        mine = (t.c.run_id == space) & (t.c.name == name)
+        if db.execute(select(t.c.name).where(mine)).first() is not None:
+            raise UsageError(f"there is a key {name!r:.80} already: remove it, or choose another name")
+        db.execute(t.insert().values(row))
+
+    log.do(write).result()
+    return key
+
+
+def remove_key(log: Log, name: str, space: str) -> None:
+    """Remove a key, and who signed in with it. Raises UsageError if there is none of this name."""
+    t = tables.keys
+
+    def write(db: Connection) -> None:
+        if not db.execute(delete(t).where(t.c.run_id == space, t.c.name == name)).rowcount:
+            raise UsageError(f"there is no key {name!r:.80}: practicum key list shows those there are")
+
+    log.do(write).result()

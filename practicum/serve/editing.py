@@ -1,0 +1,175 @@
+"""Changing what a space shows by hand: edits of its playbook, decisions of a review, and notes.
+
+An edit of the playbook is a version that all sessions see at once, since a person made it. What is approved in a review
+was learned, so it is a version that has to earn its way like any other. Both go on from the live version, and wait
+while another version is being tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, delete
+
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Update
+from practicum.core.errors import RunBusy, UsageError
+from practicum.serve import tables
+from practicum.serve.feedback import Conflict, Unknown
+from practicum.serve.space import LIVE, Space
+from practicum.session import review as reviews
+from practicum.session.amend import apply_edits, roll_back, writing
+from practicum.store.database import Store
+from practicum.store.names import name_version
+from practicum.store.reviews import APPROVED, PENDING, REJECTED
+from practicum.store.versions import entry_history, read_versions
+
+if TYPE_CHECKING:
+    from practicum.serve.service import Service
+
+PATIENCE = 5.0
+"""Seconds that a change waits for another process that writes to the run of the space."""
+
+BY_HAND = "edited by hand"
+
+
+@asynccontextmanager
+async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
+    """The run of a space, whose last version is the live one or one that is to be tried. Raises Conflict while a
+    version is being tried, or while the space learns."""
+    async with _writing(space) as store:
+        await asyncio.to_thread(space.read_versions)
+        await service.refresh(space)
+        if space.rollout is not None:
+            raise Conflict(
+                f"version {space.rollout.version} is being tried: make it live, or take it back, before you change "
+                "the playbook"
+            )
+        if space.last != space.live and not await asyncio.to_thread(service.learner.is_untried, space):
+            # The last version was dropped or taken back.
+            name_version(store, store.run_id, LIVE, roll_back(store, space.live))
+            await asyncio.to_thread(space.read_versions)
+        yield store
+    await asyncio.to_thread(space.read_versions)
+    service.learner.wake()
+
+
+@asynccontextmanager
+async def _writing(space: Space) -> AsyncIterator[Store]:
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                store = await stack.enter_async_context(writing(space.folder, PATIENCE))
+        except (TimeoutError, RunBusy):
+            raise Conflict(f"space {space.name} is learning now: try again in a minute") from None
+        yield store
+
+
+async def edit_entry(
+    service: Service, name: str, id: str | None, text: str | None, section: str | None, seen: int | None
+) -> dict[str, Any]:
+    """Add an entry (`id` is None), change its text or section, or delete it (`text` and `section` are None). `seen` is
+    the version in which whoever edits has seen the entry. The edit makes a version, which is live.
+
+    Raises Unknown if there is no such entry, and Conflict if it was changed since.
+    """
+    space = await service.space(name)
+    async with _changing(service, space) as store:
+        if space.last != space.live and service.settings.learn:
+            raise Conflict(f"version {space.last} is about to be tried: edit when it is live, or was taken back")
+
+        def edits(context: Context) -> Delta:
+            if id is None:
+                return Delta((Add(section or "", text or "", reason=BY_HAND),))
+            if (entry := context.get(id)) is None:
+                raise _gone(store, id)
+            if seen is not None and entry.changed > seen:
+                raise Conflict(f"{id} was changed in version {entry.changed}, after you looked at it: look at it again")
+            change: Edit = Update(id, text, section, reason=BY_HAND)
+            return Delta((change if text is not None or section is not None else Delete(id, reason=BY_HAND),))
+
+        outcome = apply_edits(store, edits)
+        if outcome.refused:
+            raise UsageError(outcome.refused[0].reason)
+        if not outcome.applied:
+            raise UsageError(f"this changes nothing of {id}")
+        version = outcome.context.version
+        name_version(store, store.run_id, LIVE, version)
+    return {"id": outcome.applied[0].id, "version": version}
+
+
+def _gone(store: Store, id: str) -> UsageError:
+    events = entry_history(read_versions(store, store.run_id), id)
+    if not events:
+        return Unknown(f"there has never been an entry {id!r:.80}")
+    return Conflict(f"there is no entry {id} any more: it was removed in version {events[-1].version}")
+
+
+async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> dict[str, Any]:
+    """Approve what waits for review, or reject it, for a reason that is kept: c5 is a correction or a note, 3.1 are
+    edits that were learned. Raises Unknown if there is no such thing, and Conflict if it was decided before or cannot
+    be applied any more."""
+    if id[:1] == "c" and id[1:].isdecimal():
+        return await service.review_correction(name, int(id[1:]), approved)
+    space = await service.space(name)
+    if not approved:
+        async with _writing(space) as store:
+            (one,) = reviews.reject(store, _waiting(store, id), reason or "rejected")
+        return {"id": one.id, "state": one.state, "version": None}
+    async with _changing(service, space) as store:
+        approval = reviews.approve(store, _waiting(store, id))
+        if approval.approved and not service.settings.learn:
+            # There is no learner to try it.
+            name_version(store, store.run_id, LIVE, approval.context.version)
+    if id in approval.refused:
+        raise Conflict(f"{id} cannot be applied any more: {approval.refused[id]}")
+    return {"id": id, "state": approval.approved[0].state, "version": approval.context.version}
+
+
+def _waiting(store: Store, id: str) -> list[reviews.Review]:
+    known = {one.id: one for one in reviews.read_reviews(store, (PENDING, APPROVED, REJECTED))}
+    if id not in known:
+        raise Unknown(f"nothing with the id {id!r:.80} waits for review")
+    if (one := known[id]).state != PENDING:
+        made = f" as version {one.version}" if one.version is not None else f": {one.reason}" if one.reason else ""
+        raise Conflict(f"{id} was {one.state} before{made}")
+    return [one]
+
+
+async def read_run(service: Service, name: str, read: Callable[[Store], Any]) -> Any:
+    """What a function reads from the run of a space, in a thread."""
+    space = await service.space(name)
+
+    def reading() -> Any:
+        with Store.read(space.folder) as store:
+            return read(store)
+
+    return await asyncio.to_thread(reading)
+
+
+async def remove_space(service: Service, name: str) -> dict[str, Any]:
+    """Delete a space with all that was asked, reported and learned in it, and its keys. Raises UnknownSpace if there is
+    none, and Conflict if the service was started with it, or while it learns."""
+    if name in service.settings.spaces:
+        raise Conflict(f"the service was started with the space {name}: start it without --space {name} first")
+    space = await service.space(name)
+    async with _writing(space) as store:
+        service.close_space(space)
+        removed = await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
+        # The run goes last: what is left after a kill is a space that can be deleted again.
+        await asyncio.to_thread(store.remove)
+        await space.close()
+    await asyncio.to_thread(rmtree, space.folder)
+    # What was under way meanwhile.
+    await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
+    return {"name": name, "rows": removed}
+
+
+def _remove_rows(db: Connection, name: str) -> int:
+    return sum(
+        db.execute(delete(table).where(table.c.run_id == name)).rowcount for table in tables.metadata.tables.values()
+    )

@@ -1,0 +1,375 @@
+"""What the service can be asked beside the protocols of models, each thing once: its route, the role that it takes,
+what is given, and what is told. The HTTP routes, the OpenAPI document and the tools for agents are made from this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from practicum.core.context import Context
+from practicum.core.edits import Entry
+from practicum.core.errors import StoreAway, UsageError
+from practicum.core.trust import Trust
+from practicum.core.words import fault, one_line
+from practicum.retrieval.search import Filter
+from practicum.serve import access, editing
+from practicum.serve.access import Grant, Keys, Role
+from practicum.serve.feedback import Conflict, Feedback, read_feedback
+from practicum.serve.service import CORRECTION_STATES, Service
+from practicum.session.review import Present, read_reviews
+
+MOST = 2**20
+"""Bytes of the largest body of an operation."""
+
+PATIENCE = 20.0
+"""Seconds that an operation may take."""
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class At:
+    """Who asks, and where. `screened`: an agent speaks for itself, so what the filter flags in its words waits."""
+
+    service: Service
+    keys: Keys
+    grant: Grant
+    space: str
+    session: str | None = None
+    user: str | None = None
+    screened: bool = False
+
+    @property
+    def trust(self) -> Trust:
+        return "own" if self.user is None else "user"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that can be asked. `whole`: it is about all spaces, so the key must be for all."""
+
+    method: str
+    path: str
+    role: Role
+    do: Callable[[At, Any], Awaitable[dict[str, Any]]]
+    asked: type[BaseModel]
+    status: int
+    whole: bool
+
+    @property
+    def name(self) -> str:
+        return self.do.__name__
+
+
+OPERATIONS: dict[tuple[str, str], Operation] = {}
+"""All of them, by method and path."""
+
+
+def _operation(
+    method: str, path: str, role: Role, status: int = 200, *, whole: bool = False
+) -> Callable[[Callable[[At, Asked], Awaitable[dict[str, Any]]]], Callable[[At, Asked], Awaitable[dict[str, Any]]]]:
+    def add(do: Callable[[At, Asked], Awaitable[dict[str, Any]]]) -> Callable[[At, Asked], Awaitable[dict[str, Any]]]:
+        asked = get_type_hints(do)["asked"]
+        OPERATIONS[method, path] = Operation(method, path, role, do, asked, status, whole)
+        return do
+
+    return add
+
+
+class Form(BaseModel):
+    """What an operation is given: as JSON, or as the query of an address."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
+    """What was given. Raises UsageError that says what is wrong with it."""
+    try:
+        return form.model_validate(body) if isinstance(body, dict) else form.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        known = f" (there are {', '.join(form.model_fields) or 'no fields'})"
+        extra = known if error.errors()[0]["type"] == "extra_forbidden" else ""
+        raise UsageError(one_line(f"what was sent is wrong: {fault(error)}{extra}", 400)) from error
+
+
+async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
+    """Do what is asked. Raises UsageError for what is wrong, and StoreError if it cannot be done."""
+    asked = read_feedback(given) if operation.asked is Feedback and isinstance(given, bytes) else None
+    asked = asked or read_form(operation.asked, given)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await operation.do(at, asked)
+    except TimeoutError:
+        raise StoreAway(f"this was not done in {PATIENCE:g} seconds: send it again") from None
+
+
+_Line = Annotated[str, Field(min_length=1, max_length=200)]
+_EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,12}$")]
+
+
+class Nothing(Form):
+    """Nothing is given."""
+
+
+# At work
+
+
+@_operation("POST", "/v1/feedback", "report")
+async def report(at: At, asked: Feedback) -> dict[str, Any]:
+    """Say what came of an interaction: a score, the right answer, or what was wrong."""
+    return await at.service.feedback(at.space, asked, at.trust, screened=at.screened)
+
+
+class Query(Form):
+    """`input` is what the agent is asked, or is about to do."""
+
+    input: Annotated[str, Field(min_length=1, max_length=2**20, pattern=r"\S")]
+
+
+@_operation("POST", "/v1/context", "ask")
+async def context(at: At, asked: Query) -> dict[str, Any]:
+    """What a request would be shown, as one text, and the interaction that begins with it."""
+    return await at.service.show_text(at.space, asked.input, at.session, at.user)
+
+
+class Note(Form):
+    """`text` is what is to be remembered; `about` is when it matters."""
+
+    text: Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"\S")]
+    about: Annotated[str, Field(max_length=2_000)] = ""
+
+
+@_operation("POST", "/v1/notes", "report")
+async def remember(at: At, asked: Note) -> dict[str, Any]:
+    """Keep a note, which is shown to later requests about the same."""
+    return await at.service.note(at.space, asked.text, asked.about, at.trust, screened=at.screened)
+
+
+class Listing(Form):
+    """`q` are words to search for (without them, the newest entries come first), `section` is one section alone, and
+    `skip` how many of the entries were listed before."""
+
+    q: Annotated[str, Field(max_length=2_000)] = ""
+    section: Annotated[str, Field(max_length=200)] = ""
+    skip: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+@_operation("GET", "/v1/playbook", "ask")
+async def playbook(at: At, asked: Listing) -> dict[str, Any]:
+    """The entries of the playbook that is live."""
+    space = await at.service.space(at.space)
+    live = space.context(space.live)
+    entries, total = await find_entries(space.reader.retriever, live, asked)
+    return {"space": at.space, "version": space.live, "total": total, "entries": [_entry(one) for one in entries]}
+
+
+async def find_entries(retriever: Any, live: Context, asked: Listing) -> tuple[list[Entry], int]:
+    """The entries of a listing, and how many there are in all."""
+    where = Filter(section=asked.section or None)
+    matching = [entry for entry in live if where(entry)]
+    if not asked.q.strip():
+        return matching[::-1][asked.skip : asked.skip + asked.limit], len(matching)
+    found = await retriever.nearest(live, asked.q, asked.skip + asked.limit, where)
+    return [match.entry for match in found.found[asked.skip :]], len(matching)
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id, "section": entry.section, "text": entry.solved, "helpful": entry.helpful,
+        "harmful": entry.harmful, "changed": entry.changed, "trust": entry.trust,
+    }  # fmt: skip
+
+
+@_operation("GET", "/v1/history", "ask")
+async def history(at: At, asked: Nothing) -> dict[str, Any]:
+    """The last rollouts of versions with their evidence, the alarms, and how requests went that saw each entry."""
+    return await at.service.history(at.space)
+
+
+# Deciding
+
+
+class States(Form):
+    """`state` is that of the corrections and notes that are listed."""
+
+    state: Literal["live", "waiting", "replaced", "rejected"] = "waiting"
+
+
+@_operation("GET", "/v1/corrections", "review")
+async def corrections(at: At, asked: States) -> dict[str, Any]:
+    """The corrections and notes in a state: live, waiting, replaced or rejected."""
+    return await at.service.list_corrections(at.space, asked.state)
+
+
+@_operation("GET", "/v1/review", "review")
+async def waiting(at: At, asked: Nothing) -> dict[str, Any]:
+    """What waits for review: corrections and notes, and edits of the playbook that were learned."""
+
+    def edits(store: Any) -> list[dict[str, Any]]:
+        present = Present(store)
+        return [{**one.as_json(), "problem": present.problem(one, present.context)} for one in read_reviews(store)]
+
+    listed = await at.service.list_corrections(at.space, CORRECTION_STATES[1])
+    return {
+        "space": at.space, "corrections": listed["corrections"],
+        "edits": await editing.read_run(at.service, at.space, edits),
+    }  # fmt: skip
+
+
+class Decision(Form):
+    """`id` is that of what waits: c5 for a correction or a note, 3.1 for edits. `reason` is kept with a rejection."""
+
+    id: Annotated[str, Field(pattern=r"^(c[0-9]{1,12}|[0-9]{1,12}\.[0-9]{1,12})$")]
+    decision: Literal["approve", "reject"]
+    reason: Annotated[str, Field(max_length=2_000)] = ""
+
+
+@_operation("POST", "/v1/review", "review")
+async def decide(at: At, asked: Decision) -> dict[str, Any]:
+    """Approve what waits for review, or reject it. A correction or a note that holds can be rejected, too."""
+    return await editing.decide_review(at.service, at.space, asked.id, asked.decision == "approve", asked.reason)
+
+
+class EntryEdit(Form):
+    """Without `id` an entry is added, which takes `text` and `section`. `seen` is the version in which whoever edits
+    has seen the entry: the edit is refused if it was changed later."""
+
+    id: _EntryId | None = None
+    text: Annotated[str, Field(min_length=1, max_length=20_000, pattern=r"\S")] | None = None
+    section: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$")] | None = None
+    seen: Annotated[int, Field(ge=0, le=2**53)] | None = None
+
+
+@_operation("POST", "/v1/playbook", "review")
+async def edit(at: At, asked: EntryEdit) -> dict[str, Any]:
+    """Change an entry of the playbook, or add one. It makes a version that all see at once."""
+    if asked.id is None and (asked.text is None or asked.section is None):
+        raise UsageError("a new entry takes `text` and `section`; give `id` to change one")
+    if asked.text is None and asked.section is None:
+        raise UsageError("give `text` or `section`: what is to be changed")
+    return await editing.edit_entry(at.service, at.space, asked.id, asked.text, asked.section, asked.seen)
+
+
+class Removal(Form):
+    """`id` is that of an entry (e5), or of a correction or a note (c5)."""
+
+    id: Annotated[str, Field(pattern=r"^[ce][0-9]{1,12}$")]
+    seen: Annotated[int, Field(ge=0, le=2**53)] | None = None
+
+
+@_operation("POST", "/v1/remove", "review")
+async def remove(at: At, asked: Removal) -> dict[str, Any]:
+    """Remove an entry of the playbook, a correction or a note. Of an entry, an earlier version still has it."""
+    if asked.id.startswith("c"):
+        return await at.service.review_correction(at.space, int(asked.id[1:]), False)
+    return await editing.edit_entry(at.service, at.space, asked.id, None, None, asked.seen)
+
+
+class Version(Form):
+    """`version` is that which all are to see; without it, the one before the live one."""
+
+    version: Annotated[int, Field(ge=0, le=2**53, strict=True)] | None = None
+
+
+@_operation("POST", "/v1/rollback", "review")
+async def rollback(at: At, asked: Version) -> dict[str, Any]:
+    """Let all see a version, and end the trial of a new one."""
+    return await at.service.roll_back(at.space, asked.version)
+
+
+@_operation("POST", "/v1/learn", "review", 202)
+async def learn(at: At, asked: Nothing) -> dict[str, Any]:
+    """Begin a round of learning as soon as possible, however few outcomes wait."""
+    space = await at.service.space(at.space)
+    if not at.service.settings.learn:
+        raise Conflict("this service does not learn: it was started with --no-learning, or without a model")
+    at.service.learner.want(space.name)
+    when = "begins" if space.rollout is None else f"begins when version {space.rollout.version} is decided about"
+    return {"space": at.space, "learning": when}
+
+
+# Keys
+
+
+class KeyName(Form):
+    """`space` is the one that a key is for; empty: all."""
+
+    name: _Line
+    space: Annotated[str, Field(max_length=64)] = ""
+
+
+class NewKey(KeyName):
+    """`days` until it expires, and the requests a minute that it may send; without them, no end and the service's
+    limit."""
+
+    roles: Annotated[list[Role], Field(min_length=1, max_length=4)]
+    days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    a_minute: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+
+
+def _own(at: At, space: str) -> str:
+    """The space of a key that somebody manages: a key of one space manages keys of that space alone."""
+    if at.grant.space and space not in ("", at.grant.space):
+        raise access.Forbidden(f"this key is for space {at.grant.space}")
+    return at.grant.space or space
+
+
+@_operation("GET", "/v1/keys", "admin")
+async def keys(at: At, asked: Nothing) -> dict[str, Any]:
+    """The keys in the store, without the keys themselves."""
+    found = await asyncio.to_thread(access.stored_keys, at.service.log)
+    return {"keys": [grant.as_json() for grant in found if at.grant.space in ("", grant.space)]}
+
+
+@_operation("POST", "/v1/keys", "admin")
+async def add_key(at: At, asked: NewKey) -> dict[str, Any]:
+    """Make a key. It is told here, and nowhere else."""
+    space, log = _own(at, asked.space), at.service.log
+    if space:
+        at.service.folder(space)
+    key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute)
+    at.keys.forget()
+    return {"name": asked.name, "space": space, "key": key}
+
+
+@_operation("DELETE", "/v1/keys", "admin")
+async def remove_key(at: At, asked: KeyName) -> dict[str, Any]:
+    """Remove a key, and sign out who signed in with it."""
+    space = _own(at, asked.space)
+    await asyncio.to_thread(access.remove_key, at.service.log, asked.name, space)
+    at.keys.forget()
+    return {"name": asked.name, "space": space}
+
+
+# Spaces
+
+
+@_operation("GET", "/v1/spaces", "ask", whole=True)
+async def spaces(at: At, asked: Nothing) -> dict[str, Any]:
+    """The spaces that there are."""
+    return {"spaces": await asyncio.to_thread(at.service.space_names)}
+
+
+class SpaceName(Form):
+    """`name` of a space: letters, digits, . _ and -."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+@_operation("POST", "/v1/spaces", "admin", whole=True)
+async def add_space(at: At, asked: SpaceName) -> dict[str, Any]:
+    """Make a space, unless there is one of this name."""
+    await at.service.add_space(asked.name)
+    return {"name": asked.name}
+
+
+@_operation("DELETE", "/v1/spaces", "admin", whole=True)
+async def remove_space(at: At, asked: SpaceName) -> dict[str, Any]:
+    """Delete a space with everything that was asked, reported and learned in it, and its keys."""
+    return await editing.remove_space(at.service, asked.name)
