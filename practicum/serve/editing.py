@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.space import LIVE, Space
 from practicum.session import review as reviews
 from practicum.session.amend import apply_edits, roll_back, writing
+from practicum.session.records import to_the_end
 from practicum.store.database import Store
 from practicum.store.names import name_version
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
@@ -51,11 +53,15 @@ async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
             )
         if space.last != space.live and not await asyncio.to_thread(service.learner.is_untried, space):
             # The last version was dropped or taken back.
-            name_version(store, store.run_id, LIVE, roll_back(store, space.live))
+            await to_the_end(partial(_return_to, store, space.live))
             await asyncio.to_thread(space.read_versions)
         yield store
     await asyncio.to_thread(space.read_versions)
     service.learner.wake()
+
+
+def _return_to(store: Store, version: int) -> None:
+    name_version(store, store.run_id, LIVE, roll_back(store, version))
 
 
 @asynccontextmanager
@@ -92,14 +98,16 @@ async def edit_entry(
             change: Edit = Update(id, text, section, reason=BY_HAND)
             return Delta((change if text is not None or section is not None else Delete(id, reason=BY_HAND),))
 
-        outcome = apply_edits(store, edits)
-        if outcome.refused:
-            raise UsageError(outcome.refused[0].reason)
-        if not outcome.applied:
-            raise UsageError(f"this changes nothing of {id}")
-        version = outcome.context.version
-        name_version(store, store.run_id, LIVE, version)
-    return {"id": outcome.applied[0].id, "version": version}
+        def write() -> dict[str, Any]:
+            outcome = apply_edits(store, edits)
+            if outcome.refused:
+                raise UsageError(outcome.refused[0].reason)
+            if not outcome.applied:
+                raise UsageError(f"this changes nothing of {id}")
+            version = name_version(store, store.run_id, LIVE, outcome.context.version)
+            return {"id": outcome.applied[0].id, "version": version}
+
+        return await to_the_end(write)
 
 
 def _gone(store: Store, id: str) -> UsageError:
@@ -118,16 +126,20 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
     space = await service.space(name)
     if not approved:
         async with _writing(space) as store:
-            (one,) = reviews.reject(store, _waiting(store, id), reason or "rejected")
-        return {"id": one.id, "state": one.state, "version": None}
+            await to_the_end(lambda: reviews.reject(store, _waiting(store, id), reason or "rejected"))
+        return {"id": id, "state": REJECTED, "version": None}
     async with _changing(service, space) as store:
-        approval = reviews.approve(store, _waiting(store, id))
-        if approval.approved and not service.settings.learn:
-            # There is no learner to try it.
-            name_version(store, store.run_id, LIVE, approval.context.version)
-    if id in approval.refused:
-        raise Conflict(f"{id} cannot be applied any more: {approval.refused[id]}")
-    return {"id": id, "state": approval.approved[0].state, "version": approval.context.version}
+
+        def approve() -> int:
+            approval = reviews.approve(store, _waiting(store, id))
+            if id in approval.refused:
+                raise Conflict(f"{id} cannot be applied any more: {approval.refused[id]}")
+            if not service.settings.learn:
+                # There is no learner to try it.
+                name_version(store, store.run_id, LIVE, approval.context.version)
+            return approval.context.version
+
+        return {"id": id, "state": APPROVED, "version": await to_the_end(approve)}
 
 
 def _waiting(store: Store, id: str) -> list[reviews.Review]:
@@ -161,7 +173,7 @@ async def remove_space(service: Service, name: str) -> dict[str, Any]:
         service.close_space(space)
         removed = await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
         # The run goes last: what is left after a kill is a space that can be deleted again.
-        await asyncio.to_thread(store.remove)
+        await to_the_end(store.remove)
         await space.close()
     await asyncio.to_thread(rmtree, space.folder)
     # What was under way meanwhile.

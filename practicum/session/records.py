@@ -196,14 +196,14 @@ async def store_tasks(
 
     store.execute(*_removing(store.run_id))
     # In a thread, so that Ctrl-C is heard while a store is slow.
-    while await _to_the_end(write):
+    while await to_the_end(write):
         told(known.count)
     found = StoredTasks(store, "train", range(known.count))
     found.survey = known
     return found
 
 
-async def _to_the_end(work: Callable[[], T]) -> T:
+async def to_the_end(work: Callable[[], T]) -> T:
     """The result of work in a thread. If it is cancelled, it is waited for: it uses the store."""
     job = asyncio.ensure_future(asyncio.to_thread(work))
     try:
