@@ -35,6 +35,7 @@ interactions = _table(
     Index("interactions_by_session", "run_id", "session", "id"),
     Index("interactions_by_response", "run_id", "response", "id"),
     Index("interactions_by_rollout", "run_id", "rollout", "id"),
+    Index("interactions_by_user", "run_id", "user", "id"),
 )
 
 outcomes = _table(
