@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 from helpers import run_command
-from serving import Place, Served, asynchronous, served, until
+from scripts import FORM
+from serving import Place, Served, asynchronous, prompt, served, until
 from sqlalchemy import make_url, select
 
 from practicum.core.errors import RunBusy
@@ -21,6 +23,7 @@ from practicum.serve.log import FolderDatabase
 from practicum.serve.personal import export_user, forget_user
 from practicum.serve.space import LIVE
 from practicum.session.amend import writing
+from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.names import name_version
 from practicum.testing.upstream import Answer
@@ -144,6 +147,40 @@ async def test_all_that_came_of_a_user_is_gone_and_the_service_goes_on(place: Pl
         assert (again.interactions, again.left) == (2, 0)
         assert "The pelican team" in texts(at)
         assert [*files_with(tmp_path, "quetzal")] == []
+
+
+def reflecting(body: Any) -> Answer:
+    """A model that writes a rule for each request, and answers."""
+    if "response_format" not in body:
+        return judging(body)
+    text = prompt(json.dumps(body).encode())
+    about = re.findall(r"looks after the (\w+) number", text)
+    # What says nearly the same would rest on both, by its words.
+    said = "Quetzal: marzipan team." if "quetzal" in about else "Birds of the sea have an albatross office of their own."
+    rule = {"text": said, "section": "strategies"}
+    lessons = {int(n) for n in re.findall(r"^(?:Lesson|Insight) (\d+)", text, re.MULTILINE)}
+    changes = [{"op": "ADD", "insights": [n]} for n in sorted(lessons)]
+    return json.dumps({**FORM, "reasoning": "", "insights": [rule], "changes": changes})
+
+
+@asynchronous
+async def test_rules_that_a_model_wrote_are_gone_with_their_lessons_and_prompts(place: Place, tmp_path: Path) -> None:
+    settings = {**EPISODES, "method": "ace", "profile": "full"}
+    async with served(**place, responder=reflecting, **settings) as at:
+        await teach(at, ANNA, "quetzal", 6)
+        await teach(at, BEN, "albatross", 6)
+        await learn(at)
+        assert "Quetzal" in texts(at)
+        assert "albatross office" in texts(at)
+        assert "quetzal" in said(await export_user(at.service, "default", "anna"), "lesson")
+        done = await forget_user(at.service, "default", "anna")
+        assert (done.left, done.interactions) == (0, 6)
+        assert "Quetzal" not in texts(at)
+        assert "albatross office" in texts(at)
+        assert [*files_with(tmp_path, "quetzal", "Quetzal", "marzipan")] == []
+        with Store.read(at.service.spaces["default"].folder) as store:
+            for table in schema.metadata.sorted_tables:
+                assert "quetzal" not in str(store.rows(store.select(table))).lower(), table.name
 
 
 def credits(at: Served) -> dict[str, tuple[int, float]]:
@@ -299,7 +336,7 @@ def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) 
 
     forget = ["forget", "practicum-store", "--user", "anna"]
     assert "add --yes to go on" in run_command(forget, tmp_path).err
-    done = run_command([*forget, "--yes"], tmp_path)
+    done = run_command([*forget, "--text", "--yes"], tmp_path)
     assert (done.code, done.err) == (0, "")
     assert "space default: 8 interactions, 8 outcomes, 8 corrections removed" in done.out
     assert "space other: 1 interaction, 0 outcomes, 0 corrections removed" in done.out
