@@ -285,7 +285,8 @@ def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool
             )
             out.print(f"{alike}, copied or by chance")
     if left := sum(one.left for one in found):
-        raise StoreError(f"{left:,} {in_number(left, 'record[|s] still hold[s|]')} it in {store}: forget it once more")
+        records = in_number(left, "record[|s] still hold[s|] it")
+        raise StoreError(f"{left:,} {records} in {store}, because what stays rests on it, too")
     out.print("checked: no record names it, and no file holds an interaction of it. Paraphrases are not found")
 
 

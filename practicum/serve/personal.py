@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -85,11 +85,11 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class _Found:
-    """What is known of a user in a space: the ids of the interactions, the sessions (`pins` are what versions are kept
-    by), and all texts. `shared` are outcomes of others that are about a session with the user."""
+    """What is known of a user in a space: the ids of the interactions, the sessions that nobody else has part in (as
+    `pins`, by which their versions are kept), and all texts. `shared` are outcomes of others that are about a session
+    with the user."""
 
     ids: frozenset[str]
-    sessions: frozenset[str]
     pins: frozenset[str]
     shared: frozenset[str]
     texts: tuple[str, ...]
@@ -115,8 +115,8 @@ async def forget_user(service: Service, space: str, user: str, *, text: bool = F
     that has rare words of it is removed too.
 
     A round of learning is interrupted, and goes on afterwards. The space serves all the time. Raises Unknown if nothing
-    is kept of the user, UnknownSpace, RunBusy if another node or process writes what the space learns, and StoreError
-    if something cannot be removed; what was removed until then stays so, and the next call goes on.
+    is kept of the user, UnknownSpace, RunBusy if another node or process writes what the space learns (ask again), and
+    StoreError if something cannot be removed.
     """
     # It ends even if nobody waits for it any longer: half of it would leave the service without its learner.
     return await asyncio.shield(_forget_served(service, await service.space(space), user, text))
@@ -238,9 +238,7 @@ def _find(log: Log, space: str, user: str) -> _Found:
             if row.data is not None and "session" in json.loads(row.data):
                 shared.add(row.id)
     long = dict.fromkeys(text for text in texts if len(text) >= MIN_CHARS)
-    return _Found(
-        frozenset(ids), frozenset(sessions), frozenset(pins - others), frozenset(shared), tuple(long)
-    )  # fmt: skip
+    return _Found(frozenset(ids), frozenset(pins - others), frozenset(shared), tuple(long))
 
 
 def _forget(
@@ -285,7 +283,7 @@ def _sources(store: Store, taught: frozenset[str]) -> set[str]:
     return _of(names, taught)
 
 
-def _of(sources: Any, taught: frozenset[str]) -> set[str]:
+def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
     """Those of some sources that are outcomes of these ids: "task:ID" or "task:ID.REVISION"."""
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
@@ -345,15 +343,16 @@ def _scrub(database: Database) -> None:
     """Let no removed row stay in the service's file. A PostgreSQL server makes their space free, and writes over it
     later."""
     names = [f' "{table.name}"' for table in tables.metadata.sorted_tables] if database.shared else [""]
+    stays = "the rows are removed, but bytes of them may stay in the file until a user is forgotten the next time"
     try:
         with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             for name in names:
                 db.execute(text(f"VACUUM{name}"))
             busy = not database.shared and db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
     except SQLAlchemyError as error:
-        raise database.failure("write to", error) from error
+        raise StoreError(f"{database.failure('write to', error)}; {stays}") from error
     if busy:
-        raise StoreError("another process reads the store: what was removed stays in its log until that one ends")
+        raise StoreError(f"another process reads the store; {stays}")
 
 
 def _count_left(log: Log, folder: Path, space: str, found: _Found) -> int:

@@ -156,7 +156,7 @@ def reflecting(body: Any) -> Answer:
     text = prompt(json.dumps(body).encode())
     about = re.findall(r"looks after the (\w+) number", text)
     # What says nearly the same would rest on both, by its words.
-    said = "Quetzal: marzipan team." if "quetzal" in about else "Birds of the sea have an albatross office of their own."
+    said = "Quetzal: marzipan team." if "quetzal" in about else "Birds of the sea have an albatross office."
     rule = {"text": said, "section": "strategies"}
     lessons = {int(n) for n in re.findall(r"^(?:Lesson|Insight) (\d+)", text, re.MULTILINE)}
     changes = [{"op": "ADD", "insights": [n]} for n in sorted(lessons)]
