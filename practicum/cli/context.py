@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +23,7 @@ from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
     from practicum.core.edits import Entry
+    from practicum.serve.log import Log
 
 MOST_ALIKE = 20
 """Entries with words of what was forgotten that are listed."""
@@ -87,13 +90,19 @@ def trust_mark(entry: Entry) -> str:
 
 
 def export(
-    run: Path = Argument(..., help="A run or a playbook file."),
+    run: Path = Argument(..., help="A run or a playbook file; with --user the store of a service."),
     format: Literal["markdown", "json", "agents-md"] = Option("markdown", help="The form of the text."),
     version: str | None = Option(None, help="The version, or its name (default: the last)."),
     output: Path | None = Option(None, help="The file to write (default: standard output)."),
+    user: str | None = Option(None, help="Write all that practicum serve keeps of this user, as lines of JSON."),
+    space: str | None = Option(None, help="With --user: in this space alone."),
     json_: opt.Json = False,
 ) -> None:
     """Write a context as markdown, as JSON, or as AGENTS.md."""
+    if user is not None:
+        export_user(run, user, space, output, Printer(json_))
+        return
+    _without_user(space)
     from practicum.core import playbook
     from practicum.session.records import load_context, split_version
     from practicum.session.result import waiting_line
@@ -114,6 +123,48 @@ def export(
     if held:
         # Standard output may be the text.
         Printer(True).print(waiting_line(held, split_version(run)[0]))
+
+
+def export_user(store: Path, user: str, space: str | None, output: Path | None, out: Printer) -> None:
+    """Write all that a service's store keeps of a user."""
+    with service_store(store, user, space) as (log, folders):
+        from practicum.serve.personal import exported
+
+        items = [item for name, folder in folders.items() for item in exported(log, folder, name, user)]
+    lines = "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in items)
+    if output is not None:
+        write_atomic(output, lines, private=True)
+        out.print(f"{quantity(len(items), 'record')} of user {user} written to {output}")
+    elif not out.as_json:
+        sys.stdout.write(visible(lines) if sys.stdout.isatty() else lines)
+    out.result({"user": user, "items": items, "output": str(output) if output else None})
+
+
+@contextmanager
+def service_store(store: Path, user: str, space: str | None) -> Iterator[tuple[Log, dict[str, Path]]]:
+    """The database of a service that does not run, and the runs of the spaces that keep something of a user. Raises
+    StoreError if a service uses it, UsageError if there is none or it knows no such user."""
+    from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
+    from practicum.serve.personal import spaces_of
+
+    ask = "ask the service itself: POST /v1/forget"
+    if not (store / DATABASE_FILE).is_file():
+        raise UsageError(f"{store} is no store of a service: it has no {DATABASE_FILE}; if it is a database, {ask}")
+    try:
+        database = FolderDatabase(store)
+    except StoreError as error:
+        raise StoreError(f"{error}; or {ask}") from error
+    log = Log(database)
+    try:
+        names = [space] if space is not None else spaces_of(log, user)
+        yield log, {name: store / "spaces" / name for name in names}
+    finally:
+        log.close()
+
+
+def _without_user(space: str | None) -> None:
+    if space is not None:
+        raise UsageError("--space is for --user: the space of a service that keeps something of a user")
 
 
 def import_(
@@ -138,11 +189,13 @@ def import_(
 
 
 def forget(
-    run: opt.RunFolder,
+    run: Path = Argument(..., help="The run's folder; with --user the store of a service."),
     task: list[str] = Option([], help="Forget what was learned from this task."),
     source: list[str] = Option([], help="Forget what was learned from this source (see show --entry)."),
     tag: list[str] = Option([], help="Forget what was learned from tasks with this tag (meta.tags)."),
     entry: list[str] = Option([], help="Forget this entry."),
+    user: str | None = Option(None, help="Forget all that practicum serve keeps of this user, and learned from it."),
+    space: str | None = Option(None, help="With --user: in this space alone."),
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
     text: bool = Option(False, "--text", help="Remove also what has rare words of it, wherever it came from."),
     copy: bool = Option(True, help="Keep a copy of the run as it was beside its folder."),
@@ -155,6 +208,12 @@ def forget(
     from practicum.session.records import free_folder
     from practicum.store.database import Store, as_stored
 
+    if user is not None:
+        if task or source or tag or entry or keep_mixed:
+            raise UsageError("--user stands alone, but for --space and --text: it names all that came of a user")
+        forget_user(run, user, space, text, yes, Printer(json_))
+        return
+    _without_user(space)
     if not (task or source or tag or entry):
         raise UsageError("nothing is named to be forgotten: give --task, --source, --tag or --entry")
     named = {"task": task, "source": source, "tag": tag, "entry": entry}
@@ -203,6 +262,32 @@ def forget(
         out.print(f"{both} still have rare words of it, copied or by chance{where}")
     words_too = "; no text that is left has rare words of it" if not found.alike else ""
     out.print(f"checked: no record names it, and no text quotes it word for word{words_too}. Paraphrases are not found")
+
+
+def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool, out: Printer) -> None:
+    """Remove all that a service's store keeps of a user, and say what was removed in each space."""
+    with service_store(store, user, space) as (log, folders):
+        from practicum.serve.personal import forget_stored
+
+        confirm(f"Remove all that {store} keeps of user {user}, in {', '.join(folders)}? No copy is kept.", yes)
+        found = [forget_stored(log, folder, name, user, text=text) for name, folder in folders.items()]
+    out.result({"user": user, "spaces": [one.as_json() for one in found]})
+    for one in found:
+        counts = one.as_json()
+        rows = [quantity(counts[f"{name}s"], name) for name in ("interaction", "outcome", "correction")]
+        learned = f"{quantity(counts['entries'], 'entry')} and {quantity(counts['records'], 'record')}"
+        out.print(f"space {one.space}: {', '.join(rows)} removed; of what was learned {learned}")
+        if one.again:
+            out.print(f"{quantity(one.again, 'outcome')} of sessions with others will be learned from again")
+        if counts["alike"]:
+            alike = in_number(
+                counts["alike"], f"{counts['alike']:,} record[|s] of the run still ha[s|ve] rare words of it"
+            )
+            out.print(f"{alike}, copied or by chance")
+    if left := sum(one.left for one in found):
+        records = in_number(left, "record[|s] still hold[s|] it")
+        raise StoreError(f"{left:,} {records} in {store}, because what stays rests on it, too")
+    out.print("checked: no record names it, and no file holds an interaction of it. Paraphrases are not found")
 
 
 def rollback(
