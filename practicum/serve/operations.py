@@ -147,7 +147,7 @@ class Note(Form):
 @_operation("POST", "/v1/notes", "report")
 async def remember(at: At, asked: Note) -> dict[str, Any]:
     """Keep a note, which is shown to later requests about the same."""
-    return await at.service.note(at.space, asked.text, asked.about, at.trust, screened=at.screened)
+    return await at.service.note(at.space, asked.text, asked.about, at.user, screened=at.screened)
 
 
 class Listing(Form):

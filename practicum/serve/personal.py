@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, delete, func, select, text, update
+from sqlalchemy import Connection, delete, func, literal, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from practicum.core.edits import entry_json
@@ -85,9 +85,9 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class _Found:
-    """What is known of a user in a space: the ids of the interactions, the sessions that nobody else has part in (as
-    `pins`, by which their versions are kept), and all texts. `shared` are outcomes of others that are about a session
-    with the user."""
+    """What is known of a user in a space: the ids of the interactions and what stands for notes, the sessions (`pins`
+    are what versions are kept by), and all texts. `shared` are outcomes of others that are about a session with the
+    user."""
 
     ids: frozenset[str]
     pins: frozenset[str]
@@ -163,11 +163,13 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
 
 def spaces_of(log: Log, user: str) -> list[str]:
     """The spaces that keep something of a user. Raises Unknown if none does."""
-    i = tables.interactions
-    rows = log.rows(select(i.c.run_id).where(i.c.user == user).distinct().order_by(i.c.run_id))
-    if not rows:
+    i, c = tables.interactions, tables.corrections
+    asked = select(i.c.run_id).where(i.c.user == user)
+    noted = select(c.c.run_id).where(c.c.interaction == tables.note_by(user))
+    spaces = {row.run_id for query in (asked, noted) for row in log.rows(query.distinct())}
+    if not spaces:
         raise Unknown(f"nothing is kept of a user {user!r:.300}: give what was sent in the header x-practicum-user")
-    return [row.run_id for row in rows]
+    return sorted(spaces)
 
 
 def exported(log: Log, folder: Path, space: str, user: str) -> Iterator[dict[str, Any]]:
@@ -201,9 +203,9 @@ def forget_stored(log: Log, folder: Path, space: str, user: str, *, text: bool =
 
 
 def _mine(space: str, user: str) -> Any:
-    """The ids of a user's interactions."""
+    """The ids of a user's interactions, and what stands for one of a user's notes."""
     i = tables.interactions
-    return select(i.c.id).where(i.c.run_id == space, i.c.user == user)
+    return select(i.c.id).where(i.c.run_id == space, i.c.user == user).union_all(select(literal(tables.note_by(user))))
 
 
 def _find(log: Log, space: str, user: str) -> _Found:
@@ -218,11 +220,13 @@ def _find(log: Log, space: str, user: str) -> _Found:
         sessions |= {row.session} - {None}
         pins.add(pin)
         texts += strings(data)
-    if not ids:
+    noted = select(c.c.number).where(c.c.run_id == space, c.c.interaction == tables.note_by(user))
+    if not ids and not log.rows(noted.limit(1)):
         raise Unknown(
             f"nothing is kept of a user {user!r:.300} in space {space}: give what was sent in the header "
             "x-practicum-user"
         )
+    ids.add(tables.note_by(user))
     mine = _mine(space, user)
     for query in (
         select(o.c.data).where(o.c.run_id == space, o.c.id.in_(mine)),

@@ -582,10 +582,13 @@ class Service:
         believed = trust == "own" or self.settings.review == "none"
         return believed and not ((screened or trust != "own") and flags(text))
 
-    async def note(self, name: str, text: str, about: str, trust: Trust, *, screened: bool = False) -> dict[str, Any]:
-        """Keep a note, which is shown to requests about the same; it is on the disk when this returns. `screened`: what
-        the filter flags waits for review, whoever says it."""
+    async def note(
+        self, name: str, text: str, about: str, user: str | None, *, screened: bool = False
+    ) -> dict[str, Any]:  # fmt: skip
+        """Keep a note, which is shown to requests about the same; it is on the disk when this returns. A `user`'s waits
+        for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
+        trust: Trust = "own" if user is None else "user"
         holds = self._holds(f"{about} {text}", trust, screened)
         draft = Correction(0, about, words=text, trust=trust, note=True)
         async with space.lock:
@@ -596,8 +599,8 @@ class Service:
                 made = replace(draft, number=next_number(db, t, name))
                 data = json.dumps(made.as_data(), ensure_ascii=False)
                 state = "live" if holds else "waiting"
-                row = {"run_id": name, "number": made.number, "interaction": "", "state": state, "data": data}
-                db.execute(t.insert().values(**row))
+                about_none = {"interaction": tables.note_by(user), "state": state, "data": data}
+                db.execute(t.insert().values(run_id=name, number=made.number, **about_none))
                 if holds:
                     self._change_corrections(db, space, replaced)
                 return made
@@ -632,6 +635,10 @@ class Service:
     ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
         """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
         others than this node knows."""
+        i = tables.interactions
+        if db.execute(select(i.c.id).where(i.c.run_id == space.name, i.c.id == known.id)).first() is None:
+            # Forgotten, by another node perhaps, which this one's memory has not heard of.
+            raise Unknown(f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
             return None
         outcome = write_outcome(db, space.name, known, feedback, trust, self.log.database.now(db))

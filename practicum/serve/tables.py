@@ -66,7 +66,7 @@ credits = _table(
 corrections = _table(
     "corrections",
     Column("number", Integer, primary_key=True),  # counted in the space
-    Column("interaction", NAME, nullable=False),
+    Column("interaction", NAME, nullable=False),  # of a note: see `note_by`
     Column("state", NAME, nullable=False),  # live, waiting, replaced, rejected
     Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, at, reason
     Index("corrections_by_state", "run_id", "state", "number"),
@@ -147,6 +147,11 @@ SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "outpu
 """The columns of `hours` that are added up."""
 
 HOUR = 3_600.0
+
+
+def note_by(user: str | None) -> str:
+    """What a note has as its interaction: it is about none, and may be a user's."""
+    return "" if user is None else f"user:{user}"
 
 
 def count_later(db: Connection, added: Mapping[str, Any]) -> None:

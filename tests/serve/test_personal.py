@@ -371,3 +371,29 @@ def test_a_store_in_use_says_whom_to_ask(tmp_path: Path) -> None:
         assert "POST /v1/forget" in done.err
     finally:
         database.close()
+
+
+@asynchronous
+async def test_a_users_notes_are_the_users_too(place: Place, tmp_path: Path) -> None:
+    async with served(**place) as at:
+        note = {"text": "The quetzal is fed at noon.", "about": "feeding"}
+        assert (await at.send("POST", "/v1/notes", note, ANNA)).json["note"] == "waits for review"
+        assert (await at.send("POST", "/v1/notes", {"text": "The albatross is fed at ten."})).status == 200
+        assert "quetzal" in said(await export_user(at.service, "default", "anna"), "correction")
+        assert (await forget_user(at.service, "default", "anna")).left == 0
+        with pytest.raises(Unknown):
+            await forget_user(at.service, "default", "anna")
+        assert "albatross" in await at.shown("When is the albatross fed?")
+    assert not [*files_with(tmp_path, "quetzal")]
+
+
+@pytest.mark.postgres
+@asynchronous
+async def test_no_node_takes_feedback_on_what_another_one_forgot(postgresql: str, tmp_path: Path) -> None:
+    url = make_url(postgresql)
+    async with served(url, folder=tmp_path / "a") as a, served(url, folder=tmp_path / "b") as b:
+        id = (await b.ask("Where is the quetzal kept?", ANNA)).interaction
+        assert (await b.report(interaction=id, score=1.0)).status == 200
+        await forget_user(a.service, "default", "anna")
+        assert (await b.report(interaction=id, target="In the quetzal house.")).status == 404
+        assert rows(a, tables.corrections) == []
