@@ -108,7 +108,7 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
         raise StoreAway(f"this was not done in {PATIENCE:g} seconds: send it again") from None
 
 
-_Line = Annotated[str, Field(min_length=1, max_length=200)]
+_Line = Annotated[str, Field(min_length=1, max_length=access.LONGEST_NAME)]
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,12}$")]
 
 
@@ -331,8 +331,6 @@ async def keys(at: At, asked: Nothing) -> dict[str, Any]:
 async def add_key(at: At, asked: NewKey) -> dict[str, Any]:
     """Make a key. It is told here, and nowhere else."""
     space, log = _own(at, asked.space), at.service.log
-    if space:
-        at.service.folder(space)
     key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute)
     at.keys.forget()
     return {"name": asked.name, "space": space, "key": key}

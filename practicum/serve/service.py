@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -110,9 +109,6 @@ AT_ONCE = 1_000
 
 RECENT = 5_000
 """Interactions that are kept in memory, since most feedback is about one of them."""
-
-SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
 
 CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
 
@@ -223,8 +219,8 @@ class Service:
 
     def folder(self, name: str) -> Path:
         """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
-        if not SPACE_NAME.fullmatch(name):
-            raise UnknownSpace(f"{name!r:.80} is no name of a space: letters, digits, . _ and -, 64 at most")
+        if not tables.SPACE_NAME.fullmatch(name):
+            raise UnknownSpace(f"{name!r:.80} {tables.NO_SPACE_NAME}")
         return self.settings.folder / "spaces" / name
 
     async def space(self, name: str) -> Space:
