@@ -14,12 +14,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from sqlalchemy import Connection, delete, select
 
 from practicum.core.errors import PracticumError, StoreError, UsageError
 from practicum.serve import tables
+from practicum.serve.answers import KeyTold
 from practicum.serve.log import Log
 
 Role = Literal["ask", "report", "review", "admin"]
@@ -72,7 +73,7 @@ class Grant:
         """The roles, in order."""
         return [role for role in ROLES if role in self.roles]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> KeyTold:
         """Plain values, without the digest."""
         return {
             "name": self.name, "space": self.space, "roles": self.named,

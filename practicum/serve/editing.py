@@ -19,6 +19,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
 from practicum.core.errors import RunBusy, UsageError
 from practicum.serve import tables
+from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.space import LIVE, Space
 from practicum.session import review as reviews
@@ -71,7 +72,7 @@ async def _writing(space: Space) -> AsyncIterator[Store]:
 
 async def edit_entry(
     service: Service, name: str, id: str | None, text: str | None, section: str | None, seen: int | None
-) -> dict[str, Any]:
+) -> Edited:
     """Add an entry (`id` is None), change its text or section, or delete it (`text` and `section` are None). `seen` is
     the version in which whoever edits has seen the entry. The edit makes a version, which is live.
 
@@ -109,7 +110,7 @@ def _gone(store: Store, id: str) -> UsageError:
     return Conflict(f"there is no entry {id} any more: it was removed in version {events[-1].version}")
 
 
-async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> dict[str, Any]:
+async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:
     """Approve what waits for review, or reject it, for a reason that is kept: c5 is a correction or a note, 3.1 are
     edits that were learned. Raises Unknown if there is no such thing, and Conflict if it was decided before or cannot
     be applied any more."""
@@ -151,7 +152,7 @@ async def read_run(service: Service, name: str, read: Callable[[Store], Any]) ->
     return await asyncio.to_thread(reading)
 
 
-async def remove_space(service: Service, name: str) -> dict[str, Any]:
+async def remove_space(service: Service, name: str) -> SpaceGone:
     """Delete a space with all that was asked, reported and learned in it, and its keys. Raises UnknownSpace if there is
     none, and Conflict if the service was started with it, or while it learns."""
     if name in service.settings.spaces:

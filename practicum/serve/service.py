@@ -33,7 +33,7 @@ from practicum.core.types import Profile
 from practicum.engine.door import Review
 from practicum.engine.framing import nonce_for
 from practicum.retrieval.vectors import Vectors
-from practicum.serve import tables
+from practicum.serve import answers, tables
 from practicum.serve.corrections import Correction
 from practicum.serve.feedback import (
     WAITING,
@@ -512,7 +512,7 @@ class Service:
         space.waiting += 1
         self.learner.wake()
 
-    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> dict[str, Any]:
+    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> answers.ShownText:
         """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
         Raises UnknownSpace."""
         space = await self.space(name)
@@ -525,14 +525,14 @@ class Service:
         text = "\n\n".join(filter(None, [shown.fixed, *notes, *turns]))
         return {
             "interaction": id, "version": shown.version, "text": text,
-            "entries": [list(pair) for pair in shown.entries], "corrections": [*shown.corrections],
+            "entries": [[*pair] for pair in shown.entries], "corrections": [*shown.corrections],
         }  # fmt: skip
 
     # Feedback
 
     async def feedback(
         self, name: str, feedback: Feedback, trust: Trust, *, screened: bool = False
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> answers.Reported:  # fmt: skip
         """Take feedback; it is on the disk when this returns. `screened`: what the filter flags waits for review,
         whoever says it. Raises Unknown for what this space does not know, and StoreError if it cannot be written."""
         space = await self.space(name)
@@ -570,7 +570,9 @@ class Service:
             self._waits(space)
         if outcome.score is not None and outcome.before is None:
             await self._count(space)
-        effect = None if correction is None else "in effect" if holds else "waits for review"
+        effect: answers.Effect | None = None
+        if correction is not None:
+            effect = "in effect" if holds else "waits for review"
         return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
 
     def _holds(self, text: str, trust: Trust, screened: bool) -> bool:
@@ -578,7 +580,9 @@ class Service:
         believed = trust == "own" or self.settings.review == "none"
         return believed and not ((screened or trust != "own") and flags(text))
 
-    async def note(self, name: str, text: str, about: str, trust: Trust, *, screened: bool = False) -> dict[str, Any]:
+    async def note(
+        self, name: str, text: str, about: str, trust: Trust, *, screened: bool = False
+    ) -> answers.Noted:  # fmt: skip
         """Keep a note, which is shown to requests about the same; it is on the disk when this returns. `screened`: what
         the filter flags waits for review, whoever says it."""
         space, t = await self.space(name), tables.corrections
@@ -667,7 +671,7 @@ class Service:
             self.counts["decisions that failed"] += 1
             logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
 
-    async def list_corrections(self, name: str, state: str) -> dict[str, Any]:
+    async def list_corrections(self, name: str, state: str) -> answers.Corrections:
         """The corrections of a space in a state: live, waiting, replaced or rejected."""
         await self.space(name)
         if state not in CORRECTION_STATES:
@@ -675,10 +679,17 @@ class Service:
         t = tables.corrections
         query = select(t).where(t.c.run_id == name, t.c.state == state).order_by(t.c.number)
         rows = await asyncio.to_thread(self.log.rows, query)
-        found = [{"id": f"c{r.number}", "interaction": r.interaction, **json.loads(r.data)} for r in rows]
+        known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
+        found: list[answers.StoredCorrection] = [
+            {
+                "id": f"c{row.number}", "interaction": row.interaction, "query": one.query, "target": one.target,
+                "words": one.words, "trust": one.trust, "note": one.note,
+            }
+            for row, one in known
+        ]  # fmt: skip
         return {"space": name, "state": state, "corrections": found}
 
-    async def history(self, name: str, most: int = 50) -> dict[str, Any]:
+    async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
         await self.space(name)
         r, a, c = tables.rollouts, tables.alarms, tables.credits
@@ -688,7 +699,9 @@ class Service:
             select(c).where(c.c.run_id == name).order_by(c.c.scored.desc()).limit(most),
         ]
         rollouts, alarms, credits = [await asyncio.to_thread(self.log.rows, query) for query in queries]
-        told = [{"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts]
+        told: list[Any] = [
+            {"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts
+        ]
         for one in told:
             del one["centroids"]
         return {
@@ -697,7 +710,7 @@ class Service:
             "credits": [{"item": x.item, "scored": x.scored, "mean": x.total / max(x.scored, 1)} for x in credits],
         }  # fmt: skip
 
-    async def review_correction(self, name: str, number: int, approved: bool) -> dict[str, Any]:
+    async def review_correction(self, name: str, number: int, approved: bool) -> answers.Decided:
         """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
         there is none of this number, and Conflict if it was decided before."""
         space, t = await self.space(name), tables.corrections
@@ -728,7 +741,7 @@ class Service:
                 decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), name))
             space.corrections.change(gone, [correction] if approved else [])
             space.corrected += 1
-        return {"id": f"c{number}", "state": "live" if approved else "rejected"}
+        return {"id": f"c{number}", "state": "live" if approved else "rejected", "version": None}
 
     # Rollouts
 
@@ -768,7 +781,7 @@ class Service:
             space.rollout = rollout
         return True
 
-    async def roll_back(self, name: str, version: int | None) -> dict[str, Any]:
+    async def roll_back(self, name: str, version: int | None) -> answers.Live:
         """Make an earlier version live (None: the one before the live one), and take a candidate back."""
         space = await self.space(name)
         await asyncio.to_thread(space.read_versions)
@@ -920,9 +933,9 @@ class Service:
         """Run a coroutine in the event loop of the service, from another thread; returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> answers.Health:
         """How the service is."""
-        spaces = {
+        spaces: dict[str, answers.SpaceHealth] = {
             space.name: {
                 "version": space.live, "entries": len(space.context(space.live)), "corrections": len(space.corrections),
                 "waiting": space.waiting,
