@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 
-from practicum.core.errors import PracticumError, RunBusy, StoreAway, StoreError, UsageError
+from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong
 from practicum.serve.answers import Health
@@ -62,7 +62,7 @@ def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ..
         return 429, ((b"retry-after", b"%d" % ceil(error.after)),)
     if isinstance(error, StoreAway):
         return 503, ((b"retry-after", b"%d" % RETRY),)
-    statuses = ((Unknown, 404), (UnknownSpace, 404), (Conflict, 409), (Forbidden, 403), (RunBusy, 409))
+    statuses = ((Unknown, 404), (UnknownSpace, 404), (Conflict, 409), (Forbidden, 403), (RunBusy, 409), (NotARun, 404))
     kinds: tuple[tuple[type, int], ...] = (*statuses, (UsageError, 400), (StoreError, 507))
     return next((status for kind, status in kinds if isinstance(error, kind)), 500), ()
 

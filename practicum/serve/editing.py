@@ -13,15 +13,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sqlalchemy import Connection, delete
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
-from practicum.core.errors import RunBusy, UsageError
+from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.feedback import Conflict, Unknown
-from practicum.serve.space import LIVE, Space
+from practicum.serve.rollout import PROMOTED, Rollout, begin_rollout, next_number
+from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews
 from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.store.database import Store
@@ -99,8 +101,22 @@ async def edit_entry(
         if not outcome.applied:
             raise UsageError(f"this changes nothing of {id}")
         version = outcome.context.version
-        name_version(store, store.run_id, LIVE, version)
+        name_version(store, store.run_id, EDITED, version)
+        await _make_live(service, space, store, version, BY_HAND)
     return {"id": outcome.applied[0].id, "version": version}
+
+
+async def _make_live(service: Service, space: Space, store: Store, version: int, reason: str) -> None:
+    """Let all see a version, and note that: it is not tried again, also after somebody takes it back."""
+    base = space.live
+    name_version(store, store.run_id, LIVE, version)
+
+    def note(db: Connection) -> None:
+        number = next_number(db, tables.rollouts, space.name)
+        made = Rollout.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
+        begin_rollout(db, made.row(space.name, PROMOTED, reason))
+
+    await asyncio.wrap_future(service.log.do(note, space.name))
 
 
 def _gone(store: Store, id: str) -> UsageError:
@@ -125,7 +141,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
         approval = reviews.approve(store, _waiting(store, id))
         if approval.approved and not service.settings.learn:
             # There is no learner to try it.
-            name_version(store, store.run_id, LIVE, approval.context.version)
+            await _make_live(service, space, store, approval.context.version, reviews.BY_REVIEW)
     if id in approval.refused:
         raise Conflict(f"{id} cannot be applied any more: {approval.refused[id]}")
     return {"id": id, "state": approval.approved[0].state, "version": approval.context.version}
@@ -159,12 +175,15 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
         raise Conflict(f"the service was started with the space {name}: start it without --space {name} first")
     space = await service.space(name)
     async with _writing(space) as store:
-        service.close_space(space)
+        service.forget_space(space)
         removed = await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
         # The run goes last: what is left after a kill is a space that can be deleted again.
         await asyncio.to_thread(store.remove)
         await space.close()
-    await asyncio.to_thread(rmtree, space.folder)
+    try:
+        await asyncio.to_thread(rmtree, space.folder)
+    except OSError as error:
+        raise StoreError(f"space {name} is deleted, but not its folder {space.folder}: {error.strerror}") from error
     # What was under way meanwhile.
     await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
     return {"name": name, "rows": removed}

@@ -376,4 +376,6 @@ async def add_space(at: At, asked: SpaceName) -> answers.SpaceTold:
 @_operation("DELETE", "/v1/spaces", "admin", whole=True)
 async def remove_space(at: At, asked: SpaceName) -> answers.SpaceGone:
     """Delete a space with everything that was asked, reported and learned in it, and its keys."""
-    return await editing.remove_space(at.service, asked.name)
+    told = await editing.remove_space(at.service, asked.name)
+    at.keys.forget()
+    return told

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -186,6 +187,8 @@ class Service:
         self._is_away = False
         self._watchers: dict[str, Watcher] = {}
         self._recent: OrderedDict[str, Interaction] = OrderedDict()
+        self._removed = set[str]()
+        """Spaces that were deleted, of which nothing is kept."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parts = Parts()
         if upstream is not None and upstream.client is not None:
@@ -237,7 +240,7 @@ class Service:
 
     async def _open(self, name: str) -> Space:
         folder = self.folder(name)
-        if not is_run(folder) and not await asyncio.to_thread(self.log.database.connect_run, name, folder):
+        if not await asyncio.to_thread(self._is_there, name):
             raise _unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
@@ -255,10 +258,35 @@ class Service:
         self.spaces[name] = space
         return space
 
+    def _is_there(self, name: str) -> bool:
+        """Whether there is a run of a space, on whichever node it was made."""
+        database, folder = self.log.database, self.folder(name)
+        return database.connect_run(name, folder) if database.shared else is_run(folder)
+
     async def add_space(self, name: str) -> None:
         """Make a space, unless there is one of this name, and open it."""
+        if (space := self.spaces.get(name)) is not None and not is_run(space.folder):
+            # Somebody deleted its folder.
+            await self._drop(space)
         await asyncio.to_thread(self._make_space, name, None)
+        self._removed.discard(name)
         await self.space(name)
+
+    def forget_space(self, space: Space) -> None:
+        """Close a space that is deleted, and keep nothing of it, also not of requests that are under way."""
+        self.close_space(space)
+        self._removed.add(space.name)
+        self.learner.forget(space.name)
+        for key in [key for key in self._recent if key.startswith(f"{space.name} ")]:
+            del self._recent[key]
+
+    async def _drop(self, space: Space) -> None:
+        """Close a space that another node deleted, or somebody by hand."""
+        logger.warning("space %s is gone", space.name)
+        self.forget_space(space)
+        await space.close()
+        if self.log.database.shared:
+            await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
 
     def close_space(self, space: Space) -> None:
         """Let no request find a space open any more. What is known of its drift goes with it, since of many spaces it
@@ -375,7 +403,7 @@ class Service:
         """Make the run of a space, if there is none yet."""
         database, folder = self.log.database, self.folder(name)
         with database.alone(f"making space {name}", wait=True):
-            if not is_run(folder) and not database.connect_run(name, folder):
+            if not self._is_there(name):
                 self._create_space(name, context)
                 return
         if context is not None or self.settings.settings:
@@ -428,6 +456,10 @@ class Service:
         if values["method"] not in methods.NAMES:
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
+        # What is left of a space of this name that somebody deleted: these are about its versions.
+        if self.log.database.shared:
+            rmtree(folder, ignore_errors=True)
+        self.log.do(partial(tables.forget_versions, space=name), name).result()
         seed = load_context(context) if context is not None else None
         self.log.database.begin_run(name, folder)
         if seed is not None and not own:
@@ -468,6 +500,8 @@ class Service:
         *, session: str | None, user: str | None, status: int, seconds: float,
     ) -> None:  # fmt: skip
         """Keep an interaction: what was asked, shown and answered."""
+        if space in self._removed:
+            return
         answer = answer or Answer()
         data = {
             "query": query, "steps": steps, "answer": answer.text, "calls": answer.calls, "entries": shown.entries,
@@ -775,7 +809,9 @@ class Service:
         version live meanwhile, or another node has begun."""
         async with space.counting:
             began = partial(begin_rollout, row=rollout.row(space.name))
-            if space.live != rollout.base or not await asyncio.wrap_future(self.log.do(began, space.name)):
+            if self.spaces.get(space.name) is not space or space.live != rollout.base:
+                return False
+            if not await asyncio.wrap_future(self.log.do(began, space.name)):
                 return False
             space.context(rollout.version)
             space.rollout = rollout
@@ -866,6 +902,9 @@ class Service:
         spaces = [space for space in self.spaces.values() if space.touched or at_all]
         for space in spaces:
             space.touched = False
+        for gone in await asyncio.to_thread(lambda: [space for space in spaces if not is_run(space.folder)]):
+            spaces.remove(gone)
+            await self._drop(gone)
         await asyncio.to_thread(self._look_at_runs, spaces)
         for space in spaces:
             await self._follow(space)
@@ -879,6 +918,9 @@ class Service:
             if (announced := self.log.database.changes(space.name)) == space.announced:
                 continue
             try:
+                if not await asyncio.to_thread(self._is_there, space.name):
+                    await self._drop(space)
+                    continue
                 await self.refresh(space)
             except PracticumError as error:
                 # Looked at once more, as all spaces are when the database is there again.

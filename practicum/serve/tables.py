@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, inspect, select
+from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, delete, inspect, select
 
 from practicum.store.dialects import NAME, TEXT, insert_adding
 
@@ -170,6 +170,12 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
         keys = ("run_id", "hour", "version", "model")
         rows = [{**dict(zip(keys, key, strict=True)), **sums[key]} for key in sorted(sums)]
         db.execute(insert_adding(hours, db.dialect.name, SUMS), rows)
+
+
+def forget_versions(db: Connection, space: str) -> None:
+    """Delete what is about the versions of a space, whose run begins anew."""
+    for table in (rollouts, credits, days, sessions):
+        db.execute(delete(table).where(table.c.run_id == space))
 
 
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
