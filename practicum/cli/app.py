@@ -18,6 +18,7 @@ from practicum.cli import (
     dynamics,
     edit,
     eval,
+    key,
     learn,
     memory,
     methods,
@@ -55,6 +56,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         learn.resume,
         run.run,
         serve.serve,
+        key.app,
     ),
     "Look at a run": (
         show.show,

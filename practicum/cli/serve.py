@@ -73,7 +73,7 @@ def serve(
         from practicum.core.requirements import pip_install
 
         raise UsageError(f"practicum serve needs: {pip_install('serve')} ({error})") from error
-    where, folder = _where(store, folder)
+    where, folder = place(store, folder)
     settings = Settings(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
@@ -96,7 +96,7 @@ def serve(
     run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, ready)
 
 
-def _where(store: str, folder: Path | None) -> tuple[Path | URL, Path]:
+def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:
     """The store, and the folder of this node."""
     if "://" not in store:
         if folder is not None:

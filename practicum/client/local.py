@@ -62,7 +62,7 @@ class Local(Link):
             self.run(written())
 
     async def context(self, query: str, session: str | None, user: str | None) -> dict[str, Any]:
-        return await self._service.show_text(self._space, query, session, user)
+        return {**await self._service.show_text(self._space, query, session, user)}
 
     async def feedback(self, body: bytes, user: str | None) -> dict[str, Any]:
         from practicum.serve.feedback import read_feedback
@@ -70,7 +70,7 @@ class Local(Link):
         try:
             async with asyncio.timeout(PATIENCE):
                 trust: Trust = "own" if user is None else "user"
-                return await self._service.feedback(self._space, read_feedback(body), trust)
+                return {**await self._service.feedback(self._space, read_feedback(body), trust)}
         except TimeoutError:
             raise StoreError(f"the store {self._store} did not take feedback in {PATIENCE:g} seconds") from None
 

@@ -14,12 +14,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from sqlalchemy import Connection, delete, select
 
 from practicum.core.errors import PracticumError, StoreError, UsageError
 from practicum.serve import tables
+from practicum.serve.answers import KeyTold
 from practicum.serve.log import Log
 
 Role = Literal["ask", "report", "review", "admin"]
@@ -37,6 +38,9 @@ KNOWN = 1.0
 
 SIGNED_IN = 43_200.0
 """Seconds after which who signed in has to do so again."""
+
+LONGEST_NAME = 200
+"""Characters of the name of a key, at most."""
 
 WRONG_A_MINUTE = 60
 """Wrong keys that an address may send a minute."""
@@ -69,7 +73,7 @@ class Grant:
         """The roles, in order."""
         return [role for role in ROLES if role in self.roles]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> KeyTold:
         """Plain values, without the digest."""
         return {
             "name": self.name, "space": self.space, "roles": self.named,
@@ -122,12 +126,17 @@ def digest_of(secret: str) -> str:
 
 
 def read_keys(given: Iterable[str]) -> dict[str, Grant]:
-    """Keys from texts, KEY or SPACE=KEY, by their digests. Raises UsageError for one that is too short to be secret."""
+    """Keys from texts, KEY or SPACE=KEY, by their digests. Raises UsageError for one that is too short to be secret, or
+    that no header can hold."""
     found = {}
     for text in given:
         space, _, key = text.rpartition("=")
-        if len(key) < LEAST:
-            raise UsageError(f"a key has at least {LEAST} characters: KEY, or SPACE=KEY for a key of one space")
+        if len(key) < LEAST or not (key.isascii() and key.isprintable()) or " " in key:
+            raise UsageError(
+                f"a key has at least {LEAST} characters, of ASCII and without spaces: KEY, or SPACE=KEY for a key of "
+                "one space"
+            )
+        _require_space_name(space)
         digest = digest_of(key)
         found[digest] = Grant("--key", space, frozenset({"admin"}), digest)
     return found
@@ -241,9 +250,15 @@ def stored_keys(log: Log) -> Sequence[Grant]:
 
 
 def add_key(
-    log: Log, name: str, space: str, roles: Sequence[Role], days: float | None = None, a_minute: int | None = None
+    log: Log, name: str, space: str, roles: Sequence[str], days: float | None = None, a_minute: int | None = None
 ) -> str:
-    """Make a key; it is returned, and nowhere else. Raises UsageError if there is one of this name for the space."""
+    """Make a key; it is returned, and nowhere else. Raises UsageError if there is one of this name for the space, or if
+    a name or a role is none."""
+    if unknown := [role for role in roles if role not in ROLES]:
+        raise UsageError(f"there is no role {unknown[0]!r:.80}: there are {', '.join(ROLES)}")
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
+        raise UsageError(f"{name!r:.80} is no name of a key: a line of at most {LONGEST_NAME} characters")
+    _require_space_name(space)
     key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), tables.keys
     row = {
         "run_id": space, "name": name, "digest": digest_of(key), "roles": ",".join(sorted({*roles})), "made": now,
@@ -253,11 +268,21 @@ def add_key(
     def write(db: Connection) -> None:
         mine = (t.c.run_id == space) & (t.c.name == name)
         if db.execute(select(t.c.name).where(mine)).first() is not None:
-            raise UsageError(f"there is a key {name!r:.80} already: remove it, or choose another name")
+            raise UsageError(f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name")
         db.execute(t.insert().values(row))
 
     log.do(write).result()
     return key
+
+
+def _require_space_name(space: str) -> None:
+    """Raises UsageError for what cannot be the name of a space, unless it is empty: all spaces."""
+    if space and not tables.SPACE_NAME.fullmatch(space):
+        raise UsageError(f"{space!r:.80} {tables.NO_SPACE_NAME}")
+
+
+def _of(space: str) -> str:
+    return f" for space {space}" if space else ""
 
 
 def remove_key(log: Log, name: str, space: str) -> None:
@@ -266,6 +291,6 @@ def remove_key(log: Log, name: str, space: str) -> None:
 
     def write(db: Connection) -> None:
         if not db.execute(delete(t).where(t.c.run_id == space, t.c.name == name)).rowcount:
-            raise UsageError(f"there is no key {name!r:.80}: practicum key list shows those there are")
+            raise UsageError(f"there is no key {name!r:.80}{_of(space)}: practicum key list shows those there are")
 
     log.do(write).result()

@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
@@ -18,9 +19,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 
-from practicum.core.errors import PracticumError, RunBusy, StoreAway, StoreError, UsageError
+from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong
+from practicum.serve.answers import Health
 from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
 from practicum.serve.protocols import Kind, Request, Unreadable, read_answer, read_request, read_stream, with_metadata
@@ -60,7 +62,7 @@ def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ..
         return 429, ((b"retry-after", b"%d" % ceil(error.after)),)
     if isinstance(error, StoreAway):
         return 503, ((b"retry-after", b"%d" % RETRY),)
-    statuses = ((Unknown, 404), (UnknownSpace, 404), (Conflict, 409), (Forbidden, 403), (RunBusy, 409))
+    statuses = ((Unknown, 404), (UnknownSpace, 404), (Conflict, 409), (Forbidden, 403), (RunBusy, 409), (NotARun, 404))
     kinds: tuple[tuple[type, int], ...] = (*statuses, (UsageError, 400), (StoreError, 507))
     return next((status for kind, status in kinds if isinstance(error, kind)), 500), ()
 
@@ -96,8 +98,10 @@ class Call:
         return {name: value.decode("latin-1") for name, value in self.scope["headers"]}
 
     def header(self, name: bytes, most: int = 200) -> str | None:
-        """A header of practicum's own. Raises Refused if it is too long."""
+        """A header of practicum's own, in UTF-8. Raises Refused if it is too long."""
         value = self.headers.get(name)
+        with suppress(UnicodeDecodeError):
+            value = value and value.encode("latin-1").decode()
         if value is not None and len(value) > most:
             raise Refused(400, f"the header {name.decode()} is longer than {most} characters")
         return value or None
@@ -161,10 +165,15 @@ class App:
         path, method = call.path, call.method
         if (operation := OPERATIONS.get((method, path))) is not None:
             await self._operate(call, operation)
-        elif path == "/health":
+        elif path == "/health" and method in _LOOKING:
             await call.answer(200, await self._health(call))
+        elif path == "/openapi.json" and method in _LOOKING:
+            from practicum.serve.openapi import document
+
+            # It says nothing that this file does not, so it takes no key.
+            await call.answer(200, document())
         elif path in _OWN_PATHS:
-            allowed = ", ".join(known for known, own in OPERATIONS if own == path)
+            allowed = ", ".join(known for known, own in OPERATIONS if own == path) or "GET"
             raise Refused(405, f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode()))
         elif method == "POST" and path in PROTOCOLS:
             _, space = await self.enter(call, "ask")
@@ -177,7 +186,7 @@ class App:
         else:
             raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")
 
-    async def _health(self, call: Call) -> dict[str, Any]:
+    async def _health(self, call: Call) -> Health:
         """How the service is; to who has no key for all spaces, that it is there."""
         try:
             grant, _ = await self.enter(call, "ask")
@@ -189,8 +198,11 @@ class App:
 
     def _require_host(self, call: Call) -> None:
         """Refuse what a page of another site could make a browser send to a service without keys."""
-        host = urlsplit(f"//{call.headers.get(b'host', '')}").hostname or ""
-        origin = urlsplit(call.headers.get(b"origin", "")).hostname
+        try:
+            host = urlsplit(f"//{call.headers.get(b'host', '')}").hostname or ""
+            origin = urlsplit(call.headers.get(b"origin", "")).hostname
+        except ValueError:
+            raise Refused(400, "the header host or origin is no address") from None
         if not is_loopback(host) or (origin is not None and not is_loopback(origin)):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
 
@@ -439,4 +451,5 @@ _TYPES = {
     413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
 
-_OWN_PATHS = {path for _, path in OPERATIONS}
+_OWN_PATHS = {path for _, path in OPERATIONS} | {"/health", "/openapi.json"}
+_LOOKING = ("GET", "HEAD")

@@ -14,14 +14,17 @@ from functools import partial
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sqlalchemy import Connection, delete
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
-from practicum.core.errors import RunBusy, UsageError
+from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.serve import tables
+from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.feedback import Conflict, Unknown
-from practicum.serve.space import LIVE, Space
+from practicum.serve.rollout import PROMOTED, Rollout, begin_rollout, next_number
+from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews
 from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.records import to_the_end
@@ -77,7 +80,7 @@ async def _writing(space: Space) -> AsyncIterator[Store]:
 
 async def edit_entry(
     service: Service, name: str, id: str | None, text: str | None, section: str | None, seen: int | None
-) -> dict[str, Any]:
+) -> Edited:
     """Add an entry (`id` is None), change its text or section, or delete it (`text` and `section` are None). `seen` is
     the version in which whoever edits has seen the entry. The edit makes a version, which is live.
 
@@ -98,16 +101,30 @@ async def edit_entry(
             change: Edit = Update(id, text, section, reason=BY_HAND)
             return Delta((change if text is not None or section is not None else Delete(id, reason=BY_HAND),))
 
-        def write() -> dict[str, Any]:
+        def write() -> Edited:
             outcome = apply_edits(store, edits)
             if outcome.refused:
                 raise UsageError(outcome.refused[0].reason)
             if not outcome.applied:
                 raise UsageError(f"this changes nothing of {id}")
-            version = name_version(store, store.run_id, LIVE, outcome.context.version)
+            version = name_version(store, store.run_id, EDITED, outcome.context.version)
+            _make_live(service, space, store, version, BY_HAND)
             return {"id": outcome.applied[0].id, "version": version}
 
         return await to_the_end(write)
+
+
+def _make_live(service: Service, space: Space, store: Store, version: int, reason: str) -> None:
+    """Let all see a version, and note that: it is not tried again, also after somebody takes it back."""
+    base = space.live
+    name_version(store, store.run_id, LIVE, version)
+
+    def note(db: Connection) -> None:
+        number = next_number(db, tables.rollouts, space.name)
+        made = Rollout.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
+        begin_rollout(db, made.row(space.name, PROMOTED, reason))
+
+    service.log.do(note, space.name).result()
 
 
 def _gone(store: Store, id: str) -> UsageError:
@@ -117,7 +134,7 @@ def _gone(store: Store, id: str) -> UsageError:
     return Conflict(f"there is no entry {id} any more: it was removed in version {events[-1].version}")
 
 
-async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> dict[str, Any]:
+async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:
     """Approve what waits for review, or reject it, for a reason that is kept: c5 is a correction or a note, 3.1 are
     edits that were learned. Raises Unknown if there is no such thing, and Conflict if it was decided before or cannot
     be applied any more."""
@@ -134,10 +151,11 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
             approval = reviews.approve(store, _waiting(store, id))
             if id in approval.refused:
                 raise Conflict(f"{id} cannot be applied any more: {approval.refused[id]}")
+            version = approval.context.version
             if not service.settings.learn:
                 # There is no learner to try it.
-                name_version(store, store.run_id, LIVE, approval.context.version)
-            return approval.context.version
+                _make_live(service, space, store, version, reviews.BY_REVIEW)
+            return version
 
         return {"id": id, "state": APPROVED, "version": await to_the_end(approve)}
 
@@ -163,19 +181,22 @@ async def read_run(service: Service, name: str, read: Callable[[Store], Any]) ->
     return await asyncio.to_thread(reading)
 
 
-async def remove_space(service: Service, name: str) -> dict[str, Any]:
+async def remove_space(service: Service, name: str) -> SpaceGone:
     """Delete a space with all that was asked, reported and learned in it, and its keys. Raises UnknownSpace if there is
     none, and Conflict if the service was started with it, or while it learns."""
     if name in service.settings.spaces:
         raise Conflict(f"the service was started with the space {name}: start it without --space {name} first")
     space = await service.space(name)
     async with _writing(space) as store:
-        service.close_space(space)
+        service.forget_space(space)
         removed = await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
         # The run goes last: what is left after a kill is a space that can be deleted again.
         await to_the_end(store.remove)
         await space.close()
-    await asyncio.to_thread(rmtree, space.folder)
+    try:
+        await asyncio.to_thread(rmtree, space.folder)
+    except OSError as error:
+        raise StoreError(f"space {name} is deleted, but not its folder {space.folder}: {error.strerror}") from error
     # What was under way meanwhile.
     await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
     return {"name": name, "rows": removed}

@@ -99,6 +99,12 @@ class Learner(threading.Thread):
         self._after.pop(space, None)
         self.wake()
 
+    def forget(self, space: str) -> None:
+        """Know nothing of a space any more, which is deleted."""
+        self._wanted.discard(space)
+        for known in (self._after, self._known):
+            known.pop(space, None)
+
     def stop(self) -> None:
         """End the thread. A round under way is continued when the service starts again."""
         self._ended = True

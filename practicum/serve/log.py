@@ -224,33 +224,38 @@ def _made(change: _Change[Any], db: Connection) -> tuple[Any, BaseException | No
 
 
 class FolderDatabase:
-    """One SQLite file, of one process. Raises StoreError if another process serves from the same folder."""
+    """One SQLite file, of one process. Raises StoreError if another process serves from the same folder; `beside` that
+    one, a command changes what it reads anew."""
 
     shared = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, beside: bool = False) -> None:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         except OSError as error:
             raise StoreError(f"cannot make the store {folder}: {error.strerror}") from error
         self._lock = FileLock(folder / "lock", mode=PRIVATE, blocking=False, thread_local=False)
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise StoreError(
-                f"another practicum serve uses the store {folder}: stop that one, or give another --store"
-            ) from None
-        except OSError as error:
-            raise StoreError(f"cannot write to the store {folder}: {error.strerror}") from error
+        if not beside:
+            self._take()
         try:
             self.engine = self._open()
         except BaseException:
             self._lock.release()
             raise
 
+    def _take(self) -> None:
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise StoreError(
+                f"another practicum serve uses the store {self.folder}: stop that one, or give another --store"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"cannot write to the store {self.folder}: {error.strerror}") from error
+
     def begin(self, db: Connection, spaces: Sequence[str]) -> None:
-        # This process has the file alone.
+        # Nobody else writes to the file, but for a command beside the service.
         db.execute(text("BEGIN IMMEDIATE"))
 
     def end(self, db: Connection, spaces: Sequence[str]) -> None:
@@ -296,6 +301,9 @@ class FolderDatabase:
                     raise StoreError(
                         f"the store {self.folder} has format {version}, this practicum has {tables.FORMAT}"
                     )
+                if 0 < version < tables.FORMAT and not self._lock.is_locked:
+                    # A service of an earlier practicum may be at work.
+                    self._take()
                 if version < tables.FORMAT:
                     tables.bring_up_to_date(db, tables.metadata.tables)
                     db.execute(text(f"PRAGMA user_version = {tables.FORMAT}"))

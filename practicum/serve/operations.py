@@ -5,7 +5,7 @@ what is given, and what is told. The HTTP routes, the OpenAPI document and the t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -17,11 +17,12 @@ from practicum.core.errors import StoreAway, UsageError
 from practicum.core.trust import Trust
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
-from practicum.serve import access, editing
+from practicum.serve import access, answers, editing
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.feedback import Conflict, Feedback, read_feedback
 from practicum.serve.service import CORRECTION_STATES, Service
 from practicum.session.review import Present, read_reviews
+from practicum.store.database import Store
 
 MOST = 2**20
 """Bytes of the largest body of an operation."""
@@ -30,6 +31,7 @@ PATIENCE = 20.0
 """Seconds that an operation may take."""
 
 Asked = TypeVar("Asked", bound=BaseModel)
+Told = TypeVar("Told", bound=Mapping[str, object])
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,9 @@ class Operation:
     method: str
     path: str
     role: Role
-    do: Callable[[At, Any], Awaitable[dict[str, Any]]]
+    do: Callable[[At, Any], Awaitable[Mapping[str, object]]]
     asked: type[BaseModel]
+    told: Any
     status: int
     whole: bool
 
@@ -72,10 +75,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {}
 
 def _operation(
     method: str, path: str, role: Role, status: int = 200, *, whole: bool = False
-) -> Callable[[Callable[[At, Asked], Awaitable[dict[str, Any]]]], Callable[[At, Asked], Awaitable[dict[str, Any]]]]:
-    def add(do: Callable[[At, Asked], Awaitable[dict[str, Any]]]) -> Callable[[At, Asked], Awaitable[dict[str, Any]]]:
-        asked = get_type_hints(do)["asked"]
-        OPERATIONS[method, path] = Operation(method, path, role, do, asked, status, whole)
+) -> Callable[[Callable[[At, Asked], Awaitable[Told]]], Callable[[At, Asked], Awaitable[Told]]]:
+    def add(do: Callable[[At, Asked], Awaitable[Told]]) -> Callable[[At, Asked], Awaitable[Told]]:
+        types = get_type_hints(do)
+        OPERATIONS[method, path] = Operation(method, path, role, do, types["asked"], types["return"], status, whole)
         return do
 
     return add
@@ -90,7 +93,10 @@ class Form(BaseModel):
 def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
     """What was given. Raises UsageError that says what is wrong with it."""
     try:
-        return form.model_validate(body) if isinstance(body, dict) else form.model_validate_json(body or b"{}")
+        if isinstance(body, dict):
+            return form.model_validate(body)
+        # JSON tells numbers from texts, as a query does not.
+        return form.model_validate_json(body or b"{}", strict=True)
     except ValidationError as error:
         known = f" (there are {', '.join(form.model_fields) or 'no fields'})"
         extra = known if error.errors()[0]["type"] == "extra_forbidden" else ""
@@ -103,13 +109,13 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     asked = asked or read_form(operation.asked, given)
     try:
         async with asyncio.timeout(PATIENCE):
-            return await operation.do(at, asked)
+            return {**await operation.do(at, asked)}
     except TimeoutError:
         raise StoreAway(f"this was not done in {PATIENCE:g} seconds: send it again") from None
 
 
-_Line = Annotated[str, Field(min_length=1, max_length=200)]
-_EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,12}$")]
+_Line = Annotated[str, Field(min_length=1, max_length=access.LONGEST_NAME)]
+_EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]
 
 
 class Nothing(Form):
@@ -120,7 +126,7 @@ class Nothing(Form):
 
 
 @_operation("POST", "/v1/feedback", "report")
-async def report(at: At, asked: Feedback) -> dict[str, Any]:
+async def report(at: At, asked: Feedback) -> answers.Reported:
     """Say what came of an interaction: a score, the right answer, or what was wrong."""
     return await at.service.feedback(at.space, asked, at.trust, screened=at.screened)
 
@@ -132,7 +138,7 @@ class Query(Form):
 
 
 @_operation("POST", "/v1/context", "ask")
-async def context(at: At, asked: Query) -> dict[str, Any]:
+async def context(at: At, asked: Query) -> answers.ShownText:
     """What a request would be shown, as one text, and the interaction that begins with it."""
     return await at.service.show_text(at.space, asked.input, at.session, at.user)
 
@@ -145,7 +151,7 @@ class Note(Form):
 
 
 @_operation("POST", "/v1/notes", "report")
-async def remember(at: At, asked: Note) -> dict[str, Any]:
+async def remember(at: At, asked: Note) -> answers.Noted:
     """Keep a note, which is shown to later requests about the same."""
     return await at.service.note(at.space, asked.text, asked.about, at.user, screened=at.screened)
 
@@ -161,7 +167,7 @@ class Listing(Form):
 
 
 @_operation("GET", "/v1/playbook", "ask")
-async def playbook(at: At, asked: Listing) -> dict[str, Any]:
+async def playbook(at: At, asked: Listing) -> answers.Playbook:
     """The entries of the playbook that is live."""
     space = await at.service.space(at.space)
     live = space.context(space.live)
@@ -179,7 +185,7 @@ async def find_entries(retriever: Any, live: Context, asked: Listing) -> tuple[l
     return [match.entry for match in found.found[asked.skip :]], len(matching)
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: Entry) -> answers.PlaybookEntry:
     return {
         "id": entry.id, "section": entry.section, "text": entry.solved, "helpful": entry.helpful,
         "harmful": entry.harmful, "changed": entry.changed, "trust": entry.trust,
@@ -187,7 +193,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 
 @_operation("GET", "/v1/history", "ask")
-async def history(at: At, asked: Nothing) -> dict[str, Any]:
+async def history(at: At, asked: Nothing) -> answers.History:
     """The last rollouts of versions with their evidence, the alarms, and how requests went that saw each entry."""
     return await at.service.history(at.space)
 
@@ -202,16 +208,16 @@ class States(Form):
 
 
 @_operation("GET", "/v1/corrections", "review")
-async def corrections(at: At, asked: States) -> dict[str, Any]:
+async def corrections(at: At, asked: States) -> answers.Corrections:
     """The corrections and notes in a state: live, waiting, replaced or rejected."""
     return await at.service.list_corrections(at.space, asked.state)
 
 
 @_operation("GET", "/v1/review", "review")
-async def waiting(at: At, asked: Nothing) -> dict[str, Any]:
+async def waiting(at: At, asked: Nothing) -> answers.Waiting:
     """What waits for review: corrections and notes, and edits of the playbook that were learned."""
 
-    def edits(store: Any) -> list[dict[str, Any]]:
+    def edits(store: Store) -> list[Any]:
         present = Present(store)
         return [{**one.as_json(), "problem": present.problem(one, present.context)} for one in read_reviews(store)]
 
@@ -225,13 +231,13 @@ async def waiting(at: At, asked: Nothing) -> dict[str, Any]:
 class Decision(Form):
     """`id` is that of what waits: c5 for a correction or a note, 3.1 for edits. `reason` is kept with a rejection."""
 
-    id: Annotated[str, Field(pattern=r"^(c[0-9]{1,12}|[0-9]{1,12}\.[0-9]{1,12})$")]
+    id: Annotated[str, Field(pattern=r"^(c[0-9]{1,9}|[0-9]{1,9}\.[0-9]{1,9})$")]
     decision: Literal["approve", "reject"]
     reason: Annotated[str, Field(max_length=2_000)] = ""
 
 
 @_operation("POST", "/v1/review", "review")
-async def decide(at: At, asked: Decision) -> dict[str, Any]:
+async def decide(at: At, asked: Decision) -> answers.Decided:
     """Approve what waits for review, or reject it. A correction or a note that holds can be rejected, too."""
     return await editing.decide_review(at.service, at.space, asked.id, asked.decision == "approve", asked.reason)
 
@@ -243,11 +249,11 @@ class EntryEdit(Form):
     id: _EntryId | None = None
     text: Annotated[str, Field(min_length=1, max_length=20_000, pattern=r"\S")] | None = None
     section: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$")] | None = None
-    seen: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
 @_operation("POST", "/v1/playbook", "review")
-async def edit(at: At, asked: EntryEdit) -> dict[str, Any]:
+async def edit(at: At, asked: EntryEdit) -> answers.Edited:
     """Change an entry of the playbook, or add one. It makes a version that all see at once."""
     if asked.id is None and (asked.text is None or asked.section is None):
         raise UsageError("a new entry takes `text` and `section`; give `id` to change one")
@@ -259,12 +265,12 @@ async def edit(at: At, asked: EntryEdit) -> dict[str, Any]:
 class Removal(Form):
     """`id` is that of an entry (e5), or of a correction or a note (c5)."""
 
-    id: Annotated[str, Field(pattern=r"^[ce][0-9]{1,12}$")]
-    seen: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    id: Annotated[str, Field(pattern=r"^[ce][0-9]{1,9}$")]
+    seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
 @_operation("POST", "/v1/remove", "review")
-async def remove(at: At, asked: Removal) -> dict[str, Any]:
+async def remove(at: At, asked: Removal) -> answers.Edited | answers.Decided:
     """Remove an entry of the playbook, a correction or a note. Of an entry, an earlier version still has it."""
     if asked.id.startswith("c"):
         return await at.service.review_correction(at.space, int(asked.id[1:]), False)
@@ -274,17 +280,17 @@ async def remove(at: At, asked: Removal) -> dict[str, Any]:
 class Version(Form):
     """`version` is that which all are to see; without it, the one before the live one."""
 
-    version: Annotated[int, Field(ge=0, le=2**53, strict=True)] | None = None
+    version: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] | None = None
 
 
 @_operation("POST", "/v1/rollback", "review")
-async def rollback(at: At, asked: Version) -> dict[str, Any]:
+async def rollback(at: At, asked: Version) -> answers.Live:
     """Let all see a version, and end the trial of a new one."""
     return await at.service.roll_back(at.space, asked.version)
 
 
 @_operation("POST", "/v1/learn", "review", 202)
-async def learn(at: At, asked: Nothing) -> dict[str, Any]:
+async def learn(at: At, asked: Nothing) -> answers.Learning:
     """Begin a round of learning as soon as possible, however few outcomes wait."""
     space = await at.service.space(at.space)
     if not at.service.settings.learn:
@@ -321,25 +327,23 @@ def _own(at: At, space: str) -> str:
 
 
 @_operation("GET", "/v1/keys", "admin")
-async def keys(at: At, asked: Nothing) -> dict[str, Any]:
+async def keys(at: At, asked: Nothing) -> answers.KeysTold:
     """The keys in the store, without the keys themselves."""
     found = await asyncio.to_thread(access.stored_keys, at.service.log)
     return {"keys": [grant.as_json() for grant in found if at.grant.space in ("", grant.space)]}
 
 
 @_operation("POST", "/v1/keys", "admin")
-async def add_key(at: At, asked: NewKey) -> dict[str, Any]:
+async def add_key(at: At, asked: NewKey) -> answers.NewKeyTold:
     """Make a key. It is told here, and nowhere else."""
     space, log = _own(at, asked.space), at.service.log
-    if space:
-        at.service.folder(space)
     key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute)
     at.keys.forget()
     return {"name": asked.name, "space": space, "key": key}
 
 
 @_operation("DELETE", "/v1/keys", "admin")
-async def remove_key(at: At, asked: KeyName) -> dict[str, Any]:
+async def remove_key(at: At, asked: KeyName) -> answers.KeyGone:
     """Remove a key, and sign out who signed in with it."""
     space = _own(at, asked.space)
     await asyncio.to_thread(access.remove_key, at.service.log, asked.name, space)
@@ -351,7 +355,7 @@ async def remove_key(at: At, asked: KeyName) -> dict[str, Any]:
 
 
 @_operation("GET", "/v1/spaces", "ask", whole=True)
-async def spaces(at: At, asked: Nothing) -> dict[str, Any]:
+async def spaces(at: At, asked: Nothing) -> answers.Spaces:
     """The spaces that there are."""
     return {"spaces": await asyncio.to_thread(at.service.space_names)}
 
@@ -363,13 +367,15 @@ class SpaceName(Form):
 
 
 @_operation("POST", "/v1/spaces", "admin", whole=True)
-async def add_space(at: At, asked: SpaceName) -> dict[str, Any]:
+async def add_space(at: At, asked: SpaceName) -> answers.SpaceTold:
     """Make a space, unless there is one of this name."""
     await at.service.add_space(asked.name)
     return {"name": asked.name}
 
 
 @_operation("DELETE", "/v1/spaces", "admin", whole=True)
-async def remove_space(at: At, asked: SpaceName) -> dict[str, Any]:
+async def remove_space(at: At, asked: SpaceName) -> answers.SpaceGone:
     """Delete a space with everything that was asked, reported and learned in it, and its keys."""
-    return await editing.remove_space(at.service, asked.name)
+    told = await editing.remove_space(at.service, asked.name)
+    at.keys.forget()
+    return told

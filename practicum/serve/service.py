@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -34,7 +34,7 @@ from practicum.core.types import Profile
 from practicum.engine.door import Review
 from practicum.engine.framing import nonce_for
 from practicum.retrieval.vectors import Vectors
-from practicum.serve import tables
+from practicum.serve import answers, tables
 from practicum.serve.corrections import Correction
 from practicum.serve.feedback import (
     WAITING,
@@ -110,9 +110,6 @@ AT_ONCE = 1_000
 
 RECENT = 5_000
 """Interactions that are kept in memory, since most feedback is about one of them."""
-
-SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
 
 CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
 
@@ -190,6 +187,8 @@ class Service:
         self._is_away = False
         self._watchers: dict[str, Watcher] = {}
         self._recent: OrderedDict[str, Interaction] = OrderedDict()
+        self._removed = set[str]()
+        """Spaces that were deleted, of which nothing is kept."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parts = Parts()
         if upstream is not None and upstream.client is not None:
@@ -223,8 +222,8 @@ class Service:
 
     def folder(self, name: str) -> Path:
         """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
-        if not SPACE_NAME.fullmatch(name):
-            raise UnknownSpace(f"{name!r:.80} is no name of a space: letters, digits, . _ and -, 64 at most")
+        if not tables.SPACE_NAME.fullmatch(name):
+            raise UnknownSpace(f"{name!r:.80} {tables.NO_SPACE_NAME}")
         return self.settings.folder / "spaces" / name
 
     async def space(self, name: str) -> Space:
@@ -241,7 +240,7 @@ class Service:
 
     async def _open(self, name: str) -> Space:
         folder = self.folder(name)
-        if not is_run(folder) and not await asyncio.to_thread(self.log.database.connect_run, name, folder):
+        if not await asyncio.to_thread(self._is_there, name):
             raise _unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
@@ -259,10 +258,35 @@ class Service:
         self.spaces[name] = space
         return space
 
+    def _is_there(self, name: str) -> bool:
+        """Whether there is a run of a space, on whichever node it was made."""
+        database, folder = self.log.database, self.folder(name)
+        return database.connect_run(name, folder) if database.shared else is_run(folder)
+
     async def add_space(self, name: str) -> None:
         """Make a space, unless there is one of this name, and open it."""
+        if (space := self.spaces.get(name)) is not None and not is_run(space.folder):
+            # Somebody deleted its folder.
+            await self._drop(space)
         await asyncio.to_thread(self._make_space, name, None)
+        self._removed.discard(name)
         await self.space(name)
+
+    def forget_space(self, space: Space) -> None:
+        """Close a space that is deleted, and keep nothing of it, also not of requests that are under way."""
+        self.close_space(space)
+        self._removed.add(space.name)
+        self.learner.forget(space.name)
+        for key in [key for key in self._recent if key.startswith(f"{space.name} ")]:
+            del self._recent[key]
+
+    async def _drop(self, space: Space) -> None:
+        """Close a space that another node deleted, or somebody by hand."""
+        logger.warning("space %s is gone", space.name)
+        self.forget_space(space)
+        await space.close()
+        if self.log.database.shared:
+            await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
 
     def close_space(self, space: Space) -> None:
         """Let no request find a space open any more. What is known of its drift goes with it, since of many spaces it
@@ -379,7 +403,7 @@ class Service:
         """Make the run of a space, if there is none yet."""
         database, folder = self.log.database, self.folder(name)
         with database.alone(f"making space {name}", wait=True):
-            if not is_run(folder) and not database.connect_run(name, folder):
+            if not self._is_there(name):
                 self._create_space(name, context)
                 return
         if context is not None or self.settings.settings:
@@ -432,6 +456,10 @@ class Service:
         if values["method"] not in methods.NAMES:
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
+        # What is left of a space of this name that somebody deleted: these are about its versions.
+        if self.log.database.shared:
+            rmtree(folder, ignore_errors=True)
+        self.log.do(partial(tables.forget_versions, space=name), name).result()
         seed = load_context(context) if context is not None else None
         self.log.database.begin_run(name, folder)
         if seed is not None and not own:
@@ -472,6 +500,8 @@ class Service:
         *, session: str | None, user: str | None, status: int, seconds: float,
     ) -> None:  # fmt: skip
         """Keep an interaction: what was asked, shown and answered."""
+        if space in self._removed:
+            return
         answer = answer or Answer()
         data = {
             "query": query, "steps": steps, "answer": answer.text, "calls": answer.calls, "entries": shown.entries,
@@ -516,7 +546,7 @@ class Service:
         space.waiting += 1
         self.learner.wake()
 
-    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> dict[str, Any]:
+    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> answers.ShownText:
         """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
         Raises UnknownSpace."""
         space = await self.space(name)
@@ -529,14 +559,14 @@ class Service:
         text = "\n\n".join(filter(None, [shown.fixed, *notes, *turns]))
         return {
             "interaction": id, "version": shown.version, "text": text,
-            "entries": [list(pair) for pair in shown.entries], "corrections": [*shown.corrections],
+            "entries": [[*pair] for pair in shown.entries], "corrections": [*shown.corrections],
         }  # fmt: skip
 
     # Feedback
 
     async def feedback(
         self, name: str, feedback: Feedback, trust: Trust, *, screened: bool = False
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> answers.Reported:  # fmt: skip
         """Take feedback; it is on the disk when this returns. `screened`: what the filter flags waits for review,
         whoever says it. Raises Unknown for what this space does not know, and StoreError if it cannot be written."""
         space = await self.space(name)
@@ -574,7 +604,9 @@ class Service:
             self._waits(space)
         if outcome.score is not None and outcome.before is None:
             await self._count(space)
-        effect = None if correction is None else "in effect" if holds else "waits for review"
+        effect: answers.Effect | None = None
+        if correction is not None:
+            effect = "in effect" if holds else "waits for review"
         return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
 
     def _holds(self, text: str, trust: Trust, screened: bool) -> bool:
@@ -584,7 +616,7 @@ class Service:
 
     async def note(
         self, name: str, text: str, about: str, user: str | None, *, screened: bool = False
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> answers.Noted:  # fmt: skip
         """Keep a note, which is shown to requests about the same; it is on the disk when this returns. A `user`'s waits
         for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
@@ -678,7 +710,7 @@ class Service:
             self.counts["decisions that failed"] += 1
             logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
 
-    async def list_corrections(self, name: str, state: str) -> dict[str, Any]:
+    async def list_corrections(self, name: str, state: str) -> answers.Corrections:
         """The corrections of a space in a state: live, waiting, replaced or rejected."""
         await self.space(name)
         if state not in CORRECTION_STATES:
@@ -686,10 +718,17 @@ class Service:
         t = tables.corrections
         query = select(t).where(t.c.run_id == name, t.c.state == state).order_by(t.c.number)
         rows = await asyncio.to_thread(self.log.rows, query)
-        found = [{"id": f"c{r.number}", "interaction": r.interaction, **json.loads(r.data)} for r in rows]
+        known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
+        found: list[answers.StoredCorrection] = [
+            {
+                "id": f"c{row.number}", "interaction": row.interaction, "query": one.query, "target": one.target,
+                "words": one.words, "trust": one.trust, "note": one.note,
+            }
+            for row, one in known
+        ]  # fmt: skip
         return {"space": name, "state": state, "corrections": found}
 
-    async def history(self, name: str, most: int = 50) -> dict[str, Any]:
+    async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
         await self.space(name)
         r, a, c = tables.rollouts, tables.alarms, tables.credits
@@ -699,7 +738,9 @@ class Service:
             select(c).where(c.c.run_id == name).order_by(c.c.scored.desc()).limit(most),
         ]
         rollouts, alarms, credits = [await asyncio.to_thread(self.log.rows, query) for query in queries]
-        told = [{"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts]
+        told: list[Any] = [
+            {"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts
+        ]
         for one in told:
             del one["centroids"]
         return {
@@ -708,7 +749,7 @@ class Service:
             "credits": [{"item": x.item, "scored": x.scored, "mean": x.total / max(x.scored, 1)} for x in credits],
         }  # fmt: skip
 
-    async def review_correction(self, name: str, number: int, approved: bool) -> dict[str, Any]:
+    async def review_correction(self, name: str, number: int, approved: bool) -> answers.Decided:
         """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
         there is none of this number, and Conflict if it was decided before."""
         space, t = await self.space(name), tables.corrections
@@ -739,7 +780,7 @@ class Service:
                 decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), name))
             space.corrections.change(gone, [correction] if approved else [])
             space.corrected += 1
-        return {"id": f"c{number}", "state": "live" if approved else "rejected"}
+        return {"id": f"c{number}", "state": "live" if approved else "rejected", "version": None}
 
     # Rollouts
 
@@ -773,13 +814,15 @@ class Service:
         version live meanwhile, or another node has begun."""
         async with space.counting:
             began = partial(begin_rollout, row=rollout.row(space.name))
-            if space.live != rollout.base or not await asyncio.wrap_future(self.log.do(began, space.name)):
+            if self.spaces.get(space.name) is not space or space.live != rollout.base:
+                return False
+            if not await asyncio.wrap_future(self.log.do(began, space.name)):
                 return False
             space.context(rollout.version)
             space.rollout = rollout
         return True
 
-    async def roll_back(self, name: str, version: int | None) -> dict[str, Any]:
+    async def roll_back(self, name: str, version: int | None) -> answers.Live:
         """Make an earlier version live (None: the one before the live one), and take a candidate back."""
         space = await self.space(name)
         await asyncio.to_thread(space.read_versions)
@@ -864,6 +907,9 @@ class Service:
         spaces = [space for space in self.spaces.values() if space.touched or at_all]
         for space in spaces:
             space.touched = False
+        for gone in await asyncio.to_thread(lambda: [space for space in spaces if not is_run(space.folder)]):
+            spaces.remove(gone)
+            await self._drop(gone)
         await asyncio.to_thread(self._look_at_runs, spaces)
         for space in spaces:
             await self._follow(space)
@@ -877,6 +923,9 @@ class Service:
             if (announced := self.log.database.changes(space.name)) == space.announced:
                 continue
             try:
+                if not await asyncio.to_thread(self._is_there, space.name):
+                    await self._drop(space)
+                    continue
                 await self.refresh(space)
             except PracticumError as error:
                 # Looked at once more, as all spaces are when the database is there again.
@@ -931,9 +980,9 @@ class Service:
         """Run a coroutine in the event loop of the service, from another thread; returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> answers.Health:
         """How the service is."""
-        spaces = {
+        spaces: dict[str, answers.SpaceHealth] = {
             space.name: {
                 "version": space.live, "entries": len(space.context(space.live)), "corrections": len(space.corrections),
                 "waiting": space.waiting,

@@ -35,6 +35,9 @@ from practicum.store.versions import lineage, read_parents
 LIVE = "live"
 """The name of the version that all see who see no candidate."""
 
+EDITED = "edited"
+"""The name of the version that a person edited last: no session stays on an earlier one."""
+
 PINNED = 1_800.0
 """Seconds without a request after which a session sees the newest version."""
 
@@ -130,6 +133,7 @@ class Space:
         self.live = self.last = 0
         """The version that is live, and the newest one of the run."""
         self._line: list[int] = []
+        self._edited = 0
 
     @classmethod
     def open(cls, name: str, folder: Path, parts: Parts) -> Space:
@@ -204,10 +208,12 @@ class Space:
                 changes = store.changes()
             self._of_run = head.of_run
         parents = read_parents(store)
-        live = read_names(store, store.run_id).get(LIVE, max(parents))
+        names = read_names(store, store.run_id)
+        live = names.get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
         known = {number: self._contexts.get(number) or self.reader.version(number) for number in wanted}
         self._line, self.last = lineage(parents, live), max(parents)
+        self._edited = edited if (edited := names.get(EDITED)) in self._line else 0
         for number, context in known.items():
             self._contexts[number] = context
         self.live, self._changes = live, changes
@@ -260,8 +266,9 @@ class Space:
         return version
 
     def stands(self, version: int) -> bool:
-        """Whether a session may go on with a version: it was not taken back."""
-        return version in self._line or (self.rollout is not None and version == self.rollout.version)
+        """Whether a session may go on with a version: it was not taken back, and nobody edited it since."""
+        candidate = self.rollout is not None and version == self.rollout.version
+        return candidate or (version in self._line and version >= self._edited)
 
     # Showing
 

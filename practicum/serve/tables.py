@@ -6,17 +6,21 @@ What a space learned is in a run folder of its own. `run_id` is the name of the 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, inspect, select
+from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, delete, inspect, select
 
 from practicum.store.dialects import NAME, TEXT, insert_adding
 
 FORMAT = 3
 """Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more, 3
 has `hours`, `keys` and `logins`, and indexes of users and of scores."""
+
+SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NO_SPACE_NAME = "is no name of a space: letters, digits, . _ and -, 64 at most"
 
 metadata = MetaData()
 
@@ -171,6 +175,12 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
         keys = ("run_id", "hour", "version", "model")
         rows = [{**dict(zip(keys, key, strict=True)), **sums[key]} for key in sorted(sums)]
         db.execute(insert_adding(hours, db.dialect.name, SUMS), rows)
+
+
+def forget_versions(db: Connection, space: str) -> None:
+    """Delete what is about the versions of a space, whose run begins anew."""
+    for table in (rollouts, credits, days, sessions):
+        db.execute(delete(table).where(table.c.run_id == space))
 
 
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

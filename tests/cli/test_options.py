@@ -24,10 +24,11 @@ from practicum.tasks.datasets import FORMATS
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
     "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
-    "serve", "store",
+    "serve", "store", "key",
 }  # fmt: skip
 GROUPS = {
     "store": {"copy", "connect", "list", "remove"},
+    "key": {"add", "list", "remove"},
     "memory": {"list", "search", "add", "remove", "reembed"},
     "bench": {"speed", "overload", "store", "paper", "robustness", "poison", "serve", "canary"},
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from sqlalchemy import URL
@@ -28,16 +28,18 @@ CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messag
 
 Headers = Mapping[str, str]
 
+T = TypeVar("T")
+
 Place = Mapping[str, Any]
 """Where a service keeps what it knows, as arguments of `served`."""
 
 
-def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def asynchronous(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
     """A test that is a coroutine."""
 
     @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
+    def run(*args: Any, **kwargs: Any) -> T:
+        return asyncio.run(test(*args, **kwargs))
 
     return run
 

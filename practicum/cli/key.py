@@ -1,0 +1,129 @@
+"""`practicum key`: the keys of the learning service, made, listed and removed; also while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer
+from practicum.cli.serve import place
+from practicum.core.errors import UsageError
+from practicum.core.words import quantity
+
+if TYPE_CHECKING:
+    from practicum.serve.access import Grant
+    from practicum.serve.log import Log
+
+app = typer.Typer(
+    name="key",
+    help="Who may use the learning service: keys with roles. A service at work knows a change within a second.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, Argument(help="The name of the key, such as that of who gets it.")]
+StorePlace = Annotated[
+    str,
+    Option(
+        "--store", envvar="PRACTICUM_STORE", show_envvar=False, help="The service's store: a folder, or postgresql://…"
+    ),
+]
+Space = Annotated[str, Option(help="The one space that it is for (default: all).", show_default=False)]
+
+
+@app.command()
+def add(
+    name: Name,
+    role: list[str] = Option(
+        ..., metavar="ROLE", help="What it may do: ask, report, review, or admin (all); repeatable."
+    ),
+    store: StorePlace = "practicum-store",
+    space: Space = "",
+    days: int | None = Option(None, min=1, max=36_500, help="Days until it expires (default: it does not)."),
+    a_minute: int | None = Option(
+        None, min=1, max=10_000_000, help="Requests that it may send a minute (default: as practicum serve says)."
+    ),
+    json_: opt.Json = False,
+) -> None:
+    """Make a key. It is printed here, once: the store has its digest alone. The store need not be there yet."""
+    from practicum.serve import access
+
+    with _opened(store, make=True) as log:
+        key = access.add_key(log, name, space, role, days, a_minute)
+        grant = next(grant for grant in access.stored_keys(log) if (grant.name, grant.space) == (name, space))
+    out = Printer(json_)
+    out.result({**grant.as_json(), "key": key})
+    out.print(key, soft_wrap=True)
+    until = f"; it expires at {_time(grant.expires)}" if grant.expires else ""
+    out.print(f"key {name} for {_spaces(grant)}: {', '.join(grant.named)}{until}; it is not shown again")
+
+
+@app.command("list")
+def list_(store: StorePlace = "practicum-store", json_: opt.Json = False) -> None:
+    """List the keys: what each is for, and until when. The keys themselves are nowhere."""
+    from practicum.serve.access import stored_keys
+
+    with _opened(store) as log:
+        grants = stored_keys(log)
+    out = Printer(json_)
+    out.result({"keys": [grant.as_json() for grant in grants]})
+    rows = [(g.name, g.space or "all", ", ".join(g.named), _end(g), g.a_minute) for g in grants]
+    if rows:
+        out.table(("key", "space", "roles", "expires", "a minute"), rows, text=("key", "space", "roles", "expires"))
+    out.print(quantity(len(rows), "key"))
+
+
+@app.command()
+def remove(
+    name: Name, store: StorePlace = "practicum-store", space: Space = "", json_: opt.Json = False
+) -> None:  # fmt: skip
+    """Remove a key. Requests with it are refused within a second, and who signed in with it is signed out."""
+    from practicum.serve.access import remove_key
+
+    with _opened(store) as log:
+        remove_key(log, name, space)
+    out = Printer(json_)
+    out.result({"name": name, "space": space})
+    out.print(f"the key {name} is removed")
+
+
+@contextmanager
+def _opened(store: str, *, make: bool = False) -> Iterator[Log]:
+    """What a service keeps, also while it is at work."""
+    from practicum.serve.log import DATABASE_FILE, Database, FolderDatabase, Log
+
+    where, _ = place(store)
+    database: Database
+    if isinstance(where, Path):
+        if not make and not (where / DATABASE_FILE).exists():
+            raise UsageError(f"there is no store {where}: give --store, or make the first key (practicum key add)")
+        database = FolderDatabase(where, beside=True)
+    else:
+        from practicum.serve.shared import SharedDatabase
+
+        database = SharedDatabase(where)
+    log = Log(database)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def _spaces(grant: Grant) -> str:
+    return f"space {grant.space}" if grant.space else "all spaces"
+
+
+def _end(grant: Grant) -> str | None:
+    if grant.expires is None:
+        return None
+    return f"{_time(grant.expires)}{' (expired)' if grant.expired else ''}"
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,267 @@
+"""What the service tells, as programs read it: the types of its answers, from which the OpenAPI document is made."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired
+
+# pydantic takes TypedDict from there before Python 3.12.
+from typing_extensions import TypedDict
+
+from practicum.core.trust import Trust
+
+Effect = Literal["in effect", "waits for review"]
+
+
+class Reported(TypedDict):
+    """What a report did: `status` is kept (the first one), changed, repeated (nothing new) or outranked (the operator
+    said otherwise); `correction` says whether a correction holds."""
+
+    interaction: str
+    status: Literal["kept", "changed", "repeated", "outranked"]
+    score: float | None
+    correction: Effect | None
+
+
+class ShownText(TypedDict):
+    """What a request is shown: `entries` were looked up, with their similarities, and so were `corrections`."""
+
+    interaction: str
+    version: int
+    text: str
+    entries: list[list[str | float]]
+    corrections: list[int]
+
+
+class Noted(TypedDict):
+    """A note that is kept."""
+
+    id: str
+    note: Effect
+
+
+class PlaybookEntry(TypedDict):
+    """An entry of the playbook. `changed` is the version that changed it last."""
+
+    id: str
+    section: str
+    text: str
+    helpful: int
+    harmful: int
+    changed: int
+    trust: Trust
+
+
+class Playbook(TypedDict):
+    """Entries of the live version, of `total` that match."""
+
+    space: str
+    version: int
+    total: int
+    entries: list[PlaybookEntry]
+
+
+class RolloutTold(TypedDict):
+    """A rollout: `gate` and `test` are its evidence, `began` is in seconds since 1970."""
+
+    version: int
+    base: int
+    state: Literal["canary", "promoted", "dropped", "taken back"]
+    share: float
+    length: int
+    alpha: float
+    began: float
+    gate: dict[str, Any]
+    reason: str
+    test: dict[str, Any]
+
+
+class AlarmTold(TypedDict):
+    """An alarm, at so many seconds since 1970."""
+
+    at: float
+    kind: str
+    text: str
+
+
+class Credit(TypedDict):
+    """The mean score of requests that were shown an entry or a version."""
+
+    item: str
+    scored: int
+    mean: float
+
+
+class History(TypedDict):
+    """What became of versions, the newest first."""
+
+    space: str
+    rollouts: list[RolloutTold]
+    alarms: list[AlarmTold]
+    credits: list[Credit]
+
+
+class StoredCorrection(TypedDict):
+    """A correction, or a note: that has `words` alone, and as `query` what it is about."""
+
+    id: str
+    interaction: str
+    query: str
+    target: str
+    words: str
+    trust: Trust
+    note: bool
+
+
+class Corrections(TypedDict):
+    """The corrections and notes in a state."""
+
+    space: str
+    state: str
+    corrections: list[StoredCorrection]
+
+
+class WaitingEdits(TypedDict):
+    """Edits of the playbook that wait for review together; `problem` says why they cannot be approved any more."""
+
+    id: str
+    step: int
+    state: str
+    base: int
+    reason: str
+    version: int | None
+    entries: list[str]
+    tried: dict[str, Any]
+    edits: list[dict[str, Any]]
+    trust: Trust
+    flags: list[dict[str, Any]]
+    problem: str | None
+
+
+class Waiting(TypedDict):
+    """What waits for review."""
+
+    space: str
+    corrections: list[StoredCorrection]
+    edits: list[WaitingEdits]
+
+
+class Decided(TypedDict):
+    """What was decided; `version` is what an approval of edits made."""
+
+    id: str
+    state: str
+    version: int | None
+
+
+class Edited(TypedDict):
+    """The entry that was changed, and the version with the change."""
+
+    id: str
+    version: int
+
+
+class Live(TypedDict):
+    """The version that is live."""
+
+    version: int
+
+
+class Learning(TypedDict):
+    """When a round of learning begins."""
+
+    space: str
+    learning: str
+
+
+class KeyTold(TypedDict):
+    """A key, without the key itself. `expires` is in seconds since 1970."""
+
+    name: str
+    space: str
+    roles: list[Literal["ask", "report", "review", "admin"]]
+    expires: float | None
+    a_minute: int | None
+
+
+class KeysTold(TypedDict):
+    """The keys in the store."""
+
+    keys: list[KeyTold]
+
+
+class NewKeyTold(TypedDict):
+    """A new key."""
+
+    name: str
+    space: str
+    key: str
+
+
+class KeyGone(TypedDict):
+    """The key that was removed."""
+
+    name: str
+    space: str
+
+
+class Spaces(TypedDict):
+    """The names of the spaces."""
+
+    spaces: list[str]
+
+
+class SpaceTold(TypedDict):
+    """A space that is there."""
+
+    name: str
+
+
+class SpaceGone(TypedDict):
+    """The space that was deleted, with so many rows."""
+
+    name: str
+    rows: int
+
+
+class SpaceHealth(TypedDict):
+    """An open space: its live version, and what is going on."""
+
+    version: int
+    entries: int
+    corrections: int
+    waiting: int
+    candidate: int | None
+
+
+class Health(TypedDict):
+    """How the service is; without a key for all spaces, `status` alone."""
+
+    status: Literal["ok"]
+    seconds: NotRequired[float]
+    spaces: NotRequired[dict[str, SpaceHealth]]
+    counts: NotRequired[dict[str, int]]
+    unwritten: NotRequired[int]
+    lost: NotRequired[int]
+    learning: NotRequired[str]
+
+
+class Ready(TypedDict):
+    """Whether the service can serve: `ready`, or why it cannot."""
+
+    status: str
+
+
+class ErrorText(TypedDict):
+    """What is wrong, in one line."""
+
+    message: str
+    type: str
+    param: None
+    code: None
+
+
+class Error(TypedDict):
+    """An error, in the form of OpenAI's protocols. That of /v1/messages has a `type` beside it."""
+
+    error: ErrorText
+    type: NotRequired[Literal["error"]]
