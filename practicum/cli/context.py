@@ -147,7 +147,7 @@ def service_store(store: Path, user: str, space: str | None) -> Iterator[tuple[L
     from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
     from practicum.serve.personal import spaces_of
 
-    ask = "ask the service itself: POST /v1/forget"
+    ask = "ask the service itself: DELETE /v1/user"
     if not (store / DATABASE_FILE).is_file():
         raise UsageError(f"{store} is no store of a service: it has no {DATABASE_FILE}; if it is a database, {ask}")
     try:
@@ -274,7 +274,8 @@ def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool
     out.result({"user": user, "spaces": [one.as_json() for one in found]})
     for one in found:
         counts = one.as_json()
-        rows = [quantity(counts[f"{name}s"], name) for name in ("interaction", "outcome", "correction")]
+        numbers = (one.interactions, one.outcomes, one.corrections)
+        rows = map(quantity, numbers, ("interaction", "outcome", "correction"))
         learned = f"{quantity(counts['entries'], 'entry')} and {quantity(counts['records'], 'record')}"
         out.print(f"space {one.space}: {', '.join(rows)} removed; of what was learned {learned}")
         if one.again:

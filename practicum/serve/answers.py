@@ -223,6 +223,30 @@ class SpaceGone(TypedDict):
     rows: int
 
 
+class UserData(TypedDict):
+    """One user's data. `what` of each item says what it is: an interaction, an outcome, a correction, an entry, ..."""
+
+    user: str
+    items: list[dict[str, Any]]
+
+
+class Forgotten(TypedDict):
+    """How much was removed of a user. `again` counts the outcomes of sessions with others that will be learned from
+    again, `alike` what still has rare words of the user, copied or by chance. `left` must be 0."""
+
+    space: str
+    user: str
+    interactions: int
+    outcomes: int
+    corrections: int
+    sessions: int
+    again: int
+    entries: int
+    records: int
+    alike: int
+    left: int
+
+
 class SpaceHealth(TypedDict):
     """An open space: its live version, and what is going on."""
 

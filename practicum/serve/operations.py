@@ -17,7 +17,7 @@ from practicum.core.errors import StoreAway, UsageError
 from practicum.core.trust import Trust
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
-from practicum.serve import access, answers, editing
+from practicum.serve import access, answers, editing, personal
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.feedback import Conflict, Feedback, read_feedback
 from practicum.serve.service import CORRECTION_STATES, Service
@@ -28,7 +28,7 @@ MOST = 2**20
 """Bytes of the largest body of an operation."""
 
 PATIENCE = 20.0
-"""Seconds that an operation may take."""
+"""Seconds that an operation may take, but for those that take as long as there is data."""
 
 Asked = TypeVar("Asked", bound=BaseModel)
 Told = TypeVar("Told", bound=Mapping[str, object])
@@ -53,7 +53,8 @@ class At:
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that can be asked. `whole`: it is about all spaces, so the key must be for all."""
+    """Something that can be asked. `whole`: it is about all spaces, so the key must be for all. `patience` is how many
+    seconds it may take."""
 
     method: str
     path: str
@@ -63,6 +64,7 @@ class Operation:
     told: Any
     status: int
     whole: bool
+    patience: float | None
 
     @property
     def name(self) -> str:
@@ -74,11 +76,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {}
 
 
 def _operation(
-    method: str, path: str, role: Role, status: int = 200, *, whole: bool = False
+    method: str, path: str, role: Role, status: int = 200, *, whole: bool = False, patience: float | None = PATIENCE
 ) -> Callable[[Callable[[At, Asked], Awaitable[Told]]], Callable[[At, Asked], Awaitable[Told]]]:
     def add(do: Callable[[At, Asked], Awaitable[Told]]) -> Callable[[At, Asked], Awaitable[Told]]:
         types = get_type_hints(do)
-        OPERATIONS[method, path] = Operation(method, path, role, do, types["asked"], types["return"], status, whole)
+        given = types["asked"], types["return"], status, whole, patience
+        OPERATIONS[method, path] = Operation(method, path, role, do, *given)
         return do
 
     return add
@@ -108,10 +111,10 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     asked = read_feedback(given) if operation.asked is Feedback and isinstance(given, bytes) else None
     asked = asked or read_form(operation.asked, given)
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(operation.patience):
             return {**await operation.do(at, asked)}
     except TimeoutError:
-        raise StoreAway(f"this was not done in {PATIENCE:g} seconds: send it again") from None
+        raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
 
 
 _Line = Annotated[str, Field(min_length=1, max_length=access.LONGEST_NAME)]
@@ -298,6 +301,34 @@ async def learn(at: At, asked: Nothing) -> answers.Learning:
     at.service.learner.want(space.name)
     when = "begins" if space.rollout is None else f"begins when version {space.rollout.version} is decided about"
     return {"space": at.space, "learning": when}
+
+
+# One user's data
+
+
+class User(Form):
+    """`user` as in the header x-practicum-user, when the user asked."""
+
+    user: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Forgetting(User):
+    """`text`: what was learned and has rare words of the user is removed too, wherever it came from."""
+
+    text: bool = False
+
+
+@_operation("GET", "/v1/user", "admin")
+async def export_user(at: At, asked: User) -> answers.UserData:
+    """All that is kept of a user in the space, and what was learned from it."""
+    return {"user": asked.user, "items": await personal.export_user(at.service, at.space, asked.user)}
+
+
+@_operation("DELETE", "/v1/user", "admin", patience=None)
+async def forget_user(at: At, asked: Forgetting) -> answers.Forgotten:
+    """Remove all that is kept of a user in the space, and all that was learned from it, for good."""
+    done = await personal.forget_user(at.service, at.space, asked.user, text=asked.text)
+    return done.as_json()
 
 
 # Keys

@@ -28,7 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from practicum.core.edits import entry_json
 from practicum.core.errors import RunBusy, StoreError
 from practicum.core.words import strings
-from practicum.serve import tables
+from practicum.serve import answers, tables
 from practicum.serve.feedback import LEARNED, WAITING, Interaction, Unknown, shown_items
 from practicum.serve.log import DATABASE_FILE, Database, Log
 from practicum.session.forget import MIN_CHARS, ForgetReport, forget
@@ -71,12 +71,18 @@ class Forgotten:
     run: ForgetReport | None
     left: int
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> answers.Forgotten:
         """Plain values, without the texts that were removed."""
         run = self.run
-        names = ("space", "user", "interactions", "outcomes", "corrections", "sessions", "again", "left")
         return {
-            **{name: getattr(self, name) for name in names},
+            "space": self.space,
+            "user": self.user,
+            "interactions": self.interactions,
+            "outcomes": self.outcomes,
+            "corrections": self.corrections,
+            "sessions": self.sessions,
+            "again": self.again,
+            "left": self.left,
             "entries": 0 if run is None else len(run.removed) + len(run.restored),
             "records": 0 if run is None else run.rows,
             "alike": 0 if run is None else len(run.alike.entries) + sum(run.alike.rows.values()),

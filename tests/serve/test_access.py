@@ -31,6 +31,8 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", "/v1/remove"): "review",
     ("POST", "/v1/rollback"): "review",
     ("POST", "/v1/learn"): "review",
+    ("GET", "/v1/user"): "admin",
+    ("DELETE", "/v1/user"): "admin",
     ("GET", "/v1/keys"): "admin",
     ("POST", "/v1/keys"): "admin",
     ("DELETE", "/v1/keys"): "admin",

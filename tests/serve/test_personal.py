@@ -368,7 +368,7 @@ def test_a_store_in_use_says_whom_to_ask(tmp_path: Path) -> None:
     database = FolderDatabase(tmp_path / "store")
     try:
         done = run_command(["forget", "store", "--user", "anna", "--yes"], tmp_path)
-        assert "POST /v1/forget" in done.err
+        assert "DELETE /v1/user" in done.err
     finally:
         database.close()
 
@@ -397,3 +397,16 @@ async def test_no_node_takes_feedback_on_what_another_one_forgot(postgresql: str
         await forget_user(a.service, "default", "anna")
         assert (await b.report(interaction=id, target="In the quetzal house.")).status == 404
         assert rows(a, tables.corrections) == []
+
+
+@asynchronous
+async def test_a_service_that_runs_is_asked_over_http(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        await teach(at, ANNA, "quetzal", 2)
+        data = (await at.send("GET", "/v1/user?user=anna")).json
+        assert {item["what"] for item in data["items"]} == {"interaction", "outcome", "correction"}
+        gone = await at.send("DELETE", "/v1/user", {"user": "anna"})
+        assert (gone.status, gone.json["interactions"], gone.json["left"]) == (200, 2, 0)
+        assert (await at.send("DELETE", "/v1/user", {"user": "anna"})).status == 404
+        assert (await at.send("GET", "/v1/user?user=anna")).status == 404
+        assert (await at.send("DELETE", "/v1/user", {"user": 5})).status == 400
