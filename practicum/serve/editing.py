@@ -197,7 +197,9 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
         await asyncio.to_thread(rmtree, space.folder)
     except OSError as error:
         raise StoreError(f"space {name} is deleted, but not its folder {space.folder}: {error.strerror}") from error
-    # What was under way meanwhile.
+    # What was under way meanwhile; the last claim of a session is written after those of requests.
+    if service.sessions is not None:
+        await service.sessions.claim(name, "", 0, None, PATIENCE)
     await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
     return {"name": name, "rows": removed}
 

@@ -386,6 +386,9 @@ class Service:
                     await self._decide_scored(space, rollout, decision)
 
     async def _claim(self, sessions: Sessions, space: Space, session: str, version: int) -> int | None:
+        if self.spaces.get(space.name) is not space:
+            # It is being deleted, or opened.
+            return None
         found = await sessions.claim(space.name, session, version, None, self.late)
         if found is None or space.stands(found):
             return found

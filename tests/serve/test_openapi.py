@@ -119,6 +119,8 @@ async def test_each_operation_answers_as_the_document_says(tmp_path: Path) -> No
         await send("POST", "/v1/rollback", {})
         assert (await send("GET", "/v1/history"))["rollouts"][0]["state"] == "taken back"
         await send("POST", "/v1/remove", {"id": "e0"})
+        assert (await send("GET", "/v1/user?user=u"))["items"]
+        assert (await send("DELETE", "/v1/user", {"user": "u"}))["left"] == 0
         await send("POST", "/v1/keys", {"name": "ci", "roles": ["ask"], "days": 90})
         assert (await send("GET", "/v1/keys"))["keys"][0]["roles"] == ["ask"]
         await send("DELETE", "/v1/keys", {"name": "ci"})
