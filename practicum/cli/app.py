@@ -19,6 +19,7 @@ from practicum.cli import (
     edit,
     eval,
     learn,
+    mcp,
     memory,
     methods,
     monitor,
@@ -55,6 +56,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         learn.resume,
         run.run,
         serve.serve,
+        mcp.mcp,
     ),
     "Look at a run": (
         show.show,

@@ -162,11 +162,14 @@ class Listing(Form):
 
 @_operation("GET", "/v1/playbook", "ask")
 async def playbook(at: At, asked: Listing) -> dict[str, Any]:
-    """The entries of the playbook that is live."""
+    """The entries of the playbook that is live, and its sections."""
     space = await at.service.space(at.space)
     live = space.context(space.live)
     entries, total = await find_entries(space.reader.retriever, live, asked)
-    return {"space": at.space, "version": space.live, "total": total, "entries": [_entry(one) for one in entries]}
+    return {
+        "space": at.space, "version": space.live, "total": total, "entries": [_entry(one) for one in entries],
+        "sections": sorted({entry.section for entry in live}),
+    }  # fmt: skip
 
 
 async def find_entries(retriever: Any, live: Context, asked: Listing) -> tuple[list[Entry], int]:
@@ -263,9 +266,14 @@ class Removal(Form):
     seen: Annotated[int, Field(ge=0, le=2**53)] | None = None
 
 
-@_operation("POST", "/v1/remove", "review")
+@_operation("POST", "/v1/remove", "report")
 async def remove(at: At, asked: Removal) -> dict[str, Any]:
-    """Remove an entry of the playbook, a correction or a note. Of an entry, an earlier version still has it."""
+    """Remove an entry of the playbook, a correction or a note. Of an entry, an earlier version still has it. Without
+    the role review, only notes are removed: a user's by a user, and otherwise the operator's."""
+    if not at.grant.may("review"):
+        note = asked.id.startswith("c") and await at.service.correction(at.space, int(asked.id[1:]))
+        if not note or not note.note or note.trust != at.trust:
+            raise access.Forbidden(f"removing {asked.id} takes the role review: report is for notes of one's own")
     if asked.id.startswith("c"):
         return await at.service.review_correction(at.space, int(asked.id[1:]), False)
     return await editing.edit_entry(at.service, at.space, asked.id, None, None, asked.seen)

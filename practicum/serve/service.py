@@ -682,6 +682,15 @@ class Service:
         found = [{"id": f"c{r.number}", "interaction": r.interaction, **json.loads(r.data)} for r in rows]
         return {"space": name, "state": state, "corrections": found}
 
+    async def correction(self, name: str, number: int) -> Correction:
+        """A correction or a note, in whichever state it is. Raises Unknown if there is none of this number."""
+        await self.space(name)
+        t = tables.corrections
+        rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.run_id == name, t.c.number == number))
+        if not rows:
+            raise Unknown(f"there is no correction or note c{number} in space {name}")
+        return Correction(number, **json.loads(rows[0].data))
+
     async def history(self, name: str, most: int = 50) -> dict[str, Any]:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
         await self.space(name)
