@@ -180,7 +180,7 @@ class Remember(Tool):
         str, Field(min_length=1, max_length=4_000, pattern=r"\S", description="What is to be remembered, in short.")
     ]  # fmt: skip
     about: Annotated[
-        str, Field(max_length=2_000, description="When it matters: the kind of task, in words such as a request has.")
+        str, Field(max_length=2_000, description="When it matters, in words that a request would have. Empty: always.")
     ] = ""
 
     def asked(self) -> tuple[Route, dict[str, Any]]:

@@ -138,7 +138,7 @@ async def context(at: At, asked: Query) -> dict[str, Any]:
 
 
 class Note(Form):
-    """`text` is what is to be remembered; `about` is when it matters."""
+    """`text` is what is to be remembered; `about` is when it matters: without it, always."""
 
     text: Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"\S")]
     about: Annotated[str, Field(max_length=2_000)] = ""
@@ -146,7 +146,7 @@ class Note(Form):
 
 @_operation("POST", "/v1/notes", "report")
 async def remember(at: At, asked: Note) -> dict[str, Any]:
-    """Keep a note, which is shown to later requests about the same."""
+    """Keep a note, which is shown to later requests that it is about."""
     return await at.service.note(at.space, asked.text, asked.about, at.trust, screened=at.screened)
 
 

@@ -583,8 +583,8 @@ class Service:
         return believed and not ((screened or trust != "own") and flags(text))
 
     async def note(self, name: str, text: str, about: str, trust: Trust, *, screened: bool = False) -> dict[str, Any]:
-        """Keep a note, which is shown to requests about the same; it is on the disk when this returns. `screened`: what
-        the filter flags waits for review, whoever says it."""
+        """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
+        returns. `screened`: what the filter flags waits for review, whoever says it."""
         space, t = await self.space(name), tables.corrections
         holds = self._holds(f"{about} {text}", trust, screened)
         draft = Correction(0, about, words=text, trust=trust, note=True)
