@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typer import Option
 
-from practicum.cli.output import print_error
+from practicum.cli.output import Printer, print_error
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def mcp(
     role: list[AgentRole] = Option(
         [AgentRole.ask, AgentRole.report], help="What the agent may do; repeatable. review: decide what is learned."
     ),
+    json_: bool = Option(False, "--json", help="Print what a client's configuration takes (mcpServers), and end."),
 ) -> None:
     """Be the memory of an agent: Claude Code, Cursor or any client of MCP starts this, and learns across sessions.
 
@@ -59,7 +61,16 @@ def mcp(
         raise UsageError("--store is a folder: for a database, start practicum serve, and give --service URL")
     else:
         # Agents start commands without a shell, which would have expanded ~.
-        caller = Shared(Path(store or "").expanduser().absolute(), roles, space or "default", learner)
+        store = str(Path(store or "").expanduser().absolute())
+        caller = Shared(Path(store), roles, space or "default", learner)
+    if json_:
+        given = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
+        arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", value)]
+        arguments += [part for one in role for part in ("--role", one.value)]
+        # The whole path: programs with windows seldom find what is in an environment.
+        started = {"command": sys.executable, "args": ["-m", "practicum.cli.app", "mcp", *arguments]}
+        Printer(True).result({"mcpServers": {"practicum": started}})
+        return
     run(caller, lambda error: print_error(str(error)))
 
 

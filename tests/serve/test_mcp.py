@@ -19,6 +19,7 @@ import aiohttp
 import httpx2
 import pytest
 from fastmcp.client.transports import StdioTransport
+from helpers import run_command
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -527,20 +528,14 @@ async def test_an_agent_of_pydantic_ai_has_it_as_its_memory(kind: str, tmp_path:
             return Agent(FunctionModel(model), toolsets=[MCPToolset(where, init_timeout=60)])
 
         def uses(tool: str, **given: Any) -> Callable[[str], ModelResponse]:
-            return lambda seen: ModelResponse(
-                [
-                    ToolCallPart(
-                        tool,
-                        {
-                            name: re.findall(r"i[0-9a-f]{13}-\w+", seen)[-1] if v is ... else v
-                            for name, v in given.items()
-                        },
-                    )
-                ]
-            )
+            def says(seen: str) -> ModelResponse:
+                about = {"interaction": re.findall(r"i[0-9a-f]{13}-\w+", seen)[-1]} if tool == "correct" else {}
+                return ModelResponse([ToolCallPart(tool, given | about)])
+
+            return says
 
         first = agent_with(
-            uses("recall", task=QUESTION), uses("correct", interaction=..., right_answer=RIGHT),
+            uses("recall", task=QUESTION), uses("correct", right_answer=RIGHT),
             uses("remember", note=NOTE, about="lost cards"), lambda seen: ModelResponse([TextPart("done")]),
         )  # fmt: skip
         second = agent_with(uses("recall", task=QUESTION), lambda seen: ModelResponse([TextPart(seen)]))
@@ -611,3 +606,14 @@ def test_wrong_use(arguments: tuple[str, ...], said: str, capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         main(["mcp", *arguments])
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@asynchronous
+async def test_the_configuration_that_is_printed_works(tmp_path: Path) -> None:
+    printed = run_command(["mcp", "--store", "store", "--role", "ask", "--json"], tmp_path)
+    config = printed.json["mcpServers"]["practicum"]
+    assert str(tmp_path / "store") in config["args"]
+    how = command()
+    async with Client(StdioServerParameters(command=config["command"], args=config["args"], env=how.env)) as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == {"recall", "playbook", "history"}
