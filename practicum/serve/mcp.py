@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 from urllib.parse import quote, unquote
@@ -405,6 +406,7 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
         text = await _playbook(caller, unquote(uri[len(PLAYBOOK) + 1 :]))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="text/markdown", text=text)])
 
+    # No tool takes anything from headers, so none are compared with its schema.
     return Server(
         "practicum", version=version("practicum"), instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool, on_list_resources=list_resources, on_list_resource_templates=list_templates,
@@ -421,6 +423,7 @@ def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
         raise UsageError(one_line(f"{tool.name} was called wrongly: {fault(error)}; it takes {fields}", 400)) from None
 
 
+@cache
 def _listed(tool: type[Tool]) -> Listed:
     schema = tool.model_json_schema()
     del schema["description"]

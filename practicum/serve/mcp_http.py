@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Collection, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from practicum.serve.access import Limiter
 from practicum.serve.app import Call, Refused
 from practicum.serve.mcp import Route, make_server
 from practicum.serve.operations import MOST, OPERATIONS, At, perform
-
-logger = logging.getLogger("practicum.serve")
 
 A_MINUTE, AT_ONCE = 3_000, 100
 """Requests that each key may send to /mcp a minute, and at once. One takes 3 to 4 ms of the processor."""
@@ -85,9 +82,7 @@ class Agents:
             await call.write(b"")
             return
         if call.method != "POST":
-            raise Refused(
-                405, "agents POST to /mcp: nothing is sent that was not asked for", (b"allow", b"POST, DELETE")
-            )
+            raise Refused(405, "agents POST to /mcp, and nothing is sent unasked", (b"allow", b"POST, DELETE"))
         body: bytes | None = await call.body(MOST)
         # The first request of a client, which then repeats the name; newer protocols know no sessions.
         first = call.headers.keys().isdisjoint((b"mcp-session-id", b"mcp-protocol-version"))

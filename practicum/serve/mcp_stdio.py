@@ -236,5 +236,9 @@ def _stop(stopped: asyncio.Future[int], number: int) -> None:
 
 async def _speak(caller: Outside) -> None:
     server = make_server(lambda ctx: caller)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    try:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+    except* (BrokenPipeError, ConnectionResetError):
+        # The agent is gone, and nobody reads this answer.
+        pass

@@ -208,6 +208,19 @@ async def test_what_the_filter_flags_waits_until_it_is_approved(tmp_path: Path) 
 
 
 @asynchronous
+async def test_a_note_is_shown_where_it_matters(tmp_path: Path) -> None:
+    async with served(tmp_path) as at, agent(at) as client:
+        await told(client, "remember", note=NOTE, about="lost cards")
+        await told(client, "remember", note="Answer in short sentences.")
+        about, other = [(await told(client, "recall", task=task))["text"] for task in (QUESTION, "Draw a map of Peru")]
+        assert (NOTE in about, NOTE in other) == (True, False)
+        assert "short sentences" in about
+        assert "short sentences" in other
+        await told(client, "remember", note=NOTE, about="lost cards")
+        assert (await told(client, "recall", task=QUESTION))["text"].count(NOTE) == 1
+
+
+@asynchronous
 async def test_an_agent_forgets_notes_and_a_reviewer_everything(tmp_path: Path) -> None:
     async with served(tmp_path, keys=(KEY,)) as at:
         async with agent(at, await key_for(at, "ask", "report")) as client:
