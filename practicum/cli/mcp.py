@@ -53,6 +53,10 @@ def mcp(
         from practicum.core.requirements import pip_install
 
         raise UsageError(f"practicum mcp needs: {pip_install('serve')} ({error})") from error
+    if learner is not None:
+        from practicum.models.registry import require_model_name
+
+        require_model_name(learner)
     roles = frozenset(role)
     caller: Outside
     if service is not None:

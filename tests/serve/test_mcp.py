@@ -610,8 +610,9 @@ def test_a_store_that_cannot_be_opened_is_told_in_one_line(tmp_path: Path) -> No
         (("--service", "http://127.0.0.1:1", "--key-env", "NO_SUCH"), "holds no key"),
         (("--service", "http://127.0.0.1:1", "--learner", "sim"), "--learner is for a store"),
         (("--store", "s", "--key-env", "HOME"), "--key-env is for a service"),
+        (("--store", "s", "--learner", "nonsense"), "nonsense"),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_wrong_use(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     from practicum.cli.app import main
