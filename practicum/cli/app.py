@@ -20,6 +20,7 @@ from practicum.cli import (
     eval,
     key,
     learn,
+    mcp,
     memory,
     methods,
     monitor,
@@ -57,6 +58,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         run.run,
         serve.serve,
         key.app,
+        mcp.mcp,
     ),
     "Look at a run": (
         show.show,

@@ -102,16 +102,17 @@ class TooMany(PracticumError):
 
 
 class Limiter:
-    """Requests a minute of each client. A client that was silent may send a minute's requests at once."""
+    """Requests a minute of each client. A client that was silent may send a minute's requests at once, unless they are
+    limited too."""
 
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, client: str, a_minute: int, what: str) -> None:
-        """Count a request. Raises TooMany."""
-        now = time.monotonic()
-        left, at = self._left.pop(client, (float(a_minute), now))
-        left = min(left + (now - at) * a_minute / 60, float(a_minute))
+    def take(self, client: str, a_minute: int, what: str, at_once: int | None = None) -> None:
+        """Count a request, of which so many may come at once. Raises TooMany."""
+        now, most = time.monotonic(), float(at_once or a_minute)
+        left, at = self._left.pop(client, (most, now))
+        left = min(left + (now - at) * a_minute / 60, most)
         self._left[client] = (max(left - 1, 0.0) if left >= 1 else left, now)
         if len(self._left) > CLIENTS:
             self._left.popitem(last=False)

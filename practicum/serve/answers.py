@@ -52,12 +52,13 @@ class PlaybookEntry(TypedDict):
 
 
 class Playbook(TypedDict):
-    """Entries of the live version, of `total` that match."""
+    """Entries of the live version, of `total` that match, and the names of all its sections."""
 
     space: str
     version: int
     total: int
     entries: list[PlaybookEntry]
+    sections: list[str]
 
 
 class RolloutTold(TypedDict):

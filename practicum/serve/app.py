@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
@@ -30,6 +30,9 @@ from practicum.serve.service import Service, UnknownSpace, new_id
 from practicum.serve.space import Shown
 from practicum.serve.upstream import RETURNED, Upstream
 
+if TYPE_CHECKING:
+    from practicum.serve.mcp_http import Agents
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -41,6 +44,9 @@ PROTOCOLS: Mapping[str, Kind] = {
 
 MOST_BODY = 32 * 2**20
 """Bytes of the largest request: images are sent in it."""
+
+AGENT = b"x-practicum-agent"
+"""The header of a request in which an agent speaks for itself: what the filter flags in its words waits."""
 
 RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
@@ -123,6 +129,13 @@ class Call:
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def given(self) -> bytes | dict[str, Any]:
+        """What an operation is given."""
+        if self.method != "GET":
+            return await self.body(MOST)
+        query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        return {name: values[0] for name, values in query.items()}
+
     async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers]})
 
@@ -139,13 +152,14 @@ class Call:
 
 class App:
     """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
-    `pages` answers what is not of the API: the dashboard."""
+    `pages` answers what is not of the API: the dashboard. `agents` answers agents at /mcp."""
 
     def __init__(
-        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None
+        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None,
+        agents: Agents | None = None,
     ) -> None:  # fmt: skip
         self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
-        self.pages = pages
+        self.pages, self.agents = pages, agents
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -181,6 +195,11 @@ class App:
         elif path.startswith("/v1/"):
             await self.enter(call, "ask")
             await self._pass_on(call)
+        elif path == "/mcp" and self.agents is not None:
+            grant, space = await self.enter(call, None)
+            session = call.header(b"x-practicum-session") or call.header(b"mcp-session-id")
+            user = call.header(b"x-practicum-user")
+            await self.agents.answer(call, At(self.service, self.keys, grant, space, session, user, screened=True))
         elif self.pages is not None:
             await self.pages(call.scope, call.receive, call.send)
         else:
@@ -206,8 +225,9 @@ class App:
         if not is_loopback(host) or (origin is not None and not is_loopback(origin)):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
 
-    async def enter(self, call: Call, role: Role) -> tuple[Grant, str]:
-        """What a request may do, and its space. Raises Refused without a right key of this role, or TooMany."""
+    async def enter(self, call: Call, role: Role | None) -> tuple[Grant, str]:
+        """What a request may do, and its space. Raises Refused without a right key of this role (None: of any), or
+        TooMany."""
         await self.keys.refresh()
         wanted = call.header(b"x-practicum-space")
         if not self.keys.required:
@@ -218,7 +238,7 @@ class App:
         except Wrong as error:
             raise Refused(401, str(error), (b"www-authenticate", b"Bearer")) from None
         self.keys.count(grant)
-        if not grant.may(role):
+        if role is not None and not grant.may(role):
             raise Refused(403, f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}")
         if grant.space and wanted not in (None, grant.space):
             raise Refused(403, f"this key is for space {grant.space}: leave out x-practicum-space")
@@ -241,13 +261,9 @@ class App:
         if operation.whole and grant.space:
             raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
-        if call.method == "GET":
-            query = parse_qs(call.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-            given: bytes | dict[str, Any] = {name: values[0] for name, values in query.items()}
-        else:
-            given = await call.body(MOST)
-        at = At(self.service, self.keys, grant, space, session, user)
-        told = await perform(operation, at, given)
+        screened = call.header(AGENT) is not None
+        at = At(self.service, self.keys, grant, space, session, user, screened)
+        told = await perform(operation, at, await call.given())
         await call.answer(operation.status, told)
 
     # The proxy

@@ -25,16 +25,18 @@ from practicum.retrieval.search import Filter, Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.tasks.scoring.rules import normalise
 
-SHOWN, NOTES = 4, 8
-"""Corrections and notes that a request is shown, at most."""
+SHOWN, NOTES, GENERAL = 4, 8, 4
+"""Corrections, notes, and notes about nothing in particular that a request is shown, at most."""
 
-ALIKE = 0.3
-"""The least similarity of a correction that is shown (see `retrieval.search.Match`)."""
+ALIKE, NOTE_ALIKE = 0.3, 0.1
+"""The least similarity of a correction and of a note that is shown (see `retrieval.search.Match`). A correction
+decides, so it has to be about much the same. A note only informs, and its words are seldom those of the request; texts
+that have nothing in common are near 0."""
 
 SAME = 0.9
 """The least cosine of two requests that ask the same in other words."""
 
-SECTION, NOTE_SECTION = "corrections", "notes"
+SECTION, NOTE_SECTION, GENERAL_SECTION = "corrections", "notes", "general notes"
 
 HEADING = """\
 # Corrections of answers to earlier requests
@@ -46,7 +48,8 @@ NOTED = "# Notes from earlier work"
 @dataclass(frozen=True)
 class Correction:
     """What should have been answered: the right answer as `target`, or what was said about the answer as `words`. A
-    note has what is to be remembered as `words`, and as `query` what it is about, which may be empty."""
+    note has what is to be remembered as `words`, and as `query` what it is about; if that is empty, it always
+    matters."""
 
     number: int
     query: str
@@ -57,7 +60,7 @@ class Correction:
 
     @property
     def section(self) -> str:
-        return NOTE_SECTION if self.note else SECTION
+        return SECTION if not self.note else NOTE_SECTION if self.query else GENERAL_SECTION
 
     @property
     def searched(self) -> str:
@@ -125,19 +128,20 @@ class Corrections:
         """The corrections and notes to be shown for a request, the nearest last."""
         if not self._entries:
             return []
-        notes = await self._nearest(NOTE_SECTION, query, NOTES)
-        near = await self._nearest(SECTION, query, SHOWN)
+        notes = await self._nearest(NOTE_SECTION, query, NOTES, NOTE_ALIKE)
+        general = await self._nearest(GENERAL_SECTION, query, GENERAL, -1.0)
+        near = await self._nearest(SECTION, query, SHOWN, ALIKE)
         same = self._by_query.get(normalise(query))
         if same is not None:
             exact = self._by_entry[self._entries[same]]
             near = [exact, *(each for each in near if each is not exact)][:SHOWN]
-        return [*notes[::-1], *near[::-1]]
+        return [*general[::-1], *notes[::-1], *near[::-1]]
 
-    async def _nearest(self, section: str, query: str, most: int) -> list[Correction]:
+    async def _nearest(self, section: str, query: str, most: int, least: float) -> list[Correction]:
         if not self._count[section]:
             return []
         found = await self._retriever.nearest(self._context, query, most, Filter(section=section))
-        return [self._by_entry[match.entry.id] for match in found.found if match.similarity >= ALIKE]
+        return [self._by_entry[match.entry.id] for match in found.found if match.similarity >= least]
 
     async def replaced_by(self, query: str, target: str, answer: str) -> list[int]:
         """The corrections that one of this request replaces: that of the same request, and those of a request that asks

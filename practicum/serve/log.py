@@ -29,7 +29,7 @@ from sqlalchemy import Connection, Engine, Select, Table, text
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from practicum.core.errors import StoreError
+from practicum.core.errors import RunBusy, StoreError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
 from practicum.serve import tables
 from practicum.store.dialects import insert_new
@@ -224,7 +224,7 @@ def _made(change: _Change[Any], db: Connection) -> tuple[Any, BaseException | No
 
 
 class FolderDatabase:
-    """One SQLite file, of one process. Raises StoreError if another process serves from the same folder; `beside` that
+    """One SQLite file, of one process. Raises RunBusy if another process serves from the same folder; `beside` that
     one, a command changes what it reads anew."""
 
     shared = False
@@ -248,8 +248,9 @@ class FolderDatabase:
         try:
             self._lock.acquire()
         except Timeout:
-            raise StoreError(
-                f"another practicum serve uses the store {self.folder}: stop that one, or give another --store"
+            raise RunBusy(
+                f"another practicum serve or practicum mcp uses the store {self.folder}: stop that one, or give "
+                "another --store"
             ) from None
         except OSError as error:
             raise StoreError(f"cannot write to the store {self.folder}: {error.strerror}") from error

@@ -17,7 +17,7 @@ from practicum.core.errors import StoreAway, UsageError
 from practicum.core.trust import Trust
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
-from practicum.serve import access, answers, editing, personal
+from practicum.serve import access, answers, editing, personal, tables
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.feedback import Conflict, Feedback, read_feedback
 from practicum.serve.service import CORRECTION_STATES, Service
@@ -147,7 +147,7 @@ async def context(at: At, asked: Query) -> answers.ShownText:
 
 
 class Note(Form):
-    """`text` is what is to be remembered; `about` is when it matters."""
+    """`text` is what is to be remembered; `about` is when it matters: without it, always."""
 
     text: Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"\S")]
     about: Annotated[str, Field(max_length=2_000)] = ""
@@ -155,7 +155,7 @@ class Note(Form):
 
 @_operation("POST", "/v1/notes", "report")
 async def remember(at: At, asked: Note) -> answers.Noted:
-    """Keep a note, which is shown to later requests about the same."""
+    """Keep a note, which is shown to later requests that it is about."""
     return await at.service.note(at.space, asked.text, asked.about, at.user, screened=at.screened)
 
 
@@ -171,11 +171,14 @@ class Listing(Form):
 
 @_operation("GET", "/v1/playbook", "ask")
 async def playbook(at: At, asked: Listing) -> answers.Playbook:
-    """The entries of the playbook that is live."""
+    """The entries of the playbook that is live, and its sections."""
     space = await at.service.space(at.space)
     live = space.context(space.live)
     entries, total = await find_entries(space.reader.retriever, live, asked)
-    return {"space": at.space, "version": space.live, "total": total, "entries": [_entry(one) for one in entries]}
+    return {
+        "space": at.space, "version": space.live, "total": total, "entries": [_entry(one) for one in entries],
+        "sections": sorted({entry.section for entry in live}),
+    }  # fmt: skip
 
 
 async def find_entries(retriever: Any, live: Context, asked: Listing) -> tuple[list[Entry], int]:
@@ -272,9 +275,14 @@ class Removal(Form):
     seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
-@_operation("POST", "/v1/remove", "review")
+@_operation("POST", "/v1/remove", "report")
 async def remove(at: At, asked: Removal) -> answers.Edited | answers.Decided:
-    """Remove an entry of the playbook, a correction or a note. Of an entry, an earlier version still has it."""
+    """Remove an entry of the playbook, a correction or a note. Of an entry, an earlier version still has it. Without
+    the role review, only one's own notes are removed: those of the same user, or of none."""
+    if not at.grant.may("review"):
+        number = int(asked.id[1:]) if asked.id.startswith("c") else None
+        if number is None or await at.service.noted_by(at.space, number) != tables.note_by(at.user):
+            raise access.Forbidden(f"removing {asked.id} takes the role review: report is for notes of one's own")
     if asked.id.startswith("c"):
         return await at.service.review_correction(at.space, int(asked.id[1:]), False)
     return await editing.edit_entry(at.service, at.space, asked.id, None, None, asked.seen)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -20,6 +21,8 @@ from practicum.models.keys import ADDRESSES, is_loopback
 from practicum.models.registry import require_model_name
 from practicum.serve.access import Grant, Keys, read_keys
 from practicum.serve.app import App
+from practicum.serve.local import listening
+from practicum.serve.mcp_http import Agents
 from practicum.serve.service import Service, Settings
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
 
@@ -83,7 +86,14 @@ async def _serve(
         # What is loaded stays, so collections need not look through it again and again, which takes 50 ms and more.
         gc.collect()
         gc.freeze()
-        app: Any = App(service, upstream, keys, pass_key=pass_key)
+        agents = Agents()
+        await stack.enter_async_context(agents.running())
+        if isinstance(settings.store, Path):
+            try:
+                await stack.enter_async_context(listening(service, settings.store))
+            except StoreError as error:
+                warnings.append(f"practicum mcp cannot reach this service by its store: {error}")
+        app: Any = App(service, upstream, keys, pass_key=pass_key, agents=agents)
         config = uvicorn.Config(
             app, lifespan="off", access_log=False, log_level="warning", server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,

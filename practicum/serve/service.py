@@ -620,8 +620,8 @@ class Service:
     async def note(
         self, name: str, text: str, about: str, user: str | None, *, screened: bool = False
     ) -> answers.Noted:  # fmt: skip
-        """Keep a note, which is shown to requests about the same; it is on the disk when this returns. A `user`'s waits
-        for review. `screened`: what the filter flags waits, whoever says it."""
+        """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
+        returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
         trust: Trust = "own" if user is None else "user"
         holds = self._holds(f"{about} {text}", trust, screened)
@@ -730,6 +730,16 @@ class Service:
             for row, one in known
         ]  # fmt: skip
         return {"space": name, "state": state, "corrections": found}
+
+    async def noted_by(self, name: str, number: int) -> str | None:
+        """Whose note this is (see `tables.note_by`); None for a correction. Raises Unknown if there is none of this
+        number."""
+        await self.space(name)
+        t = tables.corrections
+        rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.run_id == name, t.c.number == number))
+        if not rows:
+            raise Unknown(f"there is no correction or note c{number} in space {name}")
+        return rows[0].interaction if json.loads(rows[0].data).get("note") else None
 
     async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""

@@ -158,7 +158,7 @@ def test_an_error_of_the_provider_reaches_the_agent(space: client.Space, world: 
 
 
 def test_a_second_program_is_told_that_the_store_is_in_use(local: client.Space, store: Path) -> None:
-    with pytest.raises(StoreError, match=r"^another practicum serve uses the store [^\n]*$"):
+    with pytest.raises(StoreError, match=r"^another practicum serve or practicum mcp uses the store [^\n]*$"):
         client.open(store)
 
 

@@ -28,7 +28,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/v1/review"): "review",
     ("POST", "/v1/review"): "review",
     ("POST", "/v1/playbook"): "review",
-    ("POST", "/v1/remove"): "review",
+    ("POST", "/v1/remove"): "report",
     ("POST", "/v1/rollback"): "review",
     ("POST", "/v1/learn"): "review",
     ("GET", "/v1/user"): "admin",

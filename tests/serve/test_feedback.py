@@ -273,7 +273,7 @@ async def test_everything_is_known_after_a_restart(place: Place) -> None:
 @asynchronous
 async def test_the_second_service_on_a_store_says_so(tmp_path: Path) -> None:
     async with served(tmp_path):
-        with pytest.raises(StoreError, match="another practicum serve uses the store"):
+        with pytest.raises(StoreError, match="another practicum serve or practicum mcp uses the store"):
             async with served(tmp_path):
                 pass
 

@@ -330,7 +330,7 @@ def refusal(launcher: Launcher, folder: Path, *arguments: object) -> str:
 
 def test_the_second_server_on_a_store_ends_with_one_line(launcher: Launcher, tmp_path: Path) -> None:
     with closing(Log(FolderDatabase(tmp_path / "store"))):
-        assert "another practicum serve uses the store" in refusal(launcher, tmp_path, "--store", "store", "--port", 0)
+        assert "mcp uses the store" in refusal(launcher, tmp_path, "--store", "store", "--port", 0)
 
 
 def test_a_port_in_use_ends_with_one_line(launcher: Launcher, tmp_path: Path) -> None:

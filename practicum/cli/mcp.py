@@ -1,0 +1,86 @@
+"""`practicum mcp`: the memory of an agent, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typer import Option
+
+from practicum.cli.output import Printer, print_error
+from practicum.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from practicum.serve.mcp_stdio import Outside
+
+
+class AgentRole(StrEnum):
+    """What an agent may do."""
+
+    ask = "ask"
+    report = "report"
+    review = "review"
+
+
+def mcp(
+    store: str | None = Option(None, metavar="FOLDER", help="Where it is kept; several agents may share one."),
+    service: str | None = Option(None, metavar="URL", help="A running practicum serve, instead of a store."),
+    key_env: str | None = Option(None, metavar="NAME", help="The environment variable with the key of the service."),
+    space: str | None = Option(None, metavar="NAME", help="The space (default: default, or that of the key)."),
+    learner: str | None = Option(None, metavar="MODEL", help="A model that learns from outcomes."),
+    role: list[AgentRole] = Option(
+        [AgentRole.ask, AgentRole.report], help="What the agent may do; repeatable. review: decide what is learned."
+    ),
+    json_: bool = Option(False, "--json", help="Print what a client's configuration takes (mcpServers), and end."),
+) -> None:
+    """Be the memory of an agent: Claude Code, Cursor or any client of MCP starts this, and learns across sessions.
+
+    It speaks the protocol on standard input and output. Its tools: recall, remember, correct, report_outcome, playbook,
+    forget, history, and with --role review also review.
+    """
+    if (store is None) == (service is None):
+        raise UsageError("give --store FOLDER, or --service URL of a running practicum serve")
+    if service is not None and learner is not None:
+        raise UsageError("--learner is for a store: a service has its own")
+    if store is not None and key_env is not None:
+        raise UsageError("--key-env is for a service: a store has no keys")
+    try:
+        from practicum.serve.mcp_stdio import Remote, Shared, run
+    except ImportError as error:
+        from practicum.core.requirements import pip_install
+
+        raise UsageError(f"practicum mcp needs: {pip_install('serve')} ({error})") from error
+    if learner is not None:
+        from practicum.models.registry import require_model_name
+
+        require_model_name(learner)
+    roles = frozenset(role)
+    caller: Outside
+    if service is not None:
+        caller = Remote(service, roles, space, _key(key_env))
+    elif store is not None and "://" in store:
+        raise UsageError("--store is a folder: for a database, start practicum serve, and give --service URL")
+    else:
+        # Agents start commands without a shell, which would have expanded ~.
+        store = str(Path(store or "").expanduser().absolute())
+        caller = Shared(Path(store), roles, space or "default", learner)
+    if json_:
+        given = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
+        arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", value)]
+        arguments += [part for one in role for part in ("--role", one.value)]
+        # The whole path: programs with windows seldom find what is in an environment.
+        started = {"command": sys.executable, "args": ["-m", "practicum.cli.app", "mcp", *arguments]}
+        Printer(True).result({"mcpServers": {"practicum": started}})
+        return
+    run(caller, lambda error: print_error(str(error)))
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    if not (key := os.environ.get(variable)):
+        raise UsageError(f"the environment variable {variable} (--key-env) holds no key")
+    return key

@@ -1,0 +1,105 @@
+"""Agents at /mcp, over streamable HTTP: each request is answered by itself, with JSON.
+
+The session of a client is a name alone, which pins the version that it sees; nothing is kept of it. What is too much is
+refused before it is read, so that agents cannot take the processor from the requests that pass through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from practicum.serve.access import Limiter
+from practicum.serve.app import Call, Refused
+from practicum.serve.mcp import Route, make_server
+from practicum.serve.operations import MOST, OPERATIONS, At, perform
+
+A_MINUTE, AT_ONCE = 3_000, 100
+"""Requests that each key may send to /mcp a minute, and at once. One takes 3 to 4 ms of the processor."""
+
+_AT = "practicum.at"
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A caller whose service is in this process."""
+
+    at: At
+
+    @property
+    def roles(self) -> Collection[str]:
+        return self.at.grant.roles
+
+    async def ask(self, route: Route, given: Mapping[str, Any]) -> dict[str, Any]:
+        # Read as from outside, so that the same is refused in the same words.
+        asked = dict(given) if route[0] == "GET" else json.dumps(given).encode()
+        return await perform(OPERATIONS[route], self.at, asked)
+
+
+class Agents:
+    """What answers agents. Use `running` around it."""
+
+    def __init__(self) -> None:
+        server = make_server(lambda ctx: Inside(ctx.request.scope[_AT]))
+        self._manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
+        self._sent = Limiter()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """A block in which requests are answered."""
+        began, ends = asyncio.Event(), asyncio.Event()
+
+        async def run() -> None:
+            # In a task of its own: whatever fails in there ends no other request.
+            async with self._manager.run():
+                began.set()
+                await ends.wait()
+
+        running = asyncio.create_task(run())
+        await began.wait()
+        try:
+            yield
+        finally:
+            ends.set()
+            await running
+
+    async def answer(self, call: Call, at: At) -> None:
+        """Answer a request. Raises Refused, or TooMany."""
+        counts = at.service.counts
+        counts["MCP requests"] += 1
+        limit = f"too many requests to /mcp of {at.grant.name}"
+        self._sent.take(at.grant.digest, A_MINUTE, limit, AT_ONCE)
+        if call.method == "DELETE":
+            # The end of a session, of which nothing is kept.
+            await call.begin(204, [])
+            await call.write(b"")
+            return
+        if call.method != "POST":
+            raise Refused(405, "agents POST to /mcp, and nothing is sent unasked", (b"allow", b"POST, DELETE"))
+        body: bytes | None = await call.body(MOST)
+        # The first request of a client, which then repeats the name; newer protocols know no sessions.
+        first = call.headers.keys().isdisjoint((b"mcp-session-id", b"mcp-protocol-version"))
+
+        async def receive() -> MutableMapping[str, Any]:
+            nonlocal body
+            if body is None:
+                return await call.receive()
+            whole, body = body, None
+            return {"type": "http.request", "body": whole, "more_body": False}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                counts["refused MCP requests"] += message["status"] >= 400
+                if first and message["status"] == 200:
+                    session = f"mcp-{uuid4().hex}".encode()
+                    message["headers"] = [*message["headers"], (b"mcp-session-id", session)]
+            await call.send(message)
+
+        await self._manager.handle_request({**call.scope, _AT: at}, receive, send)
