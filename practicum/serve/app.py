@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
@@ -17,15 +18,28 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from practicum.core.errors import PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong
 from practicum.serve.feedback import Conflict, Unknown
+from practicum.serve.lines import requests
+from practicum.serve.metrics import Metrics
 from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
-from practicum.serve.protocols import Kind, Request, Unreadable, read_answer, read_request, read_stream, with_metadata
+from practicum.serve.protocols import (
+    Answer,
+    Kind,
+    Request,
+    Unreadable,
+    read_answer,
+    read_request,
+    read_stream,
+    with_metadata,
+)
 from practicum.serve.service import Service, UnknownSpace, new_id
 from practicum.serve.space import Shown
+from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream
 
 Message = MutableMapping[str, Any]
@@ -39,6 +53,9 @@ PROTOCOLS: Mapping[str, Kind] = {
 
 MOST_BODY = 32 * 2**20
 """Bytes of the largest request: images are sent in it."""
+
+LEFT = 499
+"""The status of a request whose client left, as proxies write it."""
 
 RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
@@ -71,12 +88,24 @@ class _Left(Exception):
 
 @dataclass
 class Call:
-    """A request, as it came in."""
+    """A request, as it came in, and what is known of it when it ends."""
 
     scope: Mapping[str, Any]
     receive: Receive
-    send: Send
+    out: Send
     started: float = field(default_factory=time.monotonic)
+    status: int = 0
+    """That was answered; 0: nothing yet."""
+    added: float | None = None
+    """Seconds that practicum took before a request went to the upstream."""
+    grant: Grant | None = None
+    space: str = ""
+    interaction: str | None = None
+    version: int | None = None
+    answer: Answer | None = None
+    """That of the upstream."""
+    error: str = ""
+    """How the upstream failed."""
 
     @property
     def path(self) -> str:
@@ -119,29 +148,41 @@ class Call:
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def send(self, message: Message) -> None:
+        """Send a message of an ASGI application that answers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self.out(message)
+
     async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers]})
+        self.status = status
+        await self.out({"type": "http.response.start", "status": status, "headers": [*headers]})
 
     async def write(self, body: bytes, more: bool = False) -> None:
-        await self.send({"type": "http.response.body", "body": body, "more_body": more})
+        await self.out({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
+    async def tell(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a JSON value."""
         body = json.dumps(value, ensure_ascii=False).encode()
-        length = b"content-length", b"%d" % len(body)
-        await self.begin(status, [(b"content-type", b"application/json"), length, *headers])
+        await self.tell_bytes(status, body, (b"content-type", b"application/json"), *headers)
+
+    async def tell_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+        """Answer with a body."""
+        await self.begin(status, [(b"content-length", b"%d" % len(body)), *headers])
         await self.write(body)
 
 
 class App:
     """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
-    `pages` answers what is not of the API: the dashboard."""
+    `pages` answers what is not of the API: the dashboard. `spans` are sent of requests to models."""
 
     def __init__(
-        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None
+        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None,
+        spans: Spans | None = None,
     ) -> None:  # fmt: skip
         self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
-        self.pages = pages
+        self.pages, self.spans = pages, spans
+        self.metrics = Metrics(service)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -151,18 +192,40 @@ class App:
             await self._route(call)
         except _Left:
             self.service.counts["clients that left"] += 1
+            call.status = LEFT
         except PracticumError as error:
             status, headers = status_of(error)
             what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
             self.service.counts[what] += 1
-            await call.answer(status, _error(call.path, status, str(error)), *headers)
+            await call.tell(status, _error(call.path, status, str(error)), *headers)
+        finally:
+            self._ended(call)
+
+    def _ended(self, call: Call) -> None:
+        """Count a request, and write its line."""
+        route, status, seconds = _route_of(call), call.status or 500, time.monotonic() - call.started
+        self.metrics.count(route, status, seconds, call.added)
+        if requests.isEnabledFor(logging.INFO):
+            answer = call.answer or Answer()
+            line = {
+                "method": call.method, "route": route, "status": status, "seconds": round(seconds, 4),
+                "space": call.space, "key": call.grant and call.grant.name, "interaction": call.interaction,
+                "version": call.version, "input_tokens": answer.input_tokens, "cached_tokens": answer.cached_tokens,
+                "output_tokens": answer.output_tokens,
+            }  # fmt: skip
+            requests.info("%s %s", call.method, route, extra={"request": line})
 
     async def _route(self, call: Call) -> None:
         path, method = call.path, call.method
         if (operation := OPERATIONS.get((method, path))) is not None:
             await self._operate(call, operation)
         elif path == "/health":
-            await call.answer(200, await self._health(call))
+            await call.tell(200, await self._health(call))
+        elif path == "/ready":
+            why = await self.service.not_ready()
+            await call.tell(503 if why else 200, {"status": why or "ready"})
+        elif path == "/metrics":
+            await self._tell_metrics(call)
         elif path in _OWN_PATHS:
             allowed = ", ".join(known for known, own in OPERATIONS if own == path)
             raise Refused(405, f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode()))
@@ -185,12 +248,22 @@ class App:
             return {"status": "ok"}
         return {"status": "ok"} if grant.space else self.service.health()
 
+    async def _tell_metrics(self, call: Call) -> None:
+        grant, _ = await self.enter(call, "ask")
+        if grant.space:
+            raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
+        body = await asyncio.to_thread(self.metrics.text)
+        await call.tell_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
+
     # Who asks
 
     def _require_host(self, call: Call) -> None:
         """Refuse what a page of another site could make a browser send to a service without keys."""
         host = urlsplit(f"//{call.headers.get(b'host', '')}").hostname or ""
         origin = urlsplit(call.headers.get(b"origin", "")).hostname
+        if not _FORWARDED.isdisjoint(call.headers):
+            # A proxy may name this machine as the host, whoever asks.
+            raise Refused(403, "a service without keys answers to no proxy: configure a key (practicum key add)")
         if not is_loopback(host) or (origin is not None and not is_loopback(origin)):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
 
@@ -200,9 +273,10 @@ class App:
         wanted = call.header(b"x-practicum-space")
         if not self.keys.required:
             self._require_host(call)
-            return EVERYBODY, wanted or self.service.settings.spaces[0]
+            call.grant, call.space = EVERYBODY, wanted or self.service.settings.spaces[0]
+            return call.grant, call.space
         try:
-            grant = await self.keys.grant(self._key(call), call.address)
+            grant = call.grant = await self.keys.grant(self._key(call), call.address)
         except Wrong as error:
             raise Refused(401, str(error), (b"www-authenticate", b"Bearer")) from None
         self.keys.count(grant)
@@ -210,7 +284,8 @@ class App:
             raise Refused(403, f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}")
         if grant.space and wanted not in (None, grant.space):
             raise Refused(403, f"this key is for space {grant.space}: leave out x-practicum-space")
-        return grant, grant.space or wanted or self.service.settings.spaces[0]
+        call.space = grant.space or wanted or self.service.settings.spaces[0]
+        return grant, call.space
 
     def _key(self, call: Call) -> str:
         key = call.headers.get(b"x-practicum-key", "")
@@ -236,12 +311,14 @@ class App:
             given = await call.body(MOST)
         at = At(self.service, self.keys, grant, space, session, user)
         told = await perform(operation, at, given)
-        await call.answer(operation.status, told)
+        call.interaction = told.get("interaction")
+        await call.tell(operation.status, told)
 
     # The proxy
 
     async def _complete(self, call: Call, kind: Kind, space: str) -> None:
         body = await call.body(MOST_BODY)
+        arrived = time.monotonic()
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         request: Request | None = None
         try:
@@ -258,6 +335,11 @@ class App:
         id = new_id()
         headers = self.upstream.headers(call.scope["headers"], self.pass_key)
         path = call.path.removeprefix("/v1") + _query(call)
+        span = None
+        if self.spans is not None:
+            span = self._begin_span(self.spans, call, request)
+            span.pass_trace(headers)
+        call.added = time.monotonic() - arrived
         task = asyncio.current_task()
         assert task is not None
         left = asyncio.ensure_future(call.receive())
@@ -267,15 +349,28 @@ class App:
             async with self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
         except asyncio.CancelledError:
+            call.error = "cancelled"
+            # Otherwise the service stops, and the answer takes too long.
+            relay.keep(LEFT if left.done() else 503)
             if not left.done():
                 raise
-            relay.keep(499)
+            call.status = LEFT
             raise _Left from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             await relay.failed(error)
         finally:
             left.remove_done_callback(cancel)
             left.cancel()
+            if span is not None:
+                about = {"space": space, "version": call.version, "interaction": call.interaction}
+                span.end(call.status or 500, call.answer, call.error, about)
+
+    def _begin_span(self, spans: Spans, call: Call, request: Request | None) -> Span:
+        traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
+        headers = {name: value for name, value in traced if value is not None}
+        upstream = self.upstream.name or f"{self.upstream.address}#"
+        model = (request.model if request else "") or self.upstream.model
+        return Span(spans, headers, call.path, call.started, upstream, model)
 
     async def _pass_on(self, call: Call) -> None:
         """Pass on a request that practicum has nothing to do with."""
@@ -295,7 +390,7 @@ class App:
             if began:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
-            await call.answer(status, _error(call.path, status, message))
+            await call.tell(status, _error(call.path, status, message))
 
 
 @dataclass
@@ -331,6 +426,7 @@ class _Relay:
         body = await response.read()
         if not good:
             self.app.service.counts[f"upstream answers with {response.status}"] += 1
+            call.error = str(response.status)
             await call.begin(response.status, [*_returned(response), (b"content-length", b"%d" % len(body))])
             await call.write(body)
             return
@@ -344,10 +440,11 @@ class _Relay:
     async def failed(self, error: BaseException) -> None:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
         self.app.service.counts["upstream failures"] += 1
+        self.call.error = type(error).__name__
         status, message = _upstream_error(error)
         body = _error(self.call.path, status, message)
         if not self._streaming:
-            await self.call.answer(status, body)
+            await self.call.tell(status, body)
             return
         self.keep(status)
         name = "" if self.kind == "chat" else "event: error\n"
@@ -359,9 +456,10 @@ class _Relay:
             return self._kept
         body = b"".join(self._chunks)
         answer = read_stream(body) if self._streaming else read_answer(body)
-        if answer is None or (not body and status != 499):
+        if answer is None or (not body and status != LEFT):
             return False
         self._kept = True
+        self.call.answer, self.call.interaction, self.call.version = answer, self.id, self.shown.version
         self.app.service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
             session=self.session, user=self.user, status=status, seconds=time.monotonic() - self.call.started,
@@ -439,4 +537,17 @@ _TYPES = {
     413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
 
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
+"""Headers with which proxies pass a request on."""
+
 _OWN_PATHS = {path for _, path in OPERATIONS}
+
+_NAMES = {**PROTOCOLS, **{path: path[1:] for path in ("/health", "/ready", "/metrics", "/openapi.json", "/mcp")}}
+
+
+def _route_of(call: Call) -> str:
+    """What was asked, as one of a few words."""
+    if (operation := OPERATIONS.get((call.method, call.path))) is not None:
+        return operation.name
+    other = "upstream" if call.path.startswith("/v1/") and call.path not in _OWN_PATHS else "other"
+    return _NAMES.get(call.path, other)
