@@ -41,7 +41,6 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > self._most:
-            self.logger.warning("a connection is refused: %d are open", self._most)
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from copy import copy
 from datetime import UTC, datetime
 from traceback import extract_tb
 from typing import Any
@@ -40,6 +41,12 @@ def where(error: BaseException) -> list[str]:
 
 class Lines(logging.Formatter):
     """Records as text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        # Another handler may have kept there how it writes the error.
+        record = copy(record)
+        record.exc_text = None
+        return super().format(record)
 
     def formatException(self, ei: Any) -> str:
         return "\n".join(where(ei[1]))
