@@ -13,6 +13,7 @@ import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -106,7 +107,10 @@ class Learner(threading.Thread):
         self._wanted: set[str] = set()
         self._after: dict[str, float] = {}
         self._known: dict[str, int] = {}
-        self._spent: dict[str, tuple[str, Spent]] = {}
+        self._turns: Counter[str] = Counter()
+        """How often something was learned in each space, or tried."""
+        self._spent: dict[str, tuple[str, int, Spent]] = {}
+        """What learning cost in spaces: on which day, after how many turns."""
         self._wake = threading.Event()
         self._ended = False
 
@@ -169,7 +173,7 @@ class Learner(threading.Thread):
                 self._failed(space, f"{type(error).__name__}: {error}")
             finally:
                 self._round, self.status, self.at = None, "waiting", ""
-                self._spent.pop(space.name, None)
+                self._turns[space.name] += 1
 
     @asynccontextmanager
     async def _alone(self, space: Space) -> AsyncIterator[bool]:
@@ -275,14 +279,14 @@ class Learner(threading.Thread):
         for start in range(0, len(spaces), AT_ONCE):
             some = {space.name: space for space in spaces[start : start + AT_ONCE]}
             for row in self.service.log.rows(select(t).where(t.c.run_id.in_([*some]), t.c.day == today)):
-                known = self._spent.get(row.run_id)
-                if known is None or known[0] != today or row.run_id == self.at:
+                # On several nodes, another one may learn.
+                changes = row.run_id == self.at or self.service.log.database.shared
+                known, turns = self._spent.get(row.run_id), self._turns[row.run_id]
+                if known is None or known[:2] != (today, turns) or changes:
                     now = _spent(some[row.run_id])
-                    known = today, Spent(now.calls - row.calls, now.usd - row.usd)
-                    if not self.service.log.database.shared:
-                        # On several nodes, another one may learn.
-                        self._spent[row.run_id] = known
-                found[row.run_id] = known[1]
+                    known = today, turns, Spent(now.calls - row.calls, now.usd - row.usd)
+                    self._spent[row.run_id] = known
+                found[row.run_id] = known[2]
         return found
 
     def _give_up(self, space: Space, ids: Sequence[str]) -> None:

@@ -54,16 +54,16 @@ class Metrics(Collector):
             "What practicum takes before a request goes to the model server.",
         )
         self._added = Histogram(name, what, ("route",), buckets=ADDED, registry=self.registry)
-        self._by_route: dict[str, tuple[Any, Any]] = {}
+        self._times: dict[str, Histogram] = {}
 
     def count(self, route: str, status: int, seconds: float, added: float | None) -> None:
         """Count a request that ended; `added` is None if it was none to a model."""
         self._ended[route, status] += 1
-        if (known := self._by_route.get(route)) is None:
-            known = self._by_route[route] = self._seconds.labels(route), self._added.labels(route)
-        known[0].observe(seconds)
+        if (known := self._times.get(route)) is None:
+            known = self._times[route] = self._seconds.labels(route)
+        known.observe(seconds)
         if added is not None:
-            known[1].observe(added)
+            self._added.labels(route).observe(added)
 
     def text(self) -> bytes:
         """All values, in the format of Prometheus; it may be called in any thread. Raises StoreError if the database
