@@ -16,9 +16,10 @@ from helpers import run_command
 
 from practicum.serve.app import MOST_BODY
 from practicum.serve.server import DRAIN, NOTICE
+from practicum.serve.spans import PATIENCE
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-CLOSING = 5
+CLOSING = 2
 """Seconds for what follows the stop: a look that is under way, and writing what is left."""
 
 
@@ -93,7 +94,7 @@ def test_secrets_stand_in_no_file() -> None:
 
 
 def test_a_stop_has_the_time_that_it_takes() -> None:
-    least = NOTICE + DRAIN + CLOSING
+    least = NOTICE + DRAIN + PATIENCE + CLOSING
     assert least <= 30
     assert int(compose()["services"]["practicum"]["stop_grace_period"].removesuffix("s")) >= least
     assert int(unit()["Service"]["TimeoutStopSec"]) >= least

@@ -38,7 +38,7 @@ NOTICE = 5
 is ready: whoever balances the load asks again, and sends requests elsewhere."""
 
 DRAIN = 20
-"""Seconds that requests in flight get then. With all that follows it is less than the 30 that Kubernetes waits."""
+"""Seconds that requests in flight get then. With all that follows it is about the 30 that Kubernetes waits."""
 
 Ready = Callable[[str, list[str]], None]
 

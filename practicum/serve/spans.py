@@ -7,6 +7,7 @@ The client's trace goes on: its `traceparent` is the parent, and the upstream ge
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from practicum.serve.protocols import Answer
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
+
+PATIENCE = 3.0
+"""Seconds that the end of the service waits for what is left to send."""
 
 logger = logging.getLogger("practicum.serve")
 
@@ -38,8 +42,10 @@ class Spans:
         self.trace = TraceContextTextMapPropagator()
 
     def close(self) -> None:
-        """Send what is left."""
-        self._provider.shutdown()
+        """Send what is left, if it is taken soon."""
+        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(PATIENCE)
 
 
 class Span:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from helpers import Launcher
+from loads import in_front
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,6 +26,7 @@ from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, serv
 
 from practicum.core.errors import UsageError
 from practicum.serve import lines, tables
+from practicum.serve.rollout import Rollout
 from practicum.serve.spans import Spans
 from practicum.testing.upstream import CACHED_TOKENS, INPUT_TOKENS
 
@@ -134,6 +143,23 @@ async def test_what_learning_cost_today_is_told_also_after_a_new_start(place: Pl
         assert sample(await scraped(at), "learning_calls_today", space="default") == calls
 
 
+@asynchronous
+async def test_the_documentation_names_all_metrics(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/operations.md").read_text(encoding="utf-8")
+    async with served(tmp_path) as at:
+        space = at.service.spaces["default"]
+        space.rollout = Rollout.begin(1, 1, 0, 0.5, 20, np.zeros((0, 1)), {})
+        await at.ask(QUESTION)
+        told = await at.send("GET", "/metrics")
+        space.rollout = None
+    described = {*re.findall("`(practicum_[a-z_]+)`", text)}
+    found = set[str]()
+    for family in text_string_to_metric_families(told.body.decode()):
+        if family.name.startswith("practicum_") and not family.name.endswith("_created"):
+            found.add(f"{family.name}_total" if family.type == "counter" else family.name)
+    assert described == found
+
+
 # Spans
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -211,6 +237,23 @@ async def test_without_spans_the_trace_of_the_client_reaches_the_upstream_as_it_
         await at.ask(QUESTION, TRACED)
         sent = at.upstream.requests[-1].headers
         assert {name: sent[name] for name in TRACED} == TRACED
+
+
+def test_spans_that_nobody_takes_hold_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck(InMemorySpanExporter):
+        ready = threading.Event()
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            self.ready.wait()
+            return super().export(spans)
+
+    monkeypatch.setattr("practicum.serve.spans.PATIENCE", 0.1)
+    exporter = Stuck()
+    spans = Spans(exporter)
+    spans.tracer.start_span("one").end()
+    spans.close()
+    assert not exporter.get_finished_spans()
+    exporter.ready.set()
 
 
 def test_spans_without_their_packages_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,3 +344,23 @@ async def test_no_failure_puts_contents_into_the_log(
     assert "KeyError" in text
     assert "interactions are lost" in text
     assert SECRET not in text
+
+
+@asynchronous
+async def test_every_line_is_json_whoever_writes_it(launcher: Launcher, tmp_path: Path) -> None:
+    async with in_front() as server:
+        command = ["serve", "--upstream", f"{server.behind.url}#sim", "--port", server.port, "--log", "json"]
+        running = launcher.start([*map(str, command), "--no-learning"], tmp_path)
+        try:
+            await server.ready(running.ended)
+            reply = await server.ask(QUESTION)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"NONSENSE\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+        finally:
+            running.kill(signal.SIGTERM)
+            done = await asyncio.to_thread(running.end)
+    found = [json.loads(line) for line in done.err.splitlines()]
+    assert [line["interaction"] for line in found if line.get("route") == "chat"] == [reply.interaction]
+    assert [line["message"] for line in found if line["level"] == "warning"] == ["Invalid HTTP request received."]
