@@ -102,8 +102,8 @@ class Call:
     space: str = ""
     interaction: str | None = None
     version: int | None = None
-    answer: Answer | None = None
-    """That of the upstream."""
+    told: Answer | None = None
+    """What the upstream answered."""
     error: str = ""
     """How the upstream failed."""
 
@@ -161,12 +161,12 @@ class Call:
     async def write(self, body: bytes, more: bool = False) -> None:
         await self.out({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def tell(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
+    async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a JSON value."""
         body = json.dumps(value, ensure_ascii=False).encode()
-        await self.tell_bytes(status, body, (b"content-type", b"application/json"), *headers)
+        await self.answer_bytes(status, body, (b"content-type", b"application/json"), *headers)
 
-    async def tell_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    async def answer_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a body."""
         await self.begin(status, [(b"content-length", b"%d" % len(body)), *headers])
         await self.write(body)
@@ -197,7 +197,7 @@ class App:
             status, headers = status_of(error)
             what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
             self.service.counts[what] += 1
-            await call.tell(status, _error(call.path, status, str(error)), *headers)
+            await call.answer(status, _error(call.path, status, str(error)), *headers)
         finally:
             self._ended(call)
 
@@ -206,7 +206,7 @@ class App:
         route, status, seconds = _route_of(call), call.status or 500, time.monotonic() - call.started
         self.metrics.count(route, status, seconds, call.added)
         if requests.isEnabledFor(logging.INFO):
-            answer = call.answer or Answer()
+            answer = call.told or Answer()
             line = {
                 "method": call.method, "route": route, "status": status, "seconds": round(seconds, 4),
                 "space": call.space, "key": call.grant and call.grant.name, "interaction": call.interaction,
@@ -220,10 +220,10 @@ class App:
         if (operation := OPERATIONS.get((method, path))) is not None:
             await self._operate(call, operation)
         elif path == "/health":
-            await call.tell(200, await self._health(call))
+            await call.answer(200, await self._health(call))
         elif path == "/ready":
             why = await self.service.not_ready()
-            await call.tell(503 if why else 200, {"status": why or "ready"})
+            await call.answer(503 if why else 200, {"status": why or "ready"})
         elif path == "/metrics":
             await self._tell_metrics(call)
         elif path in _OWN_PATHS:
@@ -253,7 +253,7 @@ class App:
         if grant.space:
             raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
         body = await asyncio.to_thread(self.metrics.text)
-        await call.tell_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
+        await call.answer_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
 
     # Who asks
 
@@ -312,7 +312,7 @@ class App:
         at = At(self.service, self.keys, grant, space, session, user)
         told = await perform(operation, at, given)
         call.interaction = told.get("interaction")
-        await call.tell(operation.status, told)
+        await call.answer(operation.status, told)
 
     # The proxy
 
@@ -363,7 +363,7 @@ class App:
             left.cancel()
             if span is not None:
                 about = {"space": space, "version": call.version, "interaction": call.interaction}
-                span.end(call.status or 500, call.answer, call.error, about)
+                span.end(call.status or 500, call.told, call.error, about)
 
     def _begin_span(self, spans: Spans, call: Call, request: Request | None) -> Span:
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
@@ -390,7 +390,7 @@ class App:
             if began:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
-            await call.tell(status, _error(call.path, status, message))
+            await call.answer(status, _error(call.path, status, message))
 
 
 @dataclass
@@ -444,7 +444,7 @@ class _Relay:
         status, message = _upstream_error(error)
         body = _error(self.call.path, status, message)
         if not self._streaming:
-            await self.call.tell(status, body)
+            await self.call.answer(status, body)
             return
         self.keep(status)
         name = "" if self.kind == "chat" else "event: error\n"
@@ -459,7 +459,7 @@ class _Relay:
         if answer is None or (not body and status != LEFT):
             return False
         self._kept = True
-        self.call.answer, self.call.interaction, self.call.version = answer, self.id, self.shown.version
+        self.call.told, self.call.interaction, self.call.version = answer, self.id, self.shown.version
         self.app.service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
             session=self.session, user=self.user, status=status, seconds=time.monotonic() - self.call.started,
