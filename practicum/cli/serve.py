@@ -60,6 +60,7 @@ def serve(
     canary: float = rollout(0.2, min=0.0, max=0.5, help="Share of sessions that see a new version first; 0: none."),
     canary_length: int = rollout(200, min=20, help="Scored requests after which a new version is promoted."),
     webhook: str | None = rollout(None, metavar="URL", help="Where alarms are posted as JSON."),
+    log: list[str] = Option([], metavar="NAME", help="json: a line for each request; otel: spans. Repeatable."),
     json_: opt.Json = False,
 ) -> None:
     """Put learning in front of agents at work: they change one base URL, and send back what came of their answers.
@@ -73,6 +74,8 @@ def serve(
         from practicum.core.requirements import pip_install
 
         raise UsageError(f"practicum serve needs: {pip_install('serve')} ({error})") from error
+    if unknown := {*log} - {"json", "otel"}:
+        raise UsageError(f"there is no log {min(unknown)!r:.80} for --log: known are json, otel")
     where, folder = place(store, folder)
     settings = Settings(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
@@ -93,7 +96,7 @@ def serve(
             out.print(f"warning: {warning}")
         sys.stdout.flush()
 
-    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, ready)
+    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready)
 
 
 def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:

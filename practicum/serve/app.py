@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
@@ -18,16 +19,29 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong
 from practicum.serve.answers import Health
 from practicum.serve.feedback import Conflict, Unknown
+from practicum.serve.lines import requests
+from practicum.serve.metrics import Metrics
 from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
-from practicum.serve.protocols import Kind, Request, Unreadable, read_answer, read_request, read_stream, with_metadata
+from practicum.serve.protocols import (
+    Answer,
+    Kind,
+    Request,
+    Unreadable,
+    read_answer,
+    read_request,
+    read_stream,
+    with_metadata,
+)
 from practicum.serve.service import Service, UnknownSpace, new_id
 from practicum.serve.space import Shown
+from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream
 
 if TYPE_CHECKING:
@@ -47,6 +61,8 @@ MOST_BODY = 32 * 2**20
 
 AGENT = b"x-practicum-agent"
 """The header of a request in which an agent speaks for itself: what the filter flags in its words waits."""
+LEFT = 499
+"""The status of a request whose client left, as proxies write it."""
 
 RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
@@ -79,12 +95,24 @@ class _Left(Exception):
 
 @dataclass
 class Call:
-    """A request, as it came in."""
+    """A request, as it came in, and what is known of it when it ends."""
 
     scope: Mapping[str, Any]
     receive: Receive
-    send: Send
+    out: Send
     started: float = field(default_factory=time.monotonic)
+    status: int = 0
+    """That was answered; 0: nothing yet."""
+    added: float | None = None
+    """Seconds that practicum took before a request went to the upstream."""
+    grant: Grant | None = None
+    space: str = ""
+    interaction: str | None = None
+    version: int | None = None
+    told: Answer | None = None
+    """What the upstream answered."""
+    error: str = ""
+    """How the upstream failed."""
 
     @property
     def path(self) -> str:
@@ -136,30 +164,42 @@ class Call:
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         return {name: values[0] for name, values in query.items()}
 
+    async def send(self, message: Message) -> None:
+        """Send a message of an ASGI application that answers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self.out(message)
+
     async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers]})
+        self.status = status
+        await self.out({"type": "http.response.start", "status": status, "headers": [*headers]})
 
     async def write(self, body: bytes, more: bool = False) -> None:
-        await self.send({"type": "http.response.body", "body": body, "more_body": more})
+        await self.out({"type": "http.response.body", "body": body, "more_body": more})
 
     async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a JSON value."""
         body = json.dumps(value, ensure_ascii=False).encode()
-        length = b"content-length", b"%d" % len(body)
-        await self.begin(status, [(b"content-type", b"application/json"), length, *headers])
+        await self.answer_bytes(status, body, (b"content-type", b"application/json"), *headers)
+
+    async def answer_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+        """Answer with a body."""
+        await self.begin(status, [(b"content-length", b"%d" % len(body)), *headers])
         await self.write(body)
 
 
 class App:
     """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
-    `pages` answers what is not of the API: the dashboard. `agents` answers agents at /mcp."""
+    `pages` answers what is not of the API: the dashboard. `agents` answers agents at /mcp. `spans` are sent of requests
+    to models."""
 
     def __init__(
         self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None,
-        agents: Agents | None = None,
+        agents: Agents | None = None, spans: Spans | None = None,
     ) -> None:  # fmt: skip
         self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
-        self.pages, self.agents = pages, agents
+        self.pages, self.agents, self.spans = pages, agents, spans
+        self.metrics = Metrics(service)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -169,11 +209,28 @@ class App:
             await self._route(call)
         except _Left:
             self.service.counts["clients that left"] += 1
+            call.status = LEFT
         except PracticumError as error:
             status, headers = status_of(error)
             what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
             self.service.counts[what] += 1
             await call.answer(status, _error(call.path, status, str(error)), *headers)
+        finally:
+            self._ended(call)
+
+    def _ended(self, call: Call) -> None:
+        """Count a request, and write its line."""
+        route, status, seconds = _route_of(call), call.status or 500, time.monotonic() - call.started
+        self.metrics.count(route, status, seconds, call.added)
+        if requests.isEnabledFor(logging.INFO):
+            answer = call.told or Answer()
+            line = {
+                "method": call.method, "route": route, "status": status, "seconds": round(seconds, 4),
+                "space": call.space, "key": call.grant and call.grant.name, "interaction": call.interaction,
+                "version": call.version, "input_tokens": answer.input_tokens, "cached_tokens": answer.cached_tokens,
+                "output_tokens": answer.output_tokens,
+            }  # fmt: skip
+            requests.info("%s %s", call.method, route, extra={"request": line})
 
     async def _route(self, call: Call) -> None:
         path, method = call.path, call.method
@@ -186,6 +243,11 @@ class App:
 
             # It says nothing that this file does not, so it takes no key.
             await call.answer(200, document())
+        elif path == "/ready" and method in _LOOKING:
+            why = await self.service.not_ready()
+            await call.answer(503 if why else 200, {"status": why or "ready"})
+        elif path == "/metrics" and method in _LOOKING:
+            await self._tell_metrics(call)
         elif path in _OWN_PATHS:
             allowed = ", ".join(known for known, own in OPERATIONS if own == path) or "GET"
             raise Refused(405, f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode()))
@@ -213,6 +275,13 @@ class App:
             return {"status": "ok"}
         return {"status": "ok"} if grant.space else self.service.health()
 
+    async def _tell_metrics(self, call: Call) -> None:
+        grant, _ = await self.enter(call, "ask")
+        if grant.space:
+            raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
+        body = await asyncio.to_thread(self.metrics.text)
+        await call.answer_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
+
     # Who asks
 
     def _require_host(self, call: Call) -> None:
@@ -222,6 +291,9 @@ class App:
             origin = urlsplit(call.headers.get(b"origin", "")).hostname
         except ValueError:
             raise Refused(400, "the header host or origin is no address") from None
+        if not _FORWARDED.isdisjoint(call.headers):
+            # A proxy may name this machine as the host, whoever asks.
+            raise Refused(403, "a service without keys answers to no proxy: configure a key (practicum key add)")
         if not is_loopback(host) or (origin is not None and not is_loopback(origin)):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
 
@@ -232,9 +304,10 @@ class App:
         wanted = call.header(b"x-practicum-space")
         if not self.keys.required:
             self._require_host(call)
-            return EVERYBODY, wanted or self.service.settings.spaces[0]
+            call.grant, call.space = EVERYBODY, wanted or self.service.settings.spaces[0]
+            return call.grant, call.space
         try:
-            grant = await self.keys.grant(self._key(call), call.address)
+            grant = call.grant = await self.keys.grant(self._key(call), call.address)
         except Wrong as error:
             raise Refused(401, str(error), (b"www-authenticate", b"Bearer")) from None
         self.keys.count(grant)
@@ -242,7 +315,8 @@ class App:
             raise Refused(403, f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}")
         if grant.space and wanted not in (None, grant.space):
             raise Refused(403, f"this key is for space {grant.space}: leave out x-practicum-space")
-        return grant, grant.space or wanted or self.service.settings.spaces[0]
+        call.space = grant.space or wanted or self.service.settings.spaces[0]
+        return grant, call.space
 
     def _key(self, call: Call) -> str:
         key = call.headers.get(b"x-practicum-key", "")
@@ -264,12 +338,14 @@ class App:
         screened = call.header(AGENT) is not None
         at = At(self.service, self.keys, grant, space, session, user, screened)
         told = await perform(operation, at, await call.given())
+        call.interaction = told.get("interaction")
         await call.answer(operation.status, told)
 
     # The proxy
 
     async def _complete(self, call: Call, kind: Kind, space: str) -> None:
         body = await call.body(MOST_BODY)
+        arrived = time.monotonic()
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         request: Request | None = None
         try:
@@ -286,6 +362,11 @@ class App:
         id = new_id()
         headers = self.upstream.headers(call.scope["headers"], self.pass_key)
         path = call.path.removeprefix("/v1") + _query(call)
+        span = None
+        if self.spans is not None:
+            span = self._begin_span(self.spans, call, request)
+            span.pass_trace(headers)
+        call.added = time.monotonic() - arrived
         task = asyncio.current_task()
         assert task is not None
         left = asyncio.ensure_future(call.receive())
@@ -295,15 +376,28 @@ class App:
             async with self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
         except asyncio.CancelledError:
+            call.error = "cancelled"
+            # Otherwise the service stops, and the answer takes too long.
+            relay.keep(LEFT if left.done() else 503)
             if not left.done():
                 raise
-            relay.keep(499)
+            call.status = LEFT
             raise _Left from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             await relay.failed(error)
         finally:
             left.remove_done_callback(cancel)
             left.cancel()
+            if span is not None:
+                about = {"space": space, "version": call.version, "interaction": call.interaction}
+                span.end(call.status or 500, call.told, call.error, about)
+
+    def _begin_span(self, spans: Spans, call: Call, request: Request | None) -> Span:
+        traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
+        headers = {name: value for name, value in traced if value is not None}
+        upstream = self.upstream.name or f"{self.upstream.address}#"
+        model = (request.model if request else "") or self.upstream.model
+        return Span(spans, headers, call.path, call.started, upstream, model)
 
     async def _pass_on(self, call: Call) -> None:
         """Pass on a request that practicum has nothing to do with."""
@@ -359,6 +453,7 @@ class _Relay:
         body = await response.read()
         if not good:
             self.app.service.counts[f"upstream answers with {response.status}"] += 1
+            call.error = str(response.status)
             await call.begin(response.status, [*_returned(response), (b"content-length", b"%d" % len(body))])
             await call.write(body)
             return
@@ -372,6 +467,7 @@ class _Relay:
     async def failed(self, error: BaseException) -> None:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
         self.app.service.counts["upstream failures"] += 1
+        self.call.error = type(error).__name__
         status, message = _upstream_error(error)
         body = _error(self.call.path, status, message)
         if not self._streaming:
@@ -387,9 +483,10 @@ class _Relay:
             return self._kept
         body = b"".join(self._chunks)
         answer = read_stream(body) if self._streaming else read_answer(body)
-        if answer is None or (not body and status != 499):
+        if answer is None or (not body and status != LEFT):
             return False
         self._kept = True
+        self.call.told, self.call.interaction, self.call.version = answer, self.id, self.shown.version
         self.app.service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
             session=self.session, user=self.user, status=status, seconds=time.monotonic() - self.call.started,
@@ -467,5 +564,19 @@ _TYPES = {
     413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
 
-_OWN_PATHS = {path for _, path in OPERATIONS} | {"/health", "/openapi.json"}
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
+"""Headers with which proxies pass a request on."""
+
+_OWN_PATHS = {path for _, path in OPERATIONS} | {"/health", "/ready", "/metrics", "/openapi.json"}
+
 _LOOKING = ("GET", "HEAD")
+
+_NAMES = {**PROTOCOLS, **{path: path[1:] for path in ("/health", "/ready", "/metrics", "/openapi.json", "/mcp")}}
+
+
+def _route_of(call: Call) -> str:
+    """What was asked, as one of a few words."""
+    if (operation := OPERATIONS.get((call.method, call.path))) is not None:
+        return operation.name
+    other = "upstream" if call.path.startswith("/v1/") and call.path not in _OWN_PATHS else "other"
+    return _NAMES.get(call.path, other)

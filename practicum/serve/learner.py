@@ -13,8 +13,10 @@ import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -69,6 +71,25 @@ AT_ONCE = 200
 """Outcomes that a round learns from, at most."""
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What learning cost: calls of models, and US dollars where they are known."""
+
+    calls: int
+    usd: float
+
+
+def _spent(space: Space) -> Spent:
+    """What learning has cost in a space until now."""
+    with Store.read(space.folder) as store:
+        spent = Journal(store, store.run_id).before
+    return Spent(spent.calls, spent.usd or 0.0)
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
 class Learner(threading.Thread):
     """Learns in a thread with an event loop of its own."""
 
@@ -86,6 +107,10 @@ class Learner(threading.Thread):
         self._wanted: set[str] = set()
         self._after: dict[str, float] = {}
         self._known: dict[str, int] = {}
+        self._turns: Counter[str] = Counter()
+        """How often something was learned in each space, or tried."""
+        self._spent: dict[str, tuple[str, int, Spent]] = {}
+        """What learning cost in spaces: on which day, after how many turns."""
         self._wake = threading.Event()
         self._ended = False
 
@@ -137,6 +162,9 @@ class Learner(threading.Thread):
                     self.status = f"learning in space {space.name}"
                     self._wanted.discard(space.name)
                     self._round = asyncio.create_task(self._learn(space))
+                    if self._ended:
+                        # `stop` came too early to cut it.
+                        self._round.cancel()
                     await self._round
             except asyncio.CancelledError:
                 if not self._ended:
@@ -151,6 +179,7 @@ class Learner(threading.Thread):
                 self._failed(space, f"{type(error).__name__}: {error}")
             finally:
                 self._round, self.status, self.at = None, "waiting", ""
+                self._turns[space.name] += 1
 
     @asynccontextmanager
     async def _alone(self, space: Space) -> AsyncIterator[bool]:
@@ -233,23 +262,38 @@ class Learner(threading.Thread):
 
     def _budget(self, space: Space) -> BudgetLimits | None:
         """What is left of today's budget; None if nothing is."""
-        settings = self.service.settings
-        with Store.read(space.folder) as store:
-            spent = Journal(store, store.run_id).before
-        day, t = f"{datetime.now(UTC):%Y-%m-%d}", tables.days
+        settings, t = self.service.settings, tables.days
+        spent = _spent(space)
 
         def first_today(db: Connection) -> Any:
-            row = {"run_id": space.name, "day": day, "calls": spent.calls, "usd": spent.usd or 0.0}
+            row = {"run_id": space.name, "day": _today(), "calls": spent.calls, "usd": spent.usd}
             db.execute(insert_new(t, db.dialect.name), row)
-            return db.execute(select(t).where(t.c.run_id == space.name, t.c.day == day)).one()
+            return db.execute(select(t).where(t.c.run_id == space.name, t.c.day == row["day"])).one()
 
         began = self.service.log.do(first_today).result()
         calls, usd = settings.max_calls_day, settings.max_usd_day
         left_calls = None if calls is None else calls - (spent.calls - began.calls)
-        left_usd = None if usd is None else usd - ((spent.usd or 0.0) - began.usd)
+        left_usd = None if usd is None else usd - (spent.usd - began.usd)
         if (left_calls is not None and left_calls < 1) or (left_usd is not None and left_usd <= 0):
             return None
         return BudgetLimits(calls=left_calls, usd=left_usd)
+
+    def spent_today(self, spaces: Sequence[Space]) -> dict[str, Spent]:
+        """What learning has cost today in each of these spaces, on all nodes; it may be called in any thread. Raises
+        StoreError if it cannot be read."""
+        t, today, found = tables.days, _today(), dict[str, Spent]()
+        for start in range(0, len(spaces), AT_ONCE):
+            some = {space.name: space for space in spaces[start : start + AT_ONCE]}
+            for row in self.service.log.rows(select(t).where(t.c.run_id.in_([*some]), t.c.day == today)):
+                # On several nodes, another one may learn.
+                changes = row.run_id == self.at or self.service.log.database.shared
+                known, turns = self._spent.get(row.run_id), self._turns[row.run_id]
+                if known is None or known[:2] != (today, turns) or changes:
+                    now = _spent(some[row.run_id])
+                    known = today, turns, Spent(now.calls - row.calls, now.usd - row.usd)
+                    self._spent[row.run_id] = known
+                found[row.run_id] = known[2]
+        return found
 
     def _give_up(self, space: Space, ids: Sequence[str]) -> None:
         """Drop what was learned while somebody made another version live by hand: it was made from the version that was

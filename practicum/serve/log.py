@@ -114,6 +114,8 @@ class Log:
         """Rows that were given up because they could not be written for too long."""
         self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
         self._closed = self._failed = False
+        self.worked = time.monotonic()
+        """When something was last written, or could have been."""
         self._rows: deque[_Row] = deque()
         self._thread = threading.Thread(target=self._loop, name="practicum-log", daemon=True)
         self._thread.start()
@@ -199,7 +201,7 @@ class Log:
             self.lost += len(rows)
             self._drop(rows)
         else:
-            self._failed = False
+            self._failed, self.worked = False, time.monotonic()
             self._drop(rows)
         for change, (result, raised) in zip(changes, results, strict=True):
             if change.done.set_running_or_notify_cancel():

@@ -267,9 +267,10 @@ def _after_system(items: list[Raw], text: str) -> list[Raw]:
 
 @dataclass
 class Answer:
-    """What a response answers: the id and the text, the tools it calls, and what it used."""
+    """What a response answers: the id, the model and the text, the tools it calls, and what it used."""
 
     id: str = ""
+    model: str = ""
     text: str = ""
     calls: list[tuple[str, str]] = field(default_factory=list)
     input_tokens: int = 0
@@ -326,6 +327,7 @@ class _Response(Struct):
     """A response, or a chunk or an event of one, in any of the protocols."""
 
     id: str = ""
+    model: str = ""
     type: str = ""
     choices: list[_Choice] | None = None
     output: list[_Output] | None = None
@@ -360,6 +362,7 @@ def read_stream(body: bytes) -> Answer | None:
                 return _of_response(event.response)
             started = event.message or event.response
             answer.id = answer.id or (event.id if started is None else started.id)
+            answer.model = answer.model or (event.model if started is None else started.model)
             for usage in (event.usage, started and started.usage):
                 if usage:
                     usage.add_to(answer)
@@ -385,7 +388,7 @@ def read_stream(body: bytes) -> Answer | None:
 
 
 def _of_response(response: _Response) -> Answer:
-    answer, text = Answer(response.id), list[str]()
+    answer, text = Answer(response.id, response.model), list[str]()
     if response.usage is not None:
         response.usage.add_to(answer)
     for message in [c.message for c in response.choices or () if c.message is not None][:1]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import logging
+import os
+import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import uvicorn
 import uvloop
@@ -19,28 +22,36 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import allow_many_files
 from practicum.models.keys import ADDRESSES, is_loopback
 from practicum.models.registry import require_model_name
+from practicum.serve import lines
 from practicum.serve.access import Grant, Keys, read_keys
 from practicum.serve.app import App
+from practicum.serve.connections import Connection
 from practicum.serve.local import listening
 from practicum.serve.mcp_http import Agents
 from practicum.serve.service import Service, Settings
+from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
 
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one work. With Python's 5 ms, a request that arrives while
 the learner computes would wait so long."""
 
-DRAIN = 10
-"""Seconds that requests in flight get at the end."""
+NOTICE = 5
+"""Seconds for which new connections are still taken after the signal to stop, if somebody has asked whether the service
+is ready: whoever balances the load asks again, and sends requests elsewhere."""
+
+DRAIN = 20
+"""Seconds that requests in flight get then. With all that follows it is about the 30 that Kubernetes waits."""
 
 Ready = Callable[[str, list[str]], None]
 
 
 def run(
     settings: Settings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None, pass_key: bool,
-    timeout: float, ready: Ready,
+    timeout: float, log: Sequence[str], ready: Ready,
 ) -> None:  # fmt: skip
-    """Serve until the process is interrupted. `ready` is told the address, and warnings, once requests are answered.
+    """Serve until the process is interrupted. `log` has "json" for a line about each request, and "otel" for spans.
+    `ready` is told the address, and warnings, once requests are answered.
 
     Raises UsageError, ModelError or StoreError if something does not fit.
     """
@@ -48,7 +59,8 @@ def run(
     if "#" in upstream or not upstream.startswith(ADDRESSES):
         require_model_name(upstream)
     sock = _bound(host, port)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
+    lines.set_up("json" in log)
+    spans = Spans() if "otel" in log else None
     try:
         settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -56,12 +68,12 @@ def run(
     server = open_upstream(upstream, settings.folder, timeout)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
-    uvloop.run(_serve(settings, server, known, a_minute, pass_key, host, sock, ready))
+    uvloop.run(_serve(settings, server, known, a_minute, pass_key, host, sock, spans, ready))
 
 
 async def _serve(
     settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool, host: str,
-    sock: socket.socket, ready: Ready,
+    sock: socket.socket, spans: Spans | None, ready: Ready,
 ) -> None:  # fmt: skip
     warnings = []
     if settings.learn and not upstream.name and settings.learner is None:
@@ -73,6 +85,8 @@ async def _serve(
     await upstream.start()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(upstream.close)
+        if spans is not None:
+            stack.push_async_callback(asyncio.to_thread, spans.close)
         service = Service(settings, upstream)
         stack.push_async_callback(service.close)
         await service.start()
@@ -93,27 +107,48 @@ async def _serve(
                 await stack.enter_async_context(listening(service, settings.store))
             except StoreError as error:
                 warnings.append(f"practicum mcp cannot reach this service by its store: {error}")
-        app: Any = App(service, upstream, keys, pass_key=pass_key, agents=agents)
+        app = App(service, upstream, keys, pass_key=pass_key, agents=agents, spans=spans)
         config = uvicorn.Config(
-            app, lifespan="off", access_log=False, log_level="warning", server_header=False,
+            app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,
         )  # fmt: skip
-        server = _Server(config, lambda: ready(_address(sock), [*warnings, *service.warnings]))
-        # It hands the signal on that ended it, once all is closed.
-        with suppress(KeyboardInterrupt):
-            await server.serve(sockets=[sock])
+        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *service.warnings]))
+        await server.serve(sockets=[sock])
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it answers."""
+    """A server that says when it answers, and ends in order: the first signal stops it, the second one ends the process
+    at once."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._service, self._ready = service, ready
+        self._until = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # They stay: all that follows is a part of the stop.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle_exit)
+        yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            # What was acknowledged is on the disk.
+            os._exit(128 + sig)
+        self._until = time.monotonic() + (NOTICE if self._service.is_watched else 0)
+        self.should_exit = self._service.stopping = True
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) and time.monotonic() >= self._until
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # The learner is cut now, so that requests in flight need not share the processor with it.
+        await asyncio.gather(super().shutdown(sockets), asyncio.to_thread(self._service.learner.stop))
 
 
 def _address(sock: socket.socket) -> str:

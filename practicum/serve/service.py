@@ -13,6 +13,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -111,6 +112,16 @@ AT_ONCE = 1_000
 RECENT = 5_000
 """Interactions that are kept in memory, since most feedback is about one of them."""
 
+LATELY = 30.0
+"""Seconds since the database answered within which the service is ready: a short failure takes no node away."""
+
+PROBE = 1.0
+"""Seconds since the database answered after which it is asked, and for which that is waited for."""
+
+TOKENS = ("input", "cached", "output")
+"""The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
+
+
 CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
 
 
@@ -185,6 +196,9 @@ class Service:
         self._opens = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[Space]] = {}
         self._is_away = False
+        self.stopping = False
+        self._asked_ready = float("-inf")
+        self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
         self._recent: OrderedDict[str, Interaction] = OrderedDict()
         self._removed = set[str]()
@@ -524,6 +538,8 @@ class Service:
         while len(self._recent) > RECENT:
             self._recent.popitem(last=False)
         self.counts["interactions"] += 1
+        for kind, number in zip(TOKENS, data["tokens"], strict=True):
+            self.counts[f"{kind} tokens"] += number
         if answer.text and drawn(id, self.settings.judge):
             self._judge_later(known, space)
         if shown.vector is not None:
@@ -606,6 +622,8 @@ class Service:
         if outcome.newly_waiting:
             self._waits(space)
         if outcome.score is not None and outcome.before is None:
+            space.scored += 1
+            space.scores += outcome.score
             await self._count(space)
         effect: answers.Effect | None = None
         if correction is not None:
@@ -992,6 +1010,28 @@ class Service:
     def call_soon(self, work: Any) -> Any:
         """Run a coroutine in the event loop of the service, from another thread; returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody has asked lately whether the service is ready."""
+        return time.monotonic() - self._asked_ready <= LATELY
+
+    async def not_ready(self) -> str | None:
+        """Why no more requests should be sent here; None if they should."""
+        self._asked_ready = time.monotonic()
+        if self.stopping:
+            return "the service stops"
+        if closed := [name for name in self.settings.spaces if name not in self.spaces]:
+            return f"space {closed[0]} is not open"
+        if time.monotonic() - self.log.worked > PROBE:
+            # One question at a time, however often this is asked.
+            if self._probe is None or self._probe.done():
+                self._probe = self.log.do(lambda db: db.execute(select(1)).scalar_one())
+            with suppress(TimeoutError, StoreError):
+                async with asyncio.timeout(PROBE):
+                    await asyncio.shield(asyncio.wrap_future(self._probe))
+        silent = time.monotonic() - self.log.worked
+        return f"the database has not answered for {silent:.0f} seconds" if silent > LATELY else None
 
     def health(self) -> answers.Health:
         """How the service is."""

@@ -110,6 +110,8 @@ class Space:
         self.waiting = 0
         """Outcomes that can be learned from and were not."""
         self.waiting_since = 0.0
+        self.scored, self.scores = 0, 0.0
+        """Interactions that got their first score here since it was opened, and the sum of these scores."""
         self.touched = True
         self.used = time.monotonic()
         self.lock = asyncio.Lock()

@@ -143,7 +143,7 @@ class Database:
         how = {**_CONNECT, "options": f"-c search_path={schema}"}
         self.engine = create_engine(
             url.set(drivername="postgresql+psycopg"), connect_args=how, pool_size=POOL, max_overflow=2 * POOL,
-            pool_pre_ping=True,
+            pool_pre_ping=True, hide_parameters=True,
         )  # fmt: skip
         self._listener: _Listener | None = None
         self._lock = threading.Lock()

@@ -241,4 +241,4 @@ def pooled(uri: str, pragmas: Sequence[str]) -> Engine:
         return connection
 
     # Connections stay open: each time the last one closes, SQLite merges its log into the file and deletes it.
-    return create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+    return create_engine("sqlite://", creator=connect, poolclass=QueuePool, hide_parameters=True)

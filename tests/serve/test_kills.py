@@ -355,6 +355,7 @@ def test_a_port_in_use_ends_with_one_line(launcher: Launcher, tmp_path: Path) ->
         (["--space", "../x"], "no name of a space"),
         (["--store", "postgresql://me:hidden@127.0.0.1:9/none"], "cannot use postgresql://me@127.0.0.1:9/none"),
         (["--store", "mysql://me@127.0.0.1/none"], "postgresql://USER@HOST"),
+        (["--log", "comet"], "known are json, otel"),
         (["--folder", "node"], "--folder is for a database"),
         (["--host", "no.such.host.invalid", "--key", "k" * 16], "cannot listen on no.such.host.invalid"),
     ],

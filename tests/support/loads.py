@@ -67,9 +67,10 @@ class Server:
 
 
 @asynccontextmanager
-async def in_front() -> AsyncIterator[Server]:
-    """A port, and what a server at it would need."""
-    async with upstream(UpstreamOptions(keep=True, chunks=8)) as behind, aiohttp.ClientSession() as http:
+async def in_front(gap: float = 0.0, chunks: int = 8) -> AsyncIterator[Server]:
+    """A port, and what a server at it would need. `gap` are the seconds between the chunks of a stream."""
+    options = UpstreamOptions(keep=True, chunks=chunks, gap=gap)
+    async with upstream(options) as behind, aiohttp.ClientSession() as http:
         yield Server(free_port(), behind, http)
 
 

@@ -20,8 +20,10 @@ from uvicorn.server import ServerState
 
 from practicum.serve.access import Keys, read_keys
 from practicum.serve.app import App
+from practicum.serve.connections import Connection
 from practicum.serve.mcp_http import Agents
 from practicum.serve.service import Service, Settings
+from practicum.serve.spans import Spans
 from practicum.serve.upstream import open_upstream
 from practicum.testing.upstream import Answer, Upstream, UpstreamOptions, upstream
 
@@ -121,7 +123,7 @@ async def until(reached: Callable[[], object]) -> None:
 @asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
     """An application at a free port, without signal handlers."""
-    config = Config(app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False)
+    config = Config(app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False)  # type: ignore[arg-type]
     config.load()
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(
@@ -143,6 +145,7 @@ async def serving(app: Any) -> AsyncIterator[str]:
 async def served(
     store: Path | URL, responder: Callable[[Any], Answer] | None = None, *, keys: tuple[str, ...] = (),
     a_minute: int | None = None, pass_key: bool = False, address: str | None = None, silence: float = 60.0,
+    spans: Spans | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:  # fmt: skip
     """A service on a store. Without `learn=True` it learns only when a test makes it."""
@@ -159,7 +162,9 @@ async def served(
         await service.start()
         agents = Agents()
         await stack.enter_async_context(agents.running())
-        app = App(service, to, Keys(read_keys(keys), service.log, a_minute), pass_key=pass_key, agents=agents)
+        app = App(
+            service, to, Keys(read_keys(keys), service.log, a_minute), pass_key=pass_key, agents=agents, spans=spans
+        )
         url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         yield Served(url, service, behind, http)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from practicum.analysis.monitor.attempts import ALL_DOMAINS
 from practicum.analysis.monitor.report import MonitorReport
 from practicum.analysis.monitor.series import Series
-from practicum.analysis.otlp import NANO, exporter_log, first_set, resource, wrong_protocol
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.requirements import pip_install
+from practicum.models.otlp import NANO, exporter_log, first_set, resource, wrong_protocol
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint

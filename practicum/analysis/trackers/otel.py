@@ -12,24 +12,29 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from practicum.analysis.otlp import NANO, exporter_log, first_set, resource, wrong_protocol
-from practicum.analysis.trackers.tracker import PATIENCE, log, require
+from practicum.analysis.trackers.tracker import PATIENCE, log
 from practicum.core.counts import Count
-from practicum.core.errors import UsageError
 from practicum.core.types import Score, Task
 from practicum.core.visible import visible_line
 from practicum.engine.loop import StepReport
 from practicum.engine.state import ModelCall
+from practicum.models.otlp import (
+    NANO,
+    counting_exporter,
+    first_set,
+    model_attributes,
+    require_spans,
+    resource,
+    usage_attributes,
+)
 from practicum.session.evaluate import Evaluation
 from practicum.session.result import Progress, Result, RunInfo, Watch
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -37,13 +42,6 @@ CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 QUEUE = 100_000
 """Spans that wait to be sent, at most; the end of an evaluation gives one for each of its tasks at once."""
-
-PROVIDERS = {
-    "openai-chat": "openai", "openai-responses": "openai", "local": "llama_cpp", "google": "gcp.gemini",
-    "google-gla": "gcp.gemini", "google-vertex": "gcp.vertex_ai", "bedrock": "aws.bedrock", "mistral": "mistral_ai",
-    "azure": "azure.ai.openai", "grok": "x_ai",
-}  # fmt: skip
-"""Names of the conventions for the prefixes of models; other prefixes are taken as they are."""
 
 Path = tuple[str, ...]
 
@@ -56,9 +54,7 @@ class Otel(Watch):
     """
 
     def __init__(self, exporter: SpanExporter | None = None, *, name: str | None = None, group: str | None = None):
-        require("otel", "opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-        if exporter is None and (wrong := wrong_protocol("spans", "TRACES")):
-            raise UsageError(wrong)
+        require_spans(exporter)
         self.name, self.group = name, group
         self._given = exporter
         self._content = os.environ.get(CONTENT, "").lower() in ("true", "span_only", "span_and_event")
@@ -67,7 +63,7 @@ class Otel(Watch):
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        self._run, self._exporter = run, _counting(self._given)
+        self._run, self._exporter = run, counting_exporter(self._given, log, "the run goes on without them")
         self._provider = TracerProvider(resource=resource())
         size = int(first_set("OTEL_BSP_MAX_QUEUE_SIZE") or QUEUE)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter, max_queue_size=size))
@@ -173,21 +169,14 @@ def _evaluates(unit: Path) -> bool:
 
 def call_attributes(call: ModelCall) -> dict[str, Any]:
     """A model call in the words of the conventions: what was asked of which model, what it cost, and how it failed."""
-    kind, _, name = call.model.partition(":")
-    found: dict[str, Any] = {"gen_ai.operation.name": "chat"}
-    if kind in ("http", "https"):
-        address, _, name = call.model.partition("#")
-        kind, url = "openai", urlsplit(address)
-        found |= {"server.address": url.hostname or "", **({"server.port": url.port} if url.port else {})}
-    found |= {"gen_ai.provider.name": PROVIDERS.get(kind, kind), "gen_ai.request.model": name or call.model}
+    found = model_attributes(call.model)
     options = call.options
     given = {"temperature": options.temperature, "seed": options.seed, "max_tokens": options.max_output_tokens}
     found |= {f"gen_ai.request.{option}": value for option, value in given.items() if value is not None}
     if call.error is not None:
         return {**found, "error.type": "_OTHER"}
     usage = call.usage
-    found |= {"gen_ai.usage.input_tokens": usage.input_tokens, "gen_ai.usage.output_tokens": usage.output_tokens}
-    found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    found |= usage_attributes(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
     return found if usage.usd is None else {**found, "practicum.usd": usage.usd}
 
 
@@ -205,29 +194,3 @@ def contents(call: ModelCall) -> dict[str, str]:
         "gen_ai.output.messages": [] if call.error is not None else [message("assistant", call.text)],
     }
     return {name: json.dumps(value, ensure_ascii=False) for name, value in found.items() if value}
-
-
-def _counting(given: SpanExporter | None) -> Any:
-    """The exporter, or that of OTLP, which says its first failure and counts the spans that it lost."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-
-    exporter = given or OTLPSpanExporter()
-
-    class Counting(SpanExporter):
-        lost = 0
-
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            with exporter_log("trace_exporter") as reasons:
-                result = exporter.export(spans)
-            if result is not SpanExportResult.SUCCESS:
-                if not self.lost:
-                    reason = reasons[0] if reasons else "no reason given"
-                    log.warning("otel: spans could not be sent, the run goes on without them (%s)", reason)
-                self.lost += len(spans)
-            return result
-
-        def shutdown(self) -> None:
-            exporter.shutdown()
-
-    return Counting()

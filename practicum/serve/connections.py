@@ -1,0 +1,89 @@
+"""What a client may do to a connection before its request is complete: who may ask is not known until then."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+WHOLE = 60.0
+"""Seconds within which a request must have arrived, from the connection or from its first byte on."""
+
+MOST_BESIDE = 2**16
+"""Bytes of a request beside its body: the line with the address, headers, trailers, and what cuts a body into chunks
+beyond the size of the body."""
+
+MOST_OPEN = 10_000
+"""Connections that are open at a time; fewer where the process may not open three times as many files."""
+
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def most_open() -> int:
+    """Connections that fit: each may take another one to the upstream, and the store needs files, too."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MOST_OPEN, files // 3) if files > 0 else MOST_OPEN
+
+
+class Connection(HttpToolsProtocol):
+    """A connection whose requests are bounded in size and in time. uvicorn waits for ever for the first request of a
+    connection and for the end of each, and reads headers of any size."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._most = most_open()
+        self._beside = 0
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > self._most:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # One read later than it could be known, since a read may hold a part of the body, too.
+        if self._beside > MOST_BESIDE:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+            return
+        super().data_received(data)
+        self._beside += len(data)
+
+    def on_message_begin(self) -> None:
+        self._beside = 0
+        if self._late is None:
+            self._wait()
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        # Twice: each byte of a body pays for one that cuts it into chunks.
+        self._beside -= 2 * len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._arrived()
+        super().on_message_complete()
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(WHOLE, self._end)
+
+    def _arrived(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _end(self) -> None:
+        self._late = None
+        if self.pipeline:
+            # It is not read any further until the requests before it are answered.
+            self._wait()
+        else:
+            self.transport.close()

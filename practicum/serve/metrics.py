@@ -1,0 +1,138 @@
+"""What the service measures, as Prometheus reads it.
+
+Requests are counted when they end. All else is read when somebody asks: from the counts of the service, from the spaces
+that are open, and from the database.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+
+from practicum.serve import tables
+from practicum.serve.service import AT_ONCE, TOKENS, Service
+from practicum.serve.space import Space
+
+TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Seconds of whole requests, as bounds of the histogram."""
+
+ADDED = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+"""Seconds that practicum adds, as bounds of the histogram."""
+
+COUNTS = {
+    "interactions": ("interactions", "Requests that were answered, and kept."),
+    "unchanged_requests": ("unchanged requests", "Requests that went on without what was learned."),
+    "upstream_failures": ("upstream failures", "Requests that the model server did not answer, or not whole."),
+    "client_departures": ("clients that left", "Requests whose client left before the end."),
+    "feedback": ("feedback", "Reports that were taken."),
+    "learning_rounds": ("rounds", "Rounds of learning that ended."),
+    "learning_failures": ("rounds that failed", "Rounds of learning that failed."),
+    "alarms": ("alarms", "Alarms that were raised."),
+}
+"""Counters by their names: the count of the service, and what it is."""
+
+
+class Metrics(Collector):
+    """The metrics of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._ended: Counter[tuple[str, int]] = Counter()
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+        name, what = "practicum_request_duration_seconds", "From a request to the end of its answer."
+        self._seconds = Histogram(name, what, ("route",), buckets=TIMES, registry=self.registry)
+        name, what = (
+            "practicum_added_duration_seconds",
+            "What practicum takes before a request goes to the model server.",
+        )
+        self._added = Histogram(name, what, ("route",), buckets=ADDED, registry=self.registry)
+        self._times: dict[str, Histogram] = {}
+
+    def count(self, route: str, status: int, seconds: float, added: float | None) -> None:
+        """Count a request that ended; `added` is None if it was none to a model."""
+        self._ended[route, status] += 1
+        if (known := self._times.get(route)) is None:
+            known = self._times[route] = self._seconds.labels(route)
+        known.observe(seconds)
+        if added is not None:
+            self._added.labels(route).observe(added)
+
+    def text(self) -> bytes:
+        """All values, in the format of Prometheus; it may be called in any thread. Raises StoreError if the database
+        cannot be read."""
+        return generate_latest(self.registry)
+
+    def describe(self) -> list[Metric]:
+        # Without this, making the registry would read the database.
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        service = self._service
+        requests = CounterMetricFamily(
+            "practicum_requests", "Requests that ended, by what was asked and the status.", labels=("route", "status")
+        )
+        for (route, status), number in [*self._ended.items()]:
+            requests.add_metric((route, str(status)), number)
+        yield requests
+        tokens = CounterMetricFamily(
+            "practicum_tokens", "Tokens of models; cached ones are among those of the input.", labels=("type",)
+        )
+        for kind in TOKENS:
+            tokens.add_metric((kind,), service.counts[f"{kind} tokens"])
+        yield tokens
+        for name, (count, what) in COUNTS.items():
+            yield CounterMetricFamily(f"practicum_{name}", what, value=service.counts[count])
+        yield CounterMetricFamily("practicum_lost_rows", "Rows that could not be written.", value=service.log.lost)
+        yield _gauge("practicum_unwritten_rows", "Rows that wait to be written.", service.log.unwritten)
+        spaces = [*service.spaces.values()]
+        yield _gauge("practicum_open_spaces", "Spaces that are open.", len(spaces))
+        used = 1e6 * sum(space.megabytes for space in spaces)
+        yield _gauge("practicum_open_spaces_bytes", "Memory that open spaces take, about.", used)
+        yield from self._of_spaces(spaces)
+
+    def _of_spaces(self, spaces: list[Space]) -> Iterator[Metric]:
+        """The metrics with the label `space`."""
+        label = ("space",)
+        scores = SummaryMetricFamily("practicum_score", "First scores of interactions.", labels=label)
+        live = GaugeMetricFamily("practicum_live_version", "The version that all see.", labels=label)
+        canary = GaugeMetricFamily(
+            "practicum_canary_version", "The version that a share of sessions sees.", labels=label
+        )
+        outcomes = GaugeMetricFamily("practicum_outcomes_waiting", "Outcomes to learn from.", labels=label)
+        said = GaugeMetricFamily("practicum_corrections_waiting", "Corrections and notes to review.", labels=label)
+        calls = GaugeMetricFamily("practicum_learning_calls_today", "Model calls of learning, today.", labels=label)
+        usd = GaugeMetricFamily("practicum_learning_usd_today", "US dollars of learning, today.", labels=label)
+        waiting, spent = self._waiting(spaces), self._service.learner.spent_today(spaces)
+        for space in spaces:
+            named = (space.name,)
+            scores.add_metric(named, space.scored, space.scores)
+            live.add_metric(named, space.live)
+            if (rollout := space.rollout) is not None:
+                canary.add_metric(named, rollout.version)
+            outcomes.add_metric(named, space.waiting)
+            said.add_metric(named, waiting[space.name])
+            cost = spent.get(space.name)
+            calls.add_metric(named, cost.calls if cost else 0)
+            usd.add_metric(named, cost.usd if cost else 0.0)
+        yield from (scores, live, canary, outcomes, said, calls, usd)
+
+    def _waiting(self, spaces: list[Space]) -> Counter[str]:
+        """The corrections and notes that wait for review, by space."""
+        t, found = tables.corrections, Counter[str]()
+        for start in range(0, len(spaces), AT_ONCE):
+            some = t.c.run_id.in_([space.name for space in spaces[start : start + AT_ONCE]])
+            count: Any = select(t.c.run_id, func.count()).where(some, t.c.state == "waiting").group_by(t.c.run_id)
+            found.update(dict(map(tuple, self._service.log.rows(count))))
+        return found
+
+
+def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, what, value=value)

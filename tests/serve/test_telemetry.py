@@ -1,0 +1,366 @@
+"""What the service says about itself: metrics, spans and lines of the log, none of which hold contents."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Launcher
+from loads import in_front
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client.parser import text_string_to_metric_families
+from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, until
+
+from practicum.core.errors import UsageError
+from practicum.serve import lines, tables
+from practicum.serve.rollout import Rollout
+from practicum.serve.spans import Spans
+from practicum.testing.upstream import CACHED_TOKENS, INPUT_TOKENS
+
+QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
+BODIES = {
+    CHAT: {"messages": [{"role": "user", "content": QUESTION}]},
+    RESPONSES: {"input": QUESTION},
+    MESSAGES: {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 9},
+}
+SECRET = "zq-secret-words-zq"
+"""Stands in whatever nobody may see."""
+
+
+# Metrics
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+async def scraped(at: Served, headers: Any = None) -> Samples:
+    """All samples, by name and labels."""
+    told = await at.send("GET", "/metrics", headers=headers)
+    assert told.status == 200
+    assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = [*text_string_to_metric_families(told.body.decode())]
+    assert all(family.documentation and family.type != "unknown" for family in families)
+    names = [family.name for family in families]
+    assert len(names) == len({*names})
+    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+
+
+def sample(samples: Samples, name: str, **labels: str) -> float:
+    return samples[f"practicum_{name}", frozenset(labels.items())]
+
+
+@asynchronous
+async def test_metrics_say_what_happened(place: Place) -> None:
+    async with served(**place) as at:
+        replies = {path: await at.send("POST", path, body) for path, body in BODIES.items()}
+        stream = await at.ask(QUESTION, stream=True, stream_options={"include_usage": True})
+        await at.ask(QUESTION, {"x-sim-fault": "429"})
+        await at.ask(QUESTION, {"x-sim-fault": "die"})
+        assert (await at.report(interaction=stream.interaction, score=0.25)).status == 200
+        assert (await at.report(interaction=replies[CHAT].interaction, score=1.0)).status == 200
+        assert (await at.report(interaction="unknown", score=1.0)).status == 404
+        said = {"interaction": replies[MESSAGES].interaction, "target": RIGHT}
+        assert (await at.report({"x-practicum-user": "u"}, **said)).json["correction"] == "waits for review"
+        found = await scraped(at)
+        assert sample(found, "requests_total", route="chat", status="200") == 2
+        assert sample(found, "requests_total", route="chat", status="429") == 1
+        assert sample(found, "requests_total", route="chat", status="502") == 1
+        assert sample(found, "requests_total", route="responses", status="200") == 1
+        assert sample(found, "requests_total", route="messages", status="200") == 1
+        assert sample(found, "requests_total", route="report", status="404") == 1
+        assert sample(found, "request_duration_seconds_count", route="chat") == 4
+        added = sample(found, "added_duration_seconds_sum", route="chat")
+        assert 0 < added < sample(found, "request_duration_seconds_sum", route="chat")
+        assert ("practicum_added_duration_seconds_count", frozenset({("route", "report")})) not in found
+        assert sample(found, "interactions_total") == 4
+        assert sample(found, "tokens_total", type="input") == 4 * INPUT_TOKENS
+        assert sample(found, "tokens_total", type="cached") == 4 * CACHED_TOKENS
+        assert sample(found, "tokens_total", type="output") == 4 * 8
+        assert sample(found, "upstream_failures_total") == 1
+        assert sample(found, "unchanged_requests_total") == 0
+        assert sample(found, "score_count", space="default") == 3
+        assert sample(found, "score_sum", space="default") == 1.25
+        assert sample(found, "corrections_waiting", space="default") == 1
+        assert sample(found, "outcomes_waiting", space="default") == 3
+        assert sample(found, "live_version", space="default") == 0
+        assert ("practicum_canary_version", frozenset({("space", "default")})) not in found
+        assert sample(found, "learning_calls_today", space="default") == 0
+        assert sample(found, "lost_rows_total") == 0
+        assert sample(found, "open_spaces") == 1
+        assert sample(found, "open_spaces_bytes") > 0
+        assert found["process_resident_memory_bytes", frozenset()] > 2**20
+
+
+@asynchronous
+async def test_the_label_space_is_for_open_spaces_alone(tmp_path: Path) -> None:
+    async with served(tmp_path, spaces=("default", "other")) as at:
+
+        def spaces(found: Samples) -> set[str]:
+            return {value for _, labels in found for name, value in labels if name == "space"}
+
+        assert spaces(await scraped(at)) == {"default", "other"}
+        at.service.close_space(at.service.spaces["other"])
+        assert spaces(await scraped(at)) == {"default"}
+
+
+@asynchronous
+async def test_metrics_take_a_key_for_all_spaces(tmp_path: Path) -> None:
+    one, all_ = "o" * 20, "a" * 20
+    async with served(tmp_path, keys=(f"default={one}", all_)) as at:
+        assert (await at.send("GET", "/metrics")).status == 401
+        told = await at.send("GET", "/metrics", headers={"authorization": f"Bearer {one}"})
+        assert (told.status, told.said) == (403, "practicum: this is about all spaces, and the key is for default")
+        await scraped(at, {"authorization": f"Bearer {all_}"})
+
+
+@asynchronous
+async def test_what_learning_cost_today_is_told_also_after_a_new_start(place: Place) -> None:
+    def answer(body: Any) -> str:
+        return "no idea"
+
+    how = {"learn": True, "learn_every": 2, "method": "unified", "canary": 0.0}
+    async with served(responder=answer, **place, **how) as at:
+        for n in range(2):
+            reply = await at.ask(f"{QUESTION} {n}")
+            await at.report(interaction=reply.interaction, correction="It is the blue team.")
+        counts = at.service.counts
+        await until(lambda: counts["rounds"] + counts["rounds that failed"])
+        calls = sample(await scraped(at), "learning_calls_today", space="default")
+        assert calls > 0
+    async with served(responder=answer, **place, method="unified") as at:
+        assert sample(await scraped(at), "learning_calls_today", space="default") == calls
+
+
+@asynchronous
+async def test_the_documentation_names_all_metrics(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/operations.md").read_text(encoding="utf-8")
+    async with served(tmp_path) as at:
+        space = at.service.spaces["default"]
+        space.rollout = Rollout.begin(1, 1, 0, 0.5, 20, np.zeros((0, 1)), {})
+        await at.ask(QUESTION)
+        told = await at.send("GET", "/metrics")
+        space.rollout = None
+    described = {*re.findall("`(practicum_[a-z_]+)`", text)}
+    found = set[str]()
+    for family in text_string_to_metric_families(told.body.decode()):
+        if family.name.startswith("practicum_") and not family.name.endswith("_created"):
+            found.add(f"{family.name}_total" if family.type == "counter" else family.name)
+    assert described == found
+
+
+# Spans
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACED = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
+
+
+def pairs(exporter: InMemorySpanExporter, spans: Spans) -> list[tuple[ReadableSpan, ReadableSpan]]:
+    """The spans of each request: the outer one, and the one below it."""
+    spans.close()
+    found = exporter.get_finished_spans()
+    by_id = {span.context.span_id: span for span in found if span.kind is SpanKind.SERVER}
+    below = [span for span in found if span.kind is SpanKind.CLIENT]
+    assert len(found) == 2 * len(below)
+    return [(by_id[span.parent.span_id], span) for span in below if span.parent is not None]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.parametrize("path", BODIES)
+@asynchronous
+async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, stream: bool, tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    spans = Spans(exporter)
+    async with served(tmp_path, lambda body: f"{SECRET} said", spans=spans) as at:
+        body = {**json.loads(json.dumps(BODIES[path]).replace(QUESTION, SECRET)), "stream": stream, "model": "sim-1"}
+        if path == CHAT and stream:
+            body["stream_options"] = {"include_usage": True}
+        who = {"x-practicum-session": SECRET, "x-practicum-user": SECRET, **TRACED}
+        reply = await at.send("POST", path, body, who)
+        sent = at.upstream.requests[-1].headers
+    ((outer, inner),) = pairs(exporter, spans)
+    assert outer.parent is not None
+    assert (f"{outer.parent.trace_id:032x}", f"{outer.parent.span_id:016x}") == (TRACE, PARENT)
+    assert sent["traceparent"] == f"00-{TRACE}-{inner.context.span_id:016x}-01"
+    assert sent["tracestate"] == "vendor=1"
+    assert (outer.name, inner.name) == (f"POST {path}", "chat sim-1")
+    known = {
+        "practicum.space": "default", "practicum.version": 0, "practicum.interaction": reply.interaction
+    }  # fmt: skip
+    assert outer.attributes == {
+        "http.request.method": "POST", "http.route": path, "url.path": path, "http.response.status_code": 200, **known
+    }  # fmt: skip
+    told = dict(inner.attributes or {})
+    assert told.pop("gen_ai.response.id")
+    assert told.pop("server.port")
+    # The words of a stream are its chunks.
+    assert told.pop("gen_ai.usage.output_tokens")
+    assert told == {
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "sim-1",
+        "gen_ai.response.model": "sim-1", "gen_ai.usage.input_tokens": INPUT_TOKENS,
+        "gen_ai.usage.cache_read.input_tokens": CACHED_TOKENS, "server.address": "127.0.0.1", **known,
+    }  # fmt: skip
+    assert SECRET not in outer.to_json() + inner.to_json()
+    assert outer.start_time <= inner.start_time <= inner.end_time <= outer.end_time  # type: ignore[operator]
+
+
+@asynchronous
+async def test_spans_say_how_the_upstream_failed(tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    spans = Spans(exporter)
+    async with served(tmp_path, spans=spans) as at:
+        for fault in ("429", "500", "die"):
+            await at.ask(QUESTION, {"x-sim-fault": fault})
+        # Other requests have none.
+        assert (await at.report(interaction="unknown", score=1.0)).status == 404
+    found = pairs(exporter, spans)
+    errors = [(inner.attributes or {}).get("error.type") for _, inner in found]
+    assert errors == ["429", "500", "ClientPayloadError"]
+    assert [(outer.attributes or {})["http.response.status_code"] for outer, _ in found] == [429, 500, 502]
+    assert [outer.status.status_code is StatusCode.ERROR for outer, _ in found] == [False, True, True]
+
+
+@asynchronous
+async def test_without_spans_the_trace_of_the_client_reaches_the_upstream_as_it_is(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        await at.ask(QUESTION, TRACED)
+        sent = at.upstream.requests[-1].headers
+        assert {name: sent[name] for name in TRACED} == TRACED
+
+
+def test_spans_that_nobody_takes_hold_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck(InMemorySpanExporter):
+        ready = threading.Event()
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            self.ready.wait()
+            return super().export(spans)
+
+    monkeypatch.setattr("practicum.serve.spans.PATIENCE", 0.1)
+    exporter = Stuck()
+    spans = Spans(exporter)
+    spans.tracer.start_span("one").end()
+    spans.close()
+    assert not exporter.get_finished_spans()
+    exporter.ready.set()
+
+
+def test_spans_without_their_packages_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("practicum.models.otlp.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"need packages that are not installed: pip install .*opentelemetry-sdk"):
+        Spans()
+
+
+# Lines
+
+
+@pytest.fixture
+def said() -> Iterator[io.StringIO]:
+    """What is written to standard error with `--log json`."""
+    root, out = logging.getLogger(), io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(lines.JsonLines())
+    root.addHandler(handler)
+    lines.requests.setLevel(logging.INFO)
+    yield out
+    root.removeHandler(handler)
+    lines.requests.setLevel(logging.NOTSET)
+
+
+def parsed(said: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.getvalue().splitlines()]
+
+
+@asynchronous
+async def test_each_request_has_one_line(said: io.StringIO, tmp_path: Path) -> None:
+    key = f"{SECRET}-key"
+    async with served(tmp_path, keys=(key,)) as at:
+        own = {"authorization": f"Bearer {key}", "x-practicum-session": SECRET, "x-practicum-user": SECRET}
+        reply = await at.ask(SECRET, own, model=SECRET)
+        await at.report(own, interaction=reply.interaction, correction=SECRET)
+        await at.send("GET", f"/v1/{SECRET}?{SECRET}", headers=own)
+        await at.send("GET", f"/{SECRET}", headers={"authorization": f"Bearer {SECRET}"})
+        await at.ask(SECRET)
+        await at.send("POST", "/v1/feedback", SECRET.encode(), own)
+        await at.send("POST", "/v1/feedback", {SECRET: SECRET}, own)
+    found = parsed(said)
+    assert SECRET not in said.getvalue()
+    assert [(line["method"], line["route"], line["status"]) for line in found] == [
+        ("POST", "chat", 200), ("POST", "report", 200), ("GET", "upstream", 404), ("GET", "other", 404),
+        ("POST", "chat", 401), ("POST", "report", 400), ("POST", "report", 400),
+    ]  # fmt: skip
+    first = found[0]
+    assert first.pop("time").endswith("+00:00")
+    assert first.pop("seconds") > 0
+    assert first == {
+        "level": "info", "logger": "practicum.requests", "method": "POST", "route": "chat", "status": 200,
+        "space": "default", "key": "--key", "interaction": reply.interaction, "version": 0,
+        "input_tokens": INPUT_TOKENS, "cached_tokens": CACHED_TOKENS, "output_tokens": 8,
+    }  # fmt: skip
+    assert found[1]["interaction"] == reply.interaction
+    assert found[4]["key"] is None
+
+
+@pytest.mark.parametrize("formatter", [lines.JsonLines(), lines.Lines("%(message)s")], ids=["json", "text"])
+@asynchronous
+async def test_no_failure_puts_contents_into_the_log(
+    formatter: logging.Formatter, said: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = next(one for one in logging.getLogger().handlers if getattr(one, "stream", None) is said)
+    handler.setFormatter(formatter)
+    async with served(tmp_path) as at:
+        space = at.service.spaces["default"]
+
+        async def fails(request: Any, session: str) -> None:
+            try:
+                raise KeyError(request.query)
+            except KeyError as error:
+                raise RuntimeError(f"cannot show {request.query}") from error
+
+        monkeypatch.setattr(space, "show", fails)
+        assert (await at.ask(SECRET)).status == 200
+        monkeypatch.undo()
+        # A row that the database refuses, and one that it cannot even be asked to write.
+        reply = await at.ask(SECRET)
+        await until(lambda: not at.service.log.unwritten)
+        for row in ({"id": None, "data": SECRET}, {"id": object(), "data": SECRET}):
+            at.service.log.post(tables.interactions, {"run_id": "default", "at": 0.0, "version": 0, **row})
+            await until(lambda: not at.service.log.unwritten)
+        assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
+        assert at.service.log.lost == 2
+    text = said.getvalue()
+    assert "goes on unchanged" in text
+    assert "KeyError" in text
+    assert "interactions are lost" in text
+    assert SECRET not in text
+
+
+@asynchronous
+async def test_every_line_is_json_whoever_writes_it(launcher: Launcher, tmp_path: Path) -> None:
+    async with in_front() as server:
+        command = ["serve", "--upstream", f"{server.behind.url}#sim", "--port", server.port, "--log", "json"]
+        running = launcher.start([*map(str, command), "--no-learning"], tmp_path)
+        try:
+            await server.ready(running.ended)
+            reply = await server.ask(QUESTION)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"NONSENSE\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+        finally:
+            running.kill(signal.SIGTERM)
+            done = await asyncio.to_thread(running.end)
+    found = [json.loads(line) for line in done.err.splitlines()]
+    assert [line["interaction"] for line in found if line.get("route") == "chat"] == [reply.interaction]
+    assert [line["message"] for line in found if line["level"] == "warning"] == ["Invalid HTTP request received."]
