@@ -6,8 +6,8 @@ The tasks are the repairs of examples/tasks.jsonl: which bench a repair goes to 
 Each seed splits them anew, with one repair of each bench to be tested on. A session is an agent and a `practicum mcp`
 process of its own. The first one is tested and told nothing. The second one does the other repairs, and is told after
 each whether it was right, and if not, where the repair goes; it reports that to its memory itself. The third one is
-tested again. A small model does not call tools by itself, so each step says which tool it is to call; what it gives to
-the tool is its own.
+tested again. A small model does not call tools by itself, so each run offers one tool, and its first step has to call
+it; what it gives to the tool is its own.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ INSTRUCTIONS = f"You send repairs to a bench: {', '.join(BENCHES)}. Answer with 
 
 @dataclass
 class Guided(AbstractCapability[Any]):
-    """Says which tool the first step of a run calls; the next step answers."""
+    """Has the first step of a run call a tool; the next step answers."""
 
     tool: str = "recall"
 
     def get_model_settings(self) -> Callable[[Any], Any]:
-        return lambda context: {"tool_choice": [self.tool] if context.run_step == 1 else "none"}
+        return lambda context: {"tool_choice": "required" if context.run_step == 1 else "none"}
 
 
 @dataclass
@@ -85,8 +85,8 @@ async def session(model: OpenAIChatModel, store: Path) -> AsyncIterator[Session]
     """A session in a process of its own."""
     command = ["-m", "practicum.cli.app", "mcp", "--store", str(store)]
     with (store.parent / "mcp.log").open("a") as log:
-        memory = MCPToolset(StdioTransport(sys.executable, command, log_file=log), include_instructions=True)
-        guided = Guided()
+        server, guided = MCPToolset(StdioTransport(sys.executable, command, log_file=log)), Guided()
+        memory = server.filtered(lambda context, tool: tool.name == guided.tool)
         agent = Agent(
             model, instructions=INSTRUCTIONS, toolsets=[memory], capabilities=[guided],
             model_settings={"temperature": 0, "max_tokens": 200},
