@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
@@ -15,7 +16,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
+from practicum.core.errors import StoreError
 from practicum.serve import tables
+from practicum.serve.learner import Spent
 from practicum.serve.service import AT_ONCE, TOKENS, Service
 from practicum.serve.space import Space
 
@@ -49,10 +52,7 @@ class Metrics(Collector):
         ProcessCollector(registry=self.registry)
         name, what = "practicum_request_duration_seconds", "From a request to the end of its answer."
         self._seconds = Histogram(name, what, ("route",), buckets=TIMES, registry=self.registry)
-        name, what = (
-            "practicum_added_duration_seconds",
-            "What practicum takes before a request goes to the model server.",
-        )
+        name, what = "practicum_added_duration_seconds", "Before a request goes to the model server."
         self._added = Histogram(name, what, ("route",), buckets=ADDED, registry=self.registry)
         self._times: dict[str, Histogram] = {}
 
@@ -66,8 +66,8 @@ class Metrics(Collector):
             self._added.labels(route).observe(added)
 
     def text(self) -> bytes:
-        """All values, in the format of Prometheus; it may be called in any thread. Raises StoreError if the database
-        cannot be read."""
+        """All values, in the format of Prometheus; it may be called in any thread. While the database cannot be read,
+        those that are in it are missing."""
         return generate_latest(self.registry)
 
     def describe(self) -> list[Metric]:
@@ -110,7 +110,6 @@ class Metrics(Collector):
         said = GaugeMetricFamily("practicum_corrections_waiting", "Corrections and notes to review.", labels=label)
         calls = GaugeMetricFamily("practicum_learning_calls_today", "Model calls of learning, today.", labels=label)
         usd = GaugeMetricFamily("practicum_learning_usd_today", "US dollars of learning, today.", labels=label)
-        waiting, spent = self._waiting(spaces), self._service.learner.spent_today(spaces)
         for space in spaces:
             named = (space.name,)
             scores.add_metric(named, space.scored, space.scores)
@@ -118,10 +117,13 @@ class Metrics(Collector):
             if (rollout := space.rollout) is not None:
                 canary.add_metric(named, rollout.version)
             outcomes.add_metric(named, space.waiting)
-            said.add_metric(named, waiting[space.name])
-            cost = spent.get(space.name)
-            calls.add_metric(named, cost.calls if cost else 0)
-            usd.add_metric(named, cost.usd if cost else 0.0)
+        with suppress(StoreError):
+            waiting, spent = self._waiting(spaces), self._service.learner.spent_today(spaces)
+            for space in spaces:
+                said.add_metric((space.name,), waiting[space.name])
+                cost = spent.get(space.name, Spent(0, 0.0))
+                calls.add_metric((space.name,), cost.calls)
+                usd.add_metric((space.name,), cost.usd)
         yield from (scores, live, canary, outcomes, said, calls, usd)
 
     def _waiting(self, spaces: list[Space]) -> Counter[str]:

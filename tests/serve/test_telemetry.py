@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, until
 
-from practicum.core.errors import UsageError
+from practicum.core.errors import StoreError, UsageError
 from practicum.serve import lines, tables
 from practicum.serve.rollout import Rollout
 from practicum.serve.spans import Spans
@@ -113,6 +113,23 @@ async def test_the_label_space_is_for_open_spaces_alone(tmp_path: Path) -> None:
         assert spaces(await scraped(at)) == {"default", "other"}
         at.service.close_space(at.service.spaces["other"])
         assert spaces(await scraped(at)) == {"default"}
+
+
+@asynchronous
+async def test_metrics_are_told_while_the_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(tmp_path) as at:
+        # Then it is known that there are no keys.
+        await at.ask(QUESTION)
+
+        def away(query: Any) -> Any:
+            raise StoreError("the database is away")
+
+        monkeypatch.setattr(at.service.log, "rows", away)
+        found = await scraped(at)
+        monkeypatch.undo()
+        assert sample(found, "unwritten_rows") == 0
+        assert sample(found, "live_version", space="default") == 0
+        assert ("practicum_corrections_waiting", frozenset({("space", "default")})) not in found
 
 
 @asynchronous
