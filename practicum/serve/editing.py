@@ -188,18 +188,18 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
         raise Conflict(f"the service was started with the space {name}: start it without --space {name} first")
     space = await service.space(name)
     async with _writing(space) as store:
-        service.forget_space(space)
-        removed = await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
-        # The run goes last: what is left after a kill is a space that can be deleted again.
-        await to_the_end(store.remove)
-        await space.close()
+        with service.deleting(space):
+            removed = await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
+            # The run goes last: what is left after a kill is a space that can be deleted again.
+            await to_the_end(store.remove)
+            await space.close()
     try:
         await asyncio.to_thread(rmtree, space.folder)
     except OSError as error:
         raise StoreError(f"space {name} is deleted, but not its folder {space.folder}: {error.strerror}") from error
-    # What was under way meanwhile; the last claim of a session is written after those of requests.
+    # What was under way meanwhile.
     if service.sessions is not None:
-        await service.sessions.claim(name, "", 0, None, PATIENCE)
+        await service.sessions.written()
     await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
     return {"name": name, "rows": removed}
 

@@ -11,9 +11,9 @@ import json
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -201,8 +201,8 @@ class Service:
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
         self._recent: OrderedDict[str, Interaction] = OrderedDict()
-        self._removed = set[str]()
-        """Spaces that were deleted, of which nothing is kept."""
+        self._deleting, self._removed = set[str](), set[str]()
+        """Spaces that are being deleted, and that were, of which nothing is kept."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parts = Parts()
         if upstream is not None and upstream.client is not None:
@@ -242,6 +242,8 @@ class Service:
 
     async def space(self, name: str) -> Space:
         """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
+        if name in self._deleting:
+            raise _unknown(name)
         if (space := self.spaces.get(name)) is not None:
             space.used = time.monotonic()
             return space
@@ -269,6 +271,10 @@ class Service:
         await self.refresh(space)
         if self.sessions is not None:
             space.claim = partial(self._claim, self.sessions, space)
+        if name in self._deleting:
+            await space.close()
+            raise _unknown(name)
+        self._removed.discard(name)
         self.spaces[name] = space
         return space
 
@@ -283,10 +289,19 @@ class Service:
             # Somebody deleted its folder.
             await self._drop(space)
         await asyncio.to_thread(self._make_space, name, None)
-        self._removed.discard(name)
         await self.space(name)
 
-    def forget_space(self, space: Space) -> None:
+    @contextmanager
+    def deleting(self, space: Space) -> Iterator[None]:
+        """A block in which a space is deleted, and nobody opens it."""
+        self._deleting.add(space.name)
+        self._forget(space)
+        try:
+            yield
+        finally:
+            self._deleting.discard(space.name)
+
+    def _forget(self, space: Space) -> None:
         """Close a space that is deleted, and keep nothing of it, also not of requests that are under way."""
         self.close_space(space)
         self._removed.add(space.name)
@@ -297,7 +312,7 @@ class Service:
     async def _drop(self, space: Space) -> None:
         """Close a space that another node deleted, or somebody by hand."""
         logger.warning("space %s is gone", space.name)
-        self.forget_space(space)
+        self._forget(space)
         await space.close()
         if self.log.database.shared:
             await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
@@ -400,8 +415,7 @@ class Service:
                     await self._decide_scored(space, rollout, decision)
 
     async def _claim(self, sessions: Sessions, space: Space, session: str, version: int) -> int | None:
-        if self.spaces.get(space.name) is not space:
-            # It is being deleted, or opened.
+        if space.name in self._removed:
             return None
         found = await sessions.claim(space.name, session, version, None, self.late)
         if found is None or space.stands(found):

@@ -188,6 +188,12 @@ class Sessions:
             self._away = time.monotonic() + AGAIN
             return None
 
+    async def written(self) -> None:
+        """Wait until all that was asked for before is written. Raises StoreError if it cannot be."""
+        claim = _Claim(("", ""), 0, None, Future())
+        self._queue.put(claim)
+        await asyncio.wrap_future(claim.done)
+
     def close(self) -> None:
         """End the thread."""
         self._queue.put(None)
