@@ -59,7 +59,8 @@ def add(
         grant = next(grant for grant in access.stored_keys(log) if (grant.name, grant.space) == (name, space))
     out = Printer(json_)
     out.result({**grant.as_json(), "key": key})
-    out.print(key, soft_wrap=True)
+    if not json_:
+        out.print(key, soft_wrap=True)
     until = f"; it expires at {_time(grant.expires)}" if grant.expires else ""
     out.print(f"key {name} for {_spaces(grant)}: {', '.join(grant.named)}{until}; it is not shown again")
 

@@ -206,7 +206,7 @@ def bring_up_to_date(db: Connection, known: Mapping[str, Table]) -> None:
     i, o = known["interactions"], known["outcomes"]
     asked = select(i.c.run_id, i.c.id, i.c.at, i.c.version, i.c.data, o.c.at.label("told"), o.c.score)
     both = asked.select_from(i).outerjoin(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-    for rows in db.execution_options(yield_per=5_000).execute(both).partitions():
+    for rows in db.execute(both, execution_options={"yield_per": 5_000}).partitions():
         added = list[dict[str, Any]]()
         for row in rows:
             one = interaction_sums(dict(row._mapping), json.loads(row.data))

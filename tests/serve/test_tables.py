@@ -1,0 +1,114 @@
+"""The tables of the service: the sums of each hour, and stores of earlier formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from serving import Place, Served, asynchronous, served
+from sqlalchemy import Engine, inspect, select, text
+
+from practicum.serve import tables
+from practicum.serve.log import Database, FolderDatabase
+from practicum.serve.shared import SCHEMA, SharedDatabase
+
+KEYS = ("run_id", "hour", "version", "model")
+MADE = {"interactions_by_user": "interactions", "outcomes_by_score": "outcomes"}
+"""The indexes of format 3."""
+
+
+def summed(at: Served) -> dict[tuple[Any, ...], dict[str, float]]:
+    """The sums of each hour, as they are stored."""
+    rows = [row._mapping for row in at.service.log.rows(select(tables.hours))]
+    return {tuple(row[key] for key in KEYS): {name: row[name] for name in tables.SUMS} for row in rows}
+
+
+def computed(at: Served) -> dict[tuple[Any, ...], Any]:
+    """The same from all that was asked and told."""
+    log, found = at.service.log, dict[tuple[Any, ...], dict[str, float]]()
+    asked = {(row.run_id, row.id): row for row in log.rows(select(tables.interactions))}
+
+    def add(row: Any, at: float, **numbers: float) -> None:
+        key = row.run_id, int(at // 3_600), row.version, json.loads(row.data)["model"]
+        sums = found.setdefault(key, dict.fromkeys(tables.SUMS, 0))
+        for name, number in numbers.items():
+            sums[name] += number
+
+    for row in asked.values():
+        data = json.loads(row.data)
+        read, cached, written = data["tokens"]
+        add(row, row.at, requests=1, failed=int(data["status"] >= 400), seconds=data["seconds"], input_tokens=read,
+            cached_tokens=cached, output_tokens=written)  # fmt: skip
+    for told in log.rows(select(tables.outcomes).where(tables.outcomes.c.score.is_not(None))):
+        add(asked[told.run_id, told.id], told.at, scored=1, total=told.score)
+    return {key: {name: pytest.approx(number) for name, number in sums.items()} for key, sums in found.items()}
+
+
+async def use(at: Served, seed: int, steps: int = 40) -> None:
+    """Ask and report at random: of interactions and sessions, for the first time and again, by the operator and by
+    users, of two models, versions and spaces."""
+    random, asked = Random(seed), list[tuple[dict[str, str], str]]()
+    for n in range(steps):
+        where = {"x-practicum-space": random.choice(["default", "other"]), "x-practicum-session": random.choice("abc")}
+        if n % 15 == 7:
+            what = {"text": f"Rule {n}.", "section": "rules"}
+            assert (await at.send("POST", "/v1/playbook", what, where)).status == 200
+        if not asked or random.random() < 0.5:
+            reply = await at.ask(f"Question {random.randrange(9)}?", where, model=random.choice(["sim", "other"]))
+            asked.append((where, reply.interaction))
+            continue
+        where, id = random.choice(asked)
+        about = {"interaction": id} if random.random() < 0.7 else {"session": where["x-practicum-session"]}
+        said = random.choice([{"score": random.random()}, {"label": "👎"}, {"target": "x"}, {"comment": f"{n}"}])
+        user = {"x-practicum-user": "u"} if random.random() < 0.3 else {}
+        assert (await at.report({**where, **user}, **about, **said)).status == 200
+
+
+@pytest.mark.parametrize("seed", range(3))
+@asynchronous
+async def test_the_sums_of_hours_are_those_of_all_that_was_asked_and_told(seed: int, place: Place) -> None:
+    async with served(**place, spaces=("default", "other")) as at:
+        await use(at, seed)
+        at.service.log.do(lambda db: None).result()
+        assert len(summed(at)) >= 4
+        assert summed(at) == computed(at)
+        assert sum(sums["scored"] for sums in summed(at).values()) > 3
+
+
+def make_older(engine: Engine) -> None:
+    """Let a store be as practicum wrote it before there were keys."""
+    with engine.begin() as db:
+        for name in MADE:
+            db.execute(text(f"DROP INDEX {name}"))
+        for name in ("hours", "keys", "logins"):
+            db.execute(text(f"DROP TABLE {name}"))
+        older = "PRAGMA user_version = 2" if engine.dialect.name == "sqlite" else "UPDATE format SET version = 1"
+        db.execute(text(older))
+
+
+@asynchronous
+async def test_a_store_of_an_earlier_format_is_brought_up_to_date(place: Place) -> None:
+    async with served(**place, spaces=("default", "other")) as at:
+        await use(at, 0)
+        at.service.log.do(lambda db: None).result()
+        before = computed(at)
+    store = place["store"]
+    database: Database = FolderDatabase(store) if isinstance(store, Path) else SharedDatabase(store)
+    make_older(database.engine)
+    database.close()
+    async with served(**place, spaces=("default", "other")) as at:
+        assert summed(at) == before == computed(at)
+        known = inspect(at.service.log.database.engine)
+        schema = None if known.dialect.name == "sqlite" else SCHEMA
+        for index, table in MADE.items():
+            assert index in {one["name"] for one in known.get_indexes(table, schema=schema)}
+        # It goes on from there, with keys.
+        await use(at, 1)
+        at.service.log.do(lambda db: None).result()
+        assert summed(at) == computed(at)
+        assert (await at.send("POST", "/v1/keys", {"name": "ci", "roles": ["ask"]})).status == 200
+    async with served(**place, spaces=("default", "other")) as at:
+        assert (await at.ask("Who?")).status == 401
