@@ -6,8 +6,8 @@ The tasks are the repairs of examples/tasks.jsonl: which bench a repair goes to 
 Each seed splits them anew, with one repair of each bench to be tested on. A session is an agent and a `practicum mcp`
 process of its own. The first one is tested and told nothing. The second one does the other repairs, and is told after
 each whether it was right, and if not, where the repair goes; it reports that to its memory itself. The third one is
-tested again. A small model does not call tools by itself, so each run offers one tool, and its first step has to call
-it; what it gives to the tool is its own.
+tested again. A small model does not call tools by itself, so each run offers one tool, and begins with a form of what
+it takes; what the model writes there is its own.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import AgentRunError
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.settings import ModelSettings
 
 import practicum
 from practicum.core.types import Task
@@ -44,14 +46,42 @@ BENCHES = ("K2", "K5", "K7", "K9")
 INSTRUCTIONS = f"You send repairs to a bench: {', '.join(BENCHES)}. Answer with the bench alone."
 
 
-@dataclass
-class Guided(AbstractCapability[Any]):
-    """Has the first step of a run call a tool; the next step answers."""
+class ByForm(WrapperModel):
+    """A model that calls the tool it is offered by filling its form, as JSON that fits the schema, and reads what the
+    tool returned as a message: the template of a small model may know no tools. Once it has called, it answers."""
 
-    tool: str = "recall"
+    async def request(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:  # fmt: skip
+        plain, (tool,) = [*map(as_text, messages)], parameters.function_tools
+        if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
+            return await super().request(plain, settings, ModelRequestParameters())
+        schema = bounded(tool.parameters_json_schema)
+        fields = "\n".join(f"- {name}: {about['description']}" for name, about in schema["properties"].items())
+        said = UserPromptPart(f"Before you answer, fill the form `{tool.name}`, as JSON:\n{fields}")
+        form = {"type": "json_schema", "json_schema": {"name": tool.name, "schema": schema}}
+        asked: list[ModelMessage] = [*plain[:-1], ModelRequest([*plain[-1].parts, said])]  # type: ignore[list-item]
+        how: Any = {**(settings or {}), "extra_body": {"response_format": form}}
+        response = await super().request(asked, how, ModelRequestParameters())
+        return replace(response, parts=[ToolCallPart(tool.name, response.text)])
 
-    def get_model_settings(self) -> Callable[[Any], Any]:
-        return lambda context: {"tool_choice": "required" if context.run_step == 1 else "none"}
+
+def as_text(message: ModelMessage) -> ModelMessage:
+    """A message without tools: what one returned is a message of the user, and that it was called is left out."""
+    if isinstance(message, ModelResponse):
+        return replace(message, parts=[part for part in message.parts if not isinstance(part, ToolCallPart)])
+    parts = [
+        UserPromptPart(f"Your memory: {part.model_response_str()}") if isinstance(part, ToolReturnPart) else part
+        for part in message.parts
+    ]
+    return replace(message, parts=parts)
+
+
+def bounded(schema: dict[str, Any]) -> dict[str, Any]:
+    """The form of a tool with all its fields, each at most a sentence: a small model ends none by itself."""
+    fields = {name: {"type": "string", "maxLength": 200, "description": about.get("description", "")}
+              for name, about in schema["properties"].items()}  # fmt: skip
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
 @dataclass
@@ -59,15 +89,15 @@ class Session:
     """An agent with its memory, and what it did."""
 
     agent: Agent[None, str]
-    guided: Guided
+    offered: list[str]
     failed: int = 0
 
     async def answer(self, task: Task) -> tuple[str, list[ModelMessage]]:
-        self.guided.tool = "recall"
+        self.offered[:] = ["recall"]
         return await self._run(task.input, [])
 
     async def tell(self, said: str, before: list[ModelMessage]) -> None:
-        self.guided.tool = "correct"
+        self.offered[:] = ["correct"]
         await self._run(said, before)
 
     async def _run(self, prompt: str, before: list[ModelMessage]) -> tuple[str, list[ModelMessage]]:
@@ -85,14 +115,15 @@ async def session(model: OpenAIChatModel, store: Path) -> AsyncIterator[Session]
     """A session in a process of its own."""
     command = ["-m", "practicum.cli.app", "mcp", "--store", str(store)]
     with (store.parent / "mcp.log").open("a") as log:
-        server, guided = MCPToolset(StdioTransport(sys.executable, command, log_file=log)), Guided()
-        memory = server.filtered(lambda context, tool: tool.name == guided.tool)
+        offered = list[str]()
+        server = MCPToolset(StdioTransport(sys.executable, command, log_file=log))
+        memory = server.filtered(lambda context, tool: tool.name in offered)
         agent = Agent(
-            model, instructions=INSTRUCTIONS, toolsets=[memory], capabilities=[guided],
-            model_settings={"temperature": 0, "max_tokens": 200},
+            ByForm(model), instructions=INSTRUCTIONS, toolsets=[memory],
+            model_settings={"temperature": 0, "max_tokens": 300},
         )  # fmt: skip
         async with agent:
-            yield Session(agent, guided)
+            yield Session(agent, offered)
 
 
 async def tested(model: OpenAIChatModel, store: Path, tasks: Sequence[Task]) -> list[bool]:
