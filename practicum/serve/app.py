@@ -173,6 +173,9 @@ class App:
             await self.enter(call, "ask")
             await self._pass_on(call)
         elif self.pages is not None:
+            await self.keys.refresh()
+            if not self.keys.required:
+                self._require_host(call)
             await self.pages(call.scope, call.receive, call.send)
         else:
             raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")

@@ -20,6 +20,7 @@ from practicum.models.keys import ADDRESSES, is_loopback
 from practicum.models.registry import require_model_name
 from practicum.serve.access import Grant, Keys, read_keys
 from practicum.serve.app import App
+from practicum.serve.pages import Pages
 from practicum.serve.service import Service, Settings
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
 
@@ -83,7 +84,9 @@ async def _serve(
         # What is loaded stays, so collections need not look through it again and again, which takes 50 ms and more.
         gc.collect()
         gc.freeze()
-        app: Any = App(service, upstream, keys, pass_key=pass_key)
+        pages = Pages(service, keys)
+        stack.callback(pages.close)
+        app: Any = App(service, upstream, keys, pass_key=pass_key, pages=pages)
         config = uvicorn.Config(
             app, lifespan="off", access_log=False, log_level="warning", server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,

@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 
 from practicum.serve.access import Keys, read_keys
 from practicum.serve.app import App
+from practicum.serve.pages import Pages
 from practicum.serve.service import Service, Settings
 from practicum.serve.upstream import open_upstream
 from practicum.testing.upstream import Answer, Upstream, UpstreamOptions, upstream
@@ -154,7 +155,10 @@ async def served(
         service.late = 10.0
         stack.push_async_callback(service.close)
         await service.start()
-        app = App(service, to, Keys(read_keys(keys), service.log, a_minute), pass_key=pass_key)
+        known = Keys(read_keys(keys), service.log, a_minute)
+        pages = Pages(service, known)
+        stack.callback(pages.close)
+        app = App(service, to, known, pass_key=pass_key, pages=pages)
         url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         yield Served(url, service, behind, http)
