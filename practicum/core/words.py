@@ -53,7 +53,9 @@ def usage_text(usage: Usage) -> str:
 def sentence(error: BaseException) -> str:
     """What an error says, as a sentence."""
     text = str(error)
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+    # An id such as e12 stays as it is.
+    first = text[:1].upper() if re.match(r"[a-z]+\b", text) else text[:1]
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 def error_line(error: BaseException) -> str:

@@ -73,6 +73,7 @@ class Served:
     service: Service
     upstream: Upstream
     http: aiohttp.ClientSession
+    keys: Keys
 
     async def send(self, method: str, path: str, body: Any = None, headers: Headers | None = None) -> Reply:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
@@ -161,4 +162,4 @@ async def served(
         app = App(service, to, known, pass_key=pass_key, pages=pages)
         url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Served(url, service, behind, http)
+        yield Served(url, service, behind, http, known)

@@ -6,6 +6,7 @@ All functions are called in threads.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +56,7 @@ WRONG = 0.5
 
 def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[list[dict[str, Any]], int]:
     """A page of the spaces whose name has these letters, and how many there are; `only` is the one a key is for."""
-    names = [only] if only else [name for name in service.space_names() if wanted in name.casefold()]
+    names = [only] if only else [name for name in _names(service) if wanted in name.casefold()]
     shown = names[(page - 1) * SPACES : page * SPACES]
     log, since = service.log, int(time.time() // HOUR) - 24
     h, c, r, a = tables.hours, tables.corrections, tables.rollouts, tables.alarms
@@ -68,7 +69,7 @@ def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[lis
     tried = {row.run_id: row.version for row in log.rows(select(r).where(r.c.run_id.in_(shown), r.c.state == CANARY))}
     both = (a.c.run_id == newest.c.run_id) & (a.c.number == newest.c.number)
     alarms = {row.run_id: row for row in log.rows(select(a).join(newest, both))}
-    by_name = {name: (requests, scored, total) for name, requests, scored, total in day}
+    by_name = {name: (int(requests), int(scored), float(total)) for name, requests, scored, total in day}
     rows = []
     for name in shown:
         requests, scored, total = by_name.get(name, (0, 0, 0.0))
@@ -79,6 +80,13 @@ def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[lis
             "canary": tried.get(name), "alarm": alarms.get(name),
         })  # fmt: skip
     return rows, len(names)
+
+
+def _names(service: Service) -> list[str]:
+    """The names of all spaces. Whether each of 10,000 folders holds a run is not looked at."""
+    with os.scandir(service.settings.folder / "spaces") as found:
+        folders = {one.name for one in found if one.is_dir()}
+    return sorted({*folders, *service.log.database.run_names()})
 
 
 def _of_run(service: Service, name: str) -> tuple[int | None, int]:
@@ -118,9 +126,11 @@ class Sums:
     def add(self, row: Any, price: Pricing) -> None:
         """Count a row of `hours`, of one model."""
         for name in SUMS:
-            setattr(self, name, getattr(self, name) + (getattr(row, name) or 0))
-        cost = price(Usage(0, row.input_tokens or 0, row.cached_tokens or 0, row.output_tokens or 0))
-        unknown = cost is None and (row.input_tokens or row.output_tokens)
+            # PostgreSQL sums large integers as decimals.
+            setattr(self, name, getattr(self, name) + type(getattr(self, name))(getattr(row, name) or 0))
+        tokens = [int(row.input_tokens or 0), int(row.cached_tokens or 0), int(row.output_tokens or 0)]
+        cost = price(Usage(0, *tokens))
+        unknown = cost is None and any(tokens)
         self.usd = None if unknown or self.usd is None else self.usd + (cost or 0.0)
 
     @property

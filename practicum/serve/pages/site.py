@@ -203,7 +203,9 @@ class Site:
             "now": datetime.now(UTC).timestamp(), "here": "", "waits": 0, "said": "", "failed": "",
         }  # fmt: skip
         text = await self.run(lambda: self.templates.get_template(template).render({**frame, **values}))
-        return HTMLResponse(text.encode(errors="replace"), status)
+        # A part that says why there is nothing to see takes the place of what asked for it.
+        ends = {"hx-reswap": "outerHTML"} if template == "part.html" else None
+        return HTMLResponse(text.encode(errors="replace"), status, ends)
 
     # Entering
 
@@ -245,12 +247,12 @@ class Site:
             raise SignedOut
         if request.method == "POST":
             self._require_own(request, form, cookie)
-        space = request.path_params.get("space", "")
-        if space:
-            if grant.space not in ("", space):
+        visit = request.state.visit = Visit(self, request, grant, self.keys.form_token(cookie), form)
+        if visit.space:
+            if grant.space not in ("", visit.space):
                 raise Forbidden(f"your key is for the space {grant.space}")
-            await self.service.space(space)
-        return Visit(self, request, grant, self.keys.form_token(cookie), form)
+            await self.service.space(visit.space)
+        return visit
 
     def _require_own(self, request: Request, form: Mapping[str, str], cookie: str) -> None:
         """Refuse a form that was not sent by a page of this service: a page of another site neither knows the token nor
@@ -347,8 +349,9 @@ class Site:
             text = "This is a fault of practicum; the log of the service says more."
         self.service.counts["pages that failed" if status >= 500 else "refused pages"] += 1
         response = await self.page(
-            "message.html" if not is_partial(request) else "part.html", None, status, heading=heading, text=text,
-            link="/", link_text="All spaces", kept=kept(request),
+            "message.html" if not is_partial(request) else "part.html", getattr(request.state, "visit", None), status,
+            heading=heading, text=text, link="/", link_text="All spaces", kept=kept(request), space="",
+            crumbs=[("practicum", "/")],
         )  # fmt: skip
         response.headers.update({name.decode(): value.decode() for name, value in headers})
         return response
@@ -357,8 +360,8 @@ class Site:
         status = error.status_code if isinstance(error, HTTPException) else 500
         text = "There is nothing at this address." if status == 404 else "This address is for something else."
         response = await self.page(
-            "message.html", None, status, heading=HEADINGS.get(status, "This page failed"), text=text, link="/",
-            link_text="All spaces", kept=(),
+            "message.html", getattr(request.state, "visit", None), status,
+            heading=HEADINGS.get(status, "This page failed"), text=text, link="/", link_text="All spaces", kept=(),
         )  # fmt: skip
         if isinstance(error, HTTPException):
             response.headers.update(error.headers or {})

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from practicum.core.context import Context
-from practicum.core.edits import Entry
-from practicum.core.errors import UsageError
+from practicum.core.edits import Edit, Entry
 from practicum.core.screen import flags
 from practicum.core.types import Usage
 from practicum.serve.corrections import Correction
+from practicum.serve.log import Log
 from practicum.serve.operations import OPERATIONS, find_entries, read_form
 from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
 from practicum.serve.service import CORRECTION_STATES
 from practicum.serve.space import Space
-from practicum.session.review import Present, read_reviews
+from practicum.session.review import Effect, Present, read_reviews
 from practicum.session.story import Story
+from practicum.store import schema
 from practicum.store.changes import in_pieces, marked
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
-from practicum.store.versions import lineage, read_parents
+from practicum.store.versions import EDITS, lineage, read_parents
 
 if TYPE_CHECKING:
     from practicum.serve.pages.site import Visit
@@ -247,36 +250,44 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
     return await visit.page(
         "entry.html", status, here="Playbook", id=id, now=now, live=space.live, credit=credits.get(id), known=known,
         wrote=wrote, between=between, failed=failed, said=done(visit), entry_section=visit.form.get("section"),
-        crumb=id, **found,
+        **found,
     )  # fmt: skip
 
 
 def _entry(folder: Path, id: str, live: int) -> dict[str, Any] | None:
-    """The history of an entry in its run."""
+    """The history of an entry in its run; None if there was never one."""
     with Story.open(folder) as story:
-        try:
-            told = story.entry(id)
-        except UsageError:
-            return None
         parents = read_parents(story.store)
         line = {*lineage(parents, live)}
-        history, text = list[dict[str, Any]](), ""
-        for event in told.events:
-            edit = event.done.edit
+        history, sources, lessons, text = list[dict[str, Any]](), list[str](), list[str](), ""
+        for version, edit in _edits(story.store, id):
             new = getattr(edit, "text", None)
             pieces: tuple[Any, Any] = ((), ())
             if new is not None and new != text:
                 pieces = marked(text, new) if text else ([], [(new, False)])
                 text = new
-            history.append({
-                "version": event.version, "step": event.step, "edit": edit, "pieces": pieces, "text": new,
-                "stands": event.version in line,
-            })  # fmt: skip
-        lessons = [one for event in told.events for one in event.done.edit.lessons]
+            history.append({"version": version, "edit": edit, "pieces": pieces, "text": new, "stands": version in line})
+            sources += edit.sources
+            lessons += edit.lessons
+        if not history:
+            return None
         return {
-            "history": history[::-1], "sources": told.sources, "last": max(parents),
+            "history": history[::-1], "sources": [*dict.fromkeys(sources)],
             "lessons": story.lessons_with([*dict.fromkeys(lessons)][-LESSONS:]) if lessons else [],
         }  # fmt: skip
+
+
+def _edits(store: Store, id: str) -> Iterator[tuple[int, Edit]]:
+    """The edits of an entry, the oldest first, with their versions. Of a version that began with 10,000 entries, only
+    those edits are read that name it."""
+    table, name = schema.versions, json.dumps(id)
+    named = table.c.applied.contains(name, autoescape=True)
+    query = store.select(table.c.version, table.c.applied).where(named).order_by(table.c.version)
+    for row in store.rows(query):
+        raw = (bytes(one) for one in msgspec.json.decode(row.applied, type=list[msgspec.Raw]))
+        for done in EDITS.validate_json(b"[%s]" % b",".join(one for one in raw if name.encode() in one)):
+            if done.id == id or id in getattr(done.edit, "ids", ()):
+                yield row.version, done.edit
 
 
 # Review
@@ -285,29 +296,33 @@ def _entry(folder: Path, id: str, live: int) -> dict[str, Any] | None:
 async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """What waits for a decision."""
     space = await visit.service.space(visit.space)
-    cards, more = await visit.run(_queue, visit.service.log, space)
+    tried = None if space.rollout is None else space.rollout.version
+    present = space.context(space.last) if space.last in (space.live, tried) else None
+    cards, more = await visit.run(_queue, visit.service.log, space, present)
     return await visit.page(
         "review.html", status, here="Review", cards=cards, more=more, live=space.live, failed=failed,
         said=done(visit), waits=len(cards) + more,
-        tried=None if space.rollout is None else space.rollout.version,
+        tried=tried,
     )  # fmt: skip
 
 
-def _queue(log: Any, space: Space, only: str = "") -> tuple[list[dict[str, Any]], int]:
-    """The first decisions that wait, or one of them, and how many more there are."""
+def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
+    """The first decisions that wait, and how many more there are."""
     waiting, number = reads.corrections(log, space.name, CORRECTION_STATES[1], None, QUEUE, newest=False)
     asked = reads.interactions_at(log, space.name, (one["interaction"] for one in waiting if one["interaction"]))
-    cards = [_correction_card(one, asked.get(one["interaction"])) for one in waiting]
+    cards, effects = list[dict[str, Any]](), list[Effect]()
     with Store.read(space.folder) as store:
         pending = read_reviews(store)
-        present, shown = Present(store), pending[:QUEUE]
+        shown = pending[:QUEUE]
+        if shown:
+            present = Present(store, context)
+            effects = [present.effect(one) for one in shown]
         lessons = dict[str, Any]()
         wanted = [id for one in shown for id in one.lessons[:LESSONS]]
         if wanted:
             with Story.open(space.folder) as story:
                 lessons = {one.id: one for one in story.lessons_with(wanted)}
-    for one in shown:
-        effect = present.effect(one)
+    for one, effect in zip(shown, effects, strict=True):
         cards.append({
             "id": one.id, "kind": "edits", "trust": one.held.trust, "flags": one.held.flags, "step": one.step,
             "changes": in_pieces(*effect.difference), "votes": effect.votes, "problem": effect.problem,
@@ -315,6 +330,7 @@ def _queue(log: Any, space: Space, only: str = "") -> tuple[list[dict[str, Any]]
             "lessons": [lessons[id] for id in one.lessons if id in lessons],
             "sources": [source for edit in one.edits for source in edit.sources],
         })  # fmt: skip
+    cards += [_correction_card(one, asked.get(one["interaction"])) for one in waiting]
     return cards, number - len(waiting) + len(pending) - len(shown)
 
 

@@ -15,6 +15,9 @@
   document.addEventListener("htmx:response:error", (event) => { if (event.detail.ctx.response.status >= 500) away(event); });
   document.addEventListener("htmx:after:swap", () => say(""));
 
+  const tab = document.querySelector(".tabs a[aria-current]");
+  if (tab) tab.parentElement.parentElement.parentElement.scrollLeft = tab.offsetLeft - 40;
+
   // The review by keys.
   const cards = () => [...document.querySelectorAll(".decision")];
   let at = 0;
