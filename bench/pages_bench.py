@@ -30,13 +30,15 @@ from sqlalchemy import insert
 
 from practicum.bench.measure import Target, load_average, print_end
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delta
+from practicum.core.edits import Add, Delta, Update
 from practicum.core.subprocesses import environment, python_command
+from practicum.engine.door import Held
 from practicum.serve import tables
 from practicum.serve.log import FolderDatabase, Log
 from practicum.serve.space import LIVE
 from practicum.session.config import Config, Splits
-from practicum.session.records import begin, create
+from practicum.session.records import HELD, begin, create
+from practicum.store import schema
 from practicum.store.names import name_version
 
 PAGE_MS = 200.0
@@ -47,6 +49,14 @@ WORDS = ["order", "parcel", "invoice", "refund", "card", "branch", "delivery", "
 
 def a_text(chance: random.Random, words: int) -> str:
     return " ".join(chance.choices(WORDS, k=words))
+
+
+def waiting(chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Learned edits that wait for review."""
+    for n in range(1, 11):
+        held = Held((Update(f"e{n}", a_text(chance, 20), reason=a_text(chance, 10)),), "user")
+        data = json.dumps({**HELD.dump_python(held, mode="json"), "base": 0})
+        yield {"id": f"1.{n}", "step": 1, "state": "pending", "reason": "", "data": data}
 
 
 def an_id(at: float, number: int) -> str:
@@ -66,6 +76,8 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
         with create(runs / name) as store:
             begin(store, Config(method="unified"), Splits(), seed, "done")
             name_version(store, store.run_id, LIVE)
+            if name == SPACE:
+                store.execute(*(schema.reviews.insert().values(run_id=store.run_id, **one) for one in waiting(chance)))
     for n in range(spaces):
         shutil.copytree(runs / "other", runs / f"team-{n:05}")
     log = Log(FolderDatabase(folder))
