@@ -28,11 +28,11 @@ from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from practicum.analysis.formats import UNKNOWN, count, interval, p_value, percent, points, seconds, verdict_label
 from practicum.bench.measure import load_average, print_end
 from practicum.core.differences import Claim, claims
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
+from practicum.core.formats import UNKNOWN, count, interval, p_value, percent, points, seconds, verdict_label
 from practicum.core.intervals import method_ci95
 from practicum.core.subprocesses import environment
 from practicum.core.types import Task, Trace

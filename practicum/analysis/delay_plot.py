@@ -6,9 +6,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from practicum.analysis.formats import seconds
 from practicum.analysis.png import BLUE, GREY, INK, RED, new_figure, plain, round_ticks, time_unit, write_png
 from practicum.blocks.sample.delay import DelayFit
+from practicum.core.formats import seconds
 
 
 def delay_plot(fit: DelayFit, path: Path) -> None:

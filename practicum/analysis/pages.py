@@ -14,11 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from practicum.analysis import formats
 from practicum.analysis.view.names import slug
+from practicum.core.look import asset, environment, shown
 from practicum.core.views import count_tokens
-from practicum.core.visible import plain_breaks, visible
-from practicum.core.words import quantity
 from practicum.session.result import SCORE_NAMES
 
 if TYPE_CHECKING:
@@ -27,19 +25,11 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-MOST = 20_000
-"""Characters of a text that are shown at once."""
-
 
 def render(template: str, **values: Any) -> str:
     """Fill in a template of this package, which has the functions of `formats` as filters. HTML templates escape every
     value; an unknown value is an error."""
     return _environment().get_template(template).render(values)
-
-
-def shown(value: Any) -> Any:
-    """A text as a page shows it, before its markup is escaped; other values as they are."""
-    return visible(plain_breaks(value)) if type(value) is str else value
 
 
 def linked(text: str, root: str | None) -> Markup:
@@ -55,16 +45,11 @@ def linked(text: str, root: str | None) -> Markup:
 @cache
 def policy() -> str:
     """What a browser may do with a page: use the style and the script that stand in it, and pictures in it."""
-    style, script = (_digest(_asset(name)) for name in ("style.css", "script.js"))
+    style, script = (_digest(asset(name)) for name in ("style.css", "script.js"))
     return (
         f"default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; form-action 'self'; "
         "base-uri 'none'"
     )
-
-
-@cache
-def _asset(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
@@ -73,21 +58,11 @@ def _digest(text: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html"]), finalize=shown,
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    named = (
-        formats.interval, formats.p_value, formats.percent, formats.points, formats.verdict_label, formats.count,
-        formats.money, formats.seconds,
-    )  # fmt: skip
-    environment.filters.update({function.__name__: function for function in named})
-    environment.filters.update(slug=slug, linked=linked, token_count=count_tokens, quantity=quantity)
-    environment.globals.update(
-        style=Markup(_asset("style.css")), script=Markup(_asset("script.js")), policy=policy(),
-        crumbs=[("practicum", "")], most=MOST, titles=SCORE_NAMES,
-    )  # fmt: skip
-    return environment
+    made = environment(TEMPLATES)
+    made.filters.update(slug=slug, linked=linked, token_count=count_tokens)
+    made.globals.update(
+        style=Markup(asset("style.css")), script=Markup(asset("script.js")), policy=policy(), titles=SCORE_NAMES
+    )
+    return made

@@ -50,6 +50,14 @@ def usage_text(usage: Usage) -> str:
     return f"{quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}{cached}{money}"
 
 
+def sentence(error: BaseException) -> str:
+    """What an error says, as a sentence."""
+    text = str(error)
+    # An id such as e12 stays as it is.
+    first = text[:1].upper() if re.match(r"[a-z]+\b", text) else text[:1]
+    return f"{first}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
 def error_line(error: BaseException) -> str:
     """The name and the message of an error, on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -87,7 +87,15 @@ def pricing(name: str, listed: Pricing, prices: Mapping[str, Price]) -> Pricing:
 
 def list_price(model: str, provider: str) -> Pricing:
     """The price of a model by genai-prices."""
+    return _listed(model, provider_id=provider)
 
+
+def address_price(model: str, address: str) -> Pricing:
+    """The price by genai-prices of a model at the address of a provider."""
+    return _listed(model, provider_api_url=address)
+
+
+def _listed(model: str, **where: Any) -> Pricing:
     def price(usage: Usage) -> float | None:
         import genai_prices
 
@@ -97,7 +105,7 @@ def list_price(model: str, provider: str) -> Pricing:
             output_tokens=usage.output_tokens,
         )
         try:
-            return float(genai_prices.calc_price(counts, model, provider_id=provider).total_price)
+            return float(genai_prices.calc_price(counts, model, **where).total_price)
         except LookupError:
             return None
 

@@ -62,7 +62,8 @@ class Playbook(TypedDict):
 
 
 class RolloutTold(TypedDict):
-    """A rollout: `gate` and `test` are its evidence, `began` is in seconds since 1970."""
+    """A rollout: `gate` and `test` are its evidence, `began` and `ended` are in seconds since
+    1970."""
 
     version: int
     base: int
@@ -71,6 +72,7 @@ class RolloutTold(TypedDict):
     length: int
     alpha: float
     began: float
+    ended: NotRequired[float | None]
     gate: dict[str, Any]
     reason: str
     test: dict[str, Any]

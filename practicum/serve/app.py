@@ -263,6 +263,9 @@ class App:
             user = call.header(b"x-practicum-user")
             await self.agents.answer(call, At(self.service, self.keys, grant, space, session, user, screened=True))
         elif self.pages is not None:
+            await self.keys.refresh()
+            if not self.keys.required:
+                self._require_host(call)
             await self.pages(call.scope, call.receive, call.send)
         else:
             raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")

@@ -23,7 +23,7 @@ from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.feedback import Conflict, Unknown
-from practicum.serve.rollout import PROMOTED, Rollout, begin_rollout, next_number
+from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews
 from practicum.session.amend import apply_edits, roll_back, writing
@@ -158,6 +158,18 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
             return version
 
         return {"id": id, "state": APPROVED, "version": await to_the_end(approve)}
+
+
+async def decide_rollout(service: Service, name: str, number: int, promoted: bool) -> dict[str, Any]:
+    """Make the version live that a rollout tries, or take it back. Raises Conflict if that was decided before."""
+    space = await service.space(name)
+    await service.refresh(space)
+    async with space.counting:
+        rollout = space.rollout
+        if rollout is None or rollout.number != number:
+            raise Conflict(f"it was decided before: version {space.live} is live")
+        await service.decide(space, rollout, Decision(PROMOTED if promoted else TAKEN_BACK, "by hand"))
+    return {"version": space.live}
 
 
 def _waiting(store: Store, id: str) -> list[reviews.Review]:

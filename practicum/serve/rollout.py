@@ -104,7 +104,8 @@ class Rollout:
         """As a row of the store."""
         data = {
             "share": self.share, "length": self.length, "alpha": self.alpha, "began": self.began, "gate": self.gate,
-            "reason": reason, "test": self.test.as_json(), "centroids": np.round(self.centroids, 5).tolist(),
+            "reason": reason, "ended": None if state == CANARY else time.time(), "test": self.test.as_json(),
+            "centroids": np.round(self.centroids, 5).tolist(),
         }  # fmt: skip
         return {
             "run_id": space, "number": self.number, "version": self.version, "base": self.base, "state": state,

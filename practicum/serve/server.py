@@ -28,6 +28,7 @@ from practicum.serve.app import App
 from practicum.serve.connections import Connection
 from practicum.serve.local import listening
 from practicum.serve.mcp_http import Agents
+from practicum.serve.pages import Pages
 from practicum.serve.service import Service, Settings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
@@ -107,7 +108,9 @@ async def _serve(
                 await stack.enter_async_context(listening(service, settings.store))
             except StoreError as error:
                 warnings.append(f"practicum mcp cannot reach this service by its store: {error}")
-        app = App(service, upstream, keys, pass_key=pass_key, agents=agents, spans=spans)
+        pages = Pages(service, keys)
+        stack.callback(pages.close)
+        app = App(service, upstream, keys, pass_key=pass_key, pages=pages, agents=agents, spans=spans)
         config = uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,

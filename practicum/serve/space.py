@@ -313,6 +313,14 @@ class Space:
             rollout.kind_of(vector) if rollout is not None and counted else None, vector,
         )  # fmt: skip
 
+    async def show_again(
+        self, query: str, context: Context, corrections: list[Correction]
+    ) -> tuple[str, Learned, tuple[tuple[str, float], ...]]:
+        """What a request was shown of a version and of these corrections: the fixed part, what was looked up for it,
+        and the entries that it was."""
+        view = await self.view(searched(query), context)
+        return self._fixed_text(view), self._learned(view, corrections), view.retrieved
+
     def _still_true(self, digest: str, version: int, context: Context) -> _Point | None:
         """What an earlier message was shown, unless some of it holds no longer."""
         point = self._points.get(digest)

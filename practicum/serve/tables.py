@@ -74,6 +74,7 @@ corrections = _table(
     Column("state", NAME, nullable=False),  # live, waiting, replaced, rejected
     Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, at, reason
     Index("corrections_by_state", "run_id", "state", "number"),
+    Index("corrections_by_interaction", "run_id", "interaction"),
 )
 
 rollouts = _table(

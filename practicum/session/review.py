@@ -199,11 +199,12 @@ class Effect:
 
 
 class Present:
-    """The present version of a run, and how it compares with the versions that edits were made for."""
+    """The present version of a run, and how it compares with the versions that edits were made for. `context` is that
+    version, where it is known."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, context: Context | None = None) -> None:
         self.store = store
-        self.context = read_context(store, store.run_id)
+        self.context = read_context(store, store.run_id) if context is None else context
         self._line = {*lineage(read_parents(store))}
         self._contexts: dict[int, Context] = {}
 

@@ -24,8 +24,8 @@ from practicum.analysis.compare.plan import ComparisonPlan, make_plan
 from practicum.analysis.compare.report import html, markdown
 from practicum.analysis.compare.summary import claim, cost_axis, curve, front, summary
 from practicum.analysis.compare.variants import of_methods
-from practicum.analysis.formats import count, money, seconds
 from practicum.bench.papers import TABLES
+from practicum.core.formats import count, money, seconds
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 

@@ -20,16 +20,16 @@ from practicum.analysis.compare.plan import make_plan, save_plan
 from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
-from practicum.analysis.pages import shown
-from practicum.analysis.view.changes import marked
 from practicum.analysis.view.curve import curve
 from practicum.analysis.view.names import LONGEST, slug, unslug
 from practicum.analysis.view.site import Site
 from practicum.core.errors import UsageError
+from practicum.core.look import shown
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
 from practicum.session.story import Story
+from practicum.store.changes import marked
 
 HOSTILE = "<script>alert(1)</script>\u202e[e0] <img src=x onerror=alert(2)> \x1b[31m &lt;b&gt;"
 ODD_ID = "javascript:alert(1)/../../x \u202e\"'><b>"

@@ -6,7 +6,7 @@ import pytest
 
 from practicum.core.errors import UsageError
 from practicum.core.types import Usage
-from practicum.models.prices import pricing
+from practicum.models.prices import address_price, list_price, pricing
 from practicum.session.config import Config
 
 USAGE = Usage(1, 1_000_000, 400_000, 100_000)
@@ -38,3 +38,12 @@ def test_a_listed_price_goes_before_that_of_all_others_and_after_one_of_its_own(
 def test_a_price_of_another_form_is_refused(wrong: object) -> None:
     with pytest.raises((UsageError, ValueError)):
         Config.model_validate({"prices": wrong})
+
+
+def test_the_price_of_a_model_at_an_address_is_that_of_its_provider() -> None:
+    model, address = "gpt-4.1-mini", "https://api.openai.com/v1"
+    usd = address_price(model, address)(USAGE)
+    assert usd is not None
+    assert usd == list_price(model, "openai")(USAGE)
+    assert address_price(model, "http://127.0.0.1:8000/v1")(USAGE) is None
+    assert address_price("no-such-model", address)(USAGE) is None

@@ -22,6 +22,7 @@ from practicum.serve.access import Keys, read_keys
 from practicum.serve.app import App
 from practicum.serve.connections import Connection
 from practicum.serve.mcp_http import Agents
+from practicum.serve.pages import Pages
 from practicum.serve.service import Service, Settings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import open_upstream
@@ -77,6 +78,7 @@ class Served:
     service: Service
     upstream: Upstream
     http: aiohttp.ClientSession
+    keys: Keys
 
     async def send(self, method: str, path: str, body: Any = None, headers: Headers | None = None) -> Reply:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
@@ -160,11 +162,11 @@ async def served(
         service.late = 10.0
         stack.push_async_callback(service.close)
         await service.start()
-        agents = Agents()
+        known = Keys(read_keys(keys), service.log, a_minute)
+        agents, pages = Agents(), Pages(service, known)
         await stack.enter_async_context(agents.running())
-        app = App(
-            service, to, Keys(read_keys(keys), service.log, a_minute), pass_key=pass_key, agents=agents, spans=spans
-        )
+        stack.callback(pages.close)
+        app = App(service, to, known, pass_key=pass_key, pages=pages, agents=agents, spans=spans)
         url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Served(url, service, behind, http)
+        yield Served(url, service, behind, http, known)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from practicum.analysis.formats import count, money, points
 from practicum.analysis.png import COLOURS, GREEN, GREY, INK, RED, new_figure, plain, round_ticks, time_unit
+from practicum.core.formats import count, money, points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,9 +21,9 @@ from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun, locked, 
 from practicum.analysis.compare.report import brief_tables, write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import Study, of_methods
-from practicum.analysis.formats import percent
 from practicum.core.context import Context
 from practicum.core.errors import PracticumError, ProviderError, UsageError
+from practicum.core.formats import percent
 from practicum.core.html import card, table
 from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity

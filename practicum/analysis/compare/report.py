@@ -9,11 +9,11 @@ from typing import Any
 
 from practicum.analysis.compare import figures
 from practicum.analysis.compare.summary import THESE_RUNS
-from practicum.analysis.formats import UNKNOWN, count, decimal, effect, money, percent, scored, seconds, verdict_label
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
 from practicum.core.counts import said
 from practicum.core.files import write_atomic
+from practicum.core.formats import UNKNOWN, count, decimal, effect, money, percent, scored, seconds, verdict_label
 from practicum.core.intervals import MIN_SEEDS
 
 ReportData = Mapping[str, Any]

@@ -13,20 +13,20 @@ from urllib.parse import urlencode
 
 from sqlalchemy import func
 
-from practicum.analysis.formats import money, percent
 from practicum.analysis.pages import render
 from practicum.analysis.view.attempt import attempt_values
-from practicum.analysis.view.changes import Piece, changes, marked
 from practicum.analysis.view.curve import curve
 from practicum.analysis.view.names import slug, unslug
 from practicum.core.counts import counted
 from practicum.core.edits import Applied, Refused
 from practicum.core.errors import PracticumError, UsageError
+from practicum.core.formats import money, percent
 from practicum.core.intervals import mean_ci95
 from practicum.core.views import render_full
 from practicum.session.records import REFUSED
 from practicum.session.story import AttemptLine, AttemptStory, CallStory, LessonStory, StepStory, Story
 from practicum.store import schema
+from practicum.store.changes import Piece, changes, marked
 from practicum.store.journal import NOTE_ROLE
 from practicum.store.names import read_names
 from practicum.store.versions import EntryEvent, read_edits

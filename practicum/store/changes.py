@@ -55,7 +55,11 @@ class Change:
 
 def changes(old: Context, new: Context) -> list[Change]:
     """What changed from one context to another, in the order of birth of the entries."""
-    added, removed, changed = diff_contexts(old, new)
+    return in_pieces(*diff_contexts(old, new))
+
+
+def in_pieces(added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]) -> list[Change]:
+    """A difference of contexts, in the order of birth of the entries."""
     found = [Change(None, e, plus=[(e.text, False)]) for e in added]
     found += [Change(e, None, minus=[(e.text, False)]) for e in removed]
     found += [Change(before, after, *marked(before.text, after.text)) for before, after in changed]

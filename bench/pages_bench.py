@@ -1,0 +1,281 @@
+"""How long the dashboard takes for each page of a large service, and how long requests to the model take meanwhile.
+
+    python bench/pages_bench.py [--interactions 1000000] [--entries 10000] [--spaces 1000] [--json]
+
+A service is filled: interactions of 90 days with outcomes, corrections, versions that were tried, alarms. Then each
+page is asked for over HTTP, one after the other. At the end 50 users reload pages while requests go through the proxy,
+whose 99th percentile is told beside that of an idle dashboard. The bound of a page is for the median of its times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from sqlalchemy import insert
+
+from practicum.bench.measure import Target, load_average, print_end
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Update
+from practicum.core.subprocesses import environment, python_command
+from practicum.engine.door import Held
+from practicum.serve import tables
+from practicum.serve.log import FolderDatabase, Log
+from practicum.serve.space import LIVE
+from practicum.session.config import Config, Splits
+from practicum.session.records import HELD, begin, create
+from practicum.store import schema
+from practicum.store.names import name_version
+
+PAGE_MS = 200.0
+DAYS, BATCH, ROUNDS, USERS = 90, 20_000, 15, 50
+SPACE = "default"
+WORDS = ["order", "parcel", "invoice", "refund", "card", "branch", "delivery", "address", "statement", "fee", "limit"]
+
+
+def a_text(chance: random.Random, words: int) -> str:
+    return " ".join(chance.choices(WORDS, k=words))
+
+
+def waiting(chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Learned edits that wait for review."""
+    for n in range(1, 11):
+        held = Held((Update(f"e{n}", a_text(chance, 20), reason=a_text(chance, 10)),), "user")
+        data = json.dumps({**HELD.dump_python(held, mode="json"), "base": 0})
+        yield {"id": f"1.{n}", "step": 1, "state": "pending", "reason": "", "data": data}
+
+
+def an_id(at: float, number: int) -> str:
+    return f"i{int(at * 1e6):013x}-{number:012x}"
+
+
+def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
+    """Fill the store of a service. Returns the id of one of its interactions."""
+    chance, now = random.Random(0), time.time()
+    runs = folder / "spaces"
+    runs.mkdir(parents=True)
+    adds = tuple(
+        Add(f"section {n % 7}", f"{n}: {a_text(chance, 14)}", helpful=n % 5, harmful=n % 3) for n in range(entries)
+    )
+    context = Context().apply(Delta(adds)).context
+    for name, seed in ((SPACE, context), ("other", Context())):
+        with create(runs / name) as store:
+            begin(store, Config(method="unified"), Splits(), seed, "done")
+            name_version(store, store.run_id, LIVE)
+            if name == SPACE:
+                store.execute(*(schema.reviews.insert().values(run_id=store.run_id, **one) for one in waiting(chance)))
+    for n in range(spaces):
+        shutil.copytree(runs / "other", runs / f"team-{n:05}")
+    log = Log(FolderDatabase(folder))
+    chosen = ""
+    for start in range(0, interactions, BATCH):
+        asked, told, sums = [], [], []
+        for n in range(start, min(start + BATCH, interactions)):
+            at = now - DAYS * 86_400 * (1 - n / interactions)
+            version, model = n * 20 // interactions, ("gpt-4.1-mini", "gpt-4.1")[n % 5 == 0]
+            data = {
+                "query": a_text(chance, 40), "steps": [], "answer": a_text(chance, 60), "calls": [],
+                "entries": [(f"e{chance.randrange(max(entries, 1))}", 0.5) for _ in range(4)], "corrections": [],
+                "pin": f"s{n // 3}", "status": 200 if n % 300 else 500, "seconds": chance.lognormvariate(0, 0.5),
+                "model": model, "tokens": [900, 700 if n % 3 else 0, 120],
+            }  # fmt: skip
+            row = {
+                "run_id": SPACE, "id": an_id(at, n), "at": at, "session": f"s{n // 3}",
+                "user": f"u{n % 5_000}" if n % 2 else None, "response": None, "version": version, "rollout": None,
+                "kind": None, "data": json.dumps(data),
+            }  # fmt: skip
+            asked.append(row)
+            sums.append(tables.interaction_sums(row, data))
+            if n % 3:
+                score = float(chance.random() < 0.6 + 0.3 * n / interactions)
+                report = {"at": at + 60, "trust": "own", "score": score}
+                told.append({
+                    "run_id": SPACE, "id": row["id"], "at": at + 60 + n * 1e-6, "revision": 1, "score": score,
+                    "trust": "own", "state": "learned",
+                    "data": json.dumps({"reports": [report], "own": {"score": score}, "user": {}}),
+                })  # fmt: skip
+                sums.append({
+                    "run_id": SPACE, "at": at + 60, "version": version, "model": model, "scored": 1, "total": score
+                })  # fmt: skip
+        chosen = str(asked[len(asked) // 2]["id"])
+
+        def write(db: Any, asked: Any = asked, told: Any = told, sums: Any = sums) -> None:
+            db.execute(insert(tables.interactions), asked)
+            db.execute(insert(tables.outcomes), told)
+            tables.add_to_hours(db, sums)
+
+        log.do(write).result()
+    log.do(lambda db: _fill_rest(db, chance, now, entries)).result()
+    log.close()
+    return chosen
+
+
+def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None:
+    test: dict[str, Any] = {"alpha": 0.05, "worse": None, "better": False, "kinds": []}
+    arms = {"canary": {"scores": 200, "mean": 0.8}, "live": {"scores": 800, "mean": 0.7}, "e_worse": 0.2}
+    days = [now - DAYS * 86_400 * (1 - n / 20) for n in range(20)]
+    rollouts = [
+        {
+            "run_id": SPACE, "number": n, "version": n, "base": n - 1, "state": "promoted" if n % 4 else "taken back",
+            "data": json.dumps({
+                "share": 0.2, "length": 200, "alpha": 0.05, "began": days[n] - 7_200, "ended": days[n], "gate": {},
+                "reason": "better (80% of 200 against 70% of 800)", "test": {**test, "all": arms}, "centroids": [],
+            }),
+        }
+        for n in range(1, 20)
+    ]  # fmt: skip
+    corrections = [
+        {
+            "run_id": SPACE, "number": n, "interaction": "", "state": "waiting" if n % 10 == 0 else "live",
+            "data": json.dumps({
+                "query": a_text(chance, 20), "target": a_text(chance, 5), "words": "", "trust": "own", "note": False
+            }),
+        }
+        for n in range(1, 2_001)
+    ]  # fmt: skip
+    alarms = [
+        {"run_id": SPACE, "number": n, "at": now - 3_600 * (500 - n), "kind": "outcomes", "text": a_text(chance, 9)}
+        for n in range(1, 501)
+    ]
+    credits = [{"run_id": SPACE, "item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
+    for table, rows in (
+        (tables.rollouts, rollouts), (tables.corrections, corrections), (tables.alarms, alarms),
+        (tables.credits, credits), (tables.spaces, [{"run_id": SPACE, "corrected": 1}]),
+    ):  # fmt: skip
+        if rows:
+            db.execute(insert(table), rows)
+
+
+def paths(interaction: str) -> dict[str, str]:
+    """The pages that are timed."""
+    root = f"/s/{SPACE}"
+    return {
+        "spaces": "/", "spaces, searched": "/?q=99", "overview, 7 days": root, "overview, 90 days": f"{root}?days=90",
+        "overview, live part": f"{root}/live?days=7", "playbook": f"{root}/playbook",
+        "playbook, searched": f"{root}/playbook?q=refund+of+a+parcel", "entry": f"{root}/playbook/e17",
+        "review": f"{root}/review", "interactions": f"{root}/interactions",
+        "interactions, wrong": f"{root}/interactions?which=wrong",
+        "interactions, without an outcome": f"{root}/interactions?which=open",
+        "interactions, of a user": f"{root}/interactions?user=u7", "interaction": f"{root}/interactions/{interaction}",
+        "corrections": f"{root}/corrections", "costs, 90 days": f"{root}/costs?days=90", "alarms": f"{root}/alarms",
+    }  # fmt: skip
+
+
+async def get(http: aiohttp.ClientSession, url: str) -> float:
+    """Milliseconds of a page."""
+    began = time.perf_counter()
+    async with http.get(url) as response:
+        body = await response.read()
+    assert response.status == 200, (url, response.status, body[:2_000])
+    return 1_000 * (time.perf_counter() - began)
+
+
+async def ask(http: aiohttp.ClientSession, url: str, number: int) -> float:
+    """Milliseconds of a request to the model."""
+    began = time.perf_counter()
+    body = {"messages": [{"role": "user", "content": f"Where is parcel {number}?"}]}
+    async with http.post(f"{url}/v1/chat/completions", json=body) as response:
+        await response.read()
+    assert response.status == 200, response.status
+    return 1_000 * (time.perf_counter() - began)
+
+
+async def ask_all(http: aiohttp.ClientSession, url: str, seconds: float) -> list[float]:
+    """Ask ten times a second."""
+    times, until = list[float](), time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        times.append(await ask(http, url, len(times)))
+        await asyncio.sleep(0.1)
+    return times
+
+
+def p99(times: list[float]) -> float:
+    return sorted(times)[min(int(0.99 * len(times)), len(times) - 1)]
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[str]:
+    """A server of its own process, at an address that it prints."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            ready = process.stdout.readline() if process.stdout else ""
+            if not (found := re.search(r"(http://[^/\s]+:\d+)/v1(:|$)", ready)):
+                raise SystemExit(f"the server did not start: {ready}")
+            yield found[1]
+        finally:
+            process.terminate()
+
+
+async def measure(folder: Path, interaction: str) -> dict[str, Any]:
+    """The times of all pages, and of requests beside 50 users of them."""
+    with started(python_command("practicum.testing.upstream")) as behind:
+        given = ("serve", "--upstream", f"{behind}/v1#gpt-4.1", "--store", str(folder), "--port", "0", "--no-learning")
+        with started(python_command("practicum.cli.app", *given)) as url:
+            async with aiohttp.ClientSession() as http:
+                return await _measure(http, url, interaction)
+
+
+async def _measure(http: aiohttp.ClientSession, url: str, interaction: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"pages": {}}
+    wanted = paths(interaction)
+    for name, path in wanted.items():
+        await get(http, url + path)
+        times = [await get(http, url + path) for _ in range(ROUNDS)]
+        found["pages"][name] = {"median": statistics.median(times), "most": max(times)}
+    await ask_all(http, url, 2.0)
+    alone = await ask_all(http, url, 10.0)
+
+    async def user(number: int) -> None:
+        chance = random.Random(number)
+        while True:
+            await get(http, url + chance.choice([*wanted.values()]))
+            # Somebody reads what was answered.
+            await asyncio.sleep(chance.uniform(2.0, 8.0))
+
+    users = [asyncio.create_task(user(n)) for n in range(USERS)]
+    beside = await ask_all(http, url, 30.0)
+    for task in users:
+        task.cancel()
+    await asyncio.gather(*users, return_exceptions=True)
+    found["proxy p99 alone"], found["proxy p99 beside 50 users"] = p99(alone), p99(beside)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--interactions", type=int, default=1_000_000)
+    parser.add_argument("--entries", type=int, default=10_000)
+    parser.add_argument("--spaces", type=int, default=1_000)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    before = load_average()
+    with tempfile.TemporaryDirectory(prefix="practicum-pages-") as folder:
+        chosen = fill(Path(folder), given.interactions, given.entries, given.spaces)
+        print(f"filled with {given.interactions:,} interactions", file=sys.stderr, flush=True)
+        found = asyncio.run(measure(Path(folder), chosen))
+    for name, times in found["pages"].items():
+        print(f"{name}: {times['median']:.0f} ms (at most {times['most']:.0f})")
+    targets = [
+        Target(what=f"{name} (ms)", value=times["median"], bound=PAGE_MS) for name, times in found["pages"].items()
+    ]
+    for name in ("proxy p99 alone", "proxy p99 beside 50 users"):
+        print(f"{name}: {found[name]:.1f} ms")
+    print_end("pages", found, targets, before, given.json)
+
+
+if __name__ == "__main__":
+    main()

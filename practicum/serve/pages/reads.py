@@ -1,0 +1,378 @@
+"""What pages read: sums by the hour, and rows by their indexes. Nothing here reads all interactions.
+
+All functions are called in threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, func, select
+
+from practicum.core.errors import PracticumError
+from practicum.core.types import Usage
+from practicum.models.prices import Pricing, address_price
+from practicum.serve import tables
+from practicum.serve.log import Log
+from practicum.serve.rollout import CANARY
+from practicum.serve.service import CORRECTION_STATES, Service
+from practicum.serve.space import LIVE
+from practicum.serve.tables import HOUR, SUMS
+from practicum.session.review import count_pending
+from practicum.store.database import Store
+from practicum.store.names import read_names
+
+ID = re.compile(r"\b(i[0-9a-f]{13}-[0-9a-f]{12})(?:\.(\d+))?\b")
+"""The id of an interaction and the revision of its outcome, as what was learned from it names them."""
+
+SPACES = 25
+"""Spaces on a page."""
+
+ROWS = 50
+"""Rows on a page."""
+
+SEARCHED = 5_000
+"""Interactions that a page looks through for those that a filter lets pass."""
+
+TIMED = 1_000
+"""The newest interactions, whose times are shown as percentiles."""
+
+RANGES = {1: 1, 7: 6, 30: 24, 90: 24, 365: 168}
+"""Days that a page shows, and the hours that it adds up for a point."""
+
+WRONG = 0.5
+"""Answers with a score below this are wrong."""
+
+
+# Spaces
+
+
+def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[list[dict[str, Any]], int]:
+    """A page of the spaces whose name has these letters, and how many there are; `only` is the one a key is for."""
+    names = [only] if only else [name for name in _names(service) if wanted in name.casefold()]
+    shown = names[(page - 1) * SPACES : page * SPACES]
+    log, since = service.log, int(time.time() // HOUR) - 24
+    h, c, r, a = tables.hours, tables.corrections, tables.rollouts, tables.alarms
+    sums = select(h.c.run_id, func.sum(h.c.requests), func.sum(h.c.scored), func.sum(h.c.total))
+    last = select(a.c.run_id, func.max(a.c.number).label("number")).where(a.c.run_id.in_(shown)).group_by(a.c.run_id)
+    newest = last.subquery()
+    day = log.rows(sums.where(h.c.run_id.in_(shown), h.c.hour > since).group_by(h.c.run_id))
+    corrections = select(c.c.run_id, func.count()).where(c.c.run_id.in_(shown), c.c.state == CORRECTION_STATES[1])
+    waits = dict(map(tuple, log.rows(corrections.group_by(c.c.run_id))))
+    tried = {row.run_id: row.version for row in log.rows(select(r).where(r.c.run_id.in_(shown), r.c.state == CANARY))}
+    both = (a.c.run_id == newest.c.run_id) & (a.c.number == newest.c.number)
+    alarms = {row.run_id: row for row in log.rows(select(a).join(newest, both))}
+    by_name = {name: (int(requests), int(scored), float(total)) for name, requests, scored, total in day}
+    rows = []
+    for name in shown:
+        requests, scored, total = by_name.get(name, (0, 0, 0.0))
+        live, pending = _of_run(service, name)
+        rows.append({
+            "name": name, "live": live, "requests": requests, "scored": scored,
+            "mean": total / scored if scored else None, "waits": waits.get(name, 0) + pending,
+            "canary": tried.get(name), "alarm": alarms.get(name),
+        })  # fmt: skip
+    return rows, len(names)
+
+
+def _names(service: Service) -> list[str]:
+    """The names of all spaces. Whether each of 10,000 folders holds a run is not looked at."""
+    with os.scandir(service.settings.folder / "spaces") as found:
+        folders = {one.name for one in found if one.is_dir()}
+    return sorted({*folders, *service.log.database.run_names()})
+
+
+def _of_run(service: Service, name: str) -> tuple[int | None, int]:
+    """The live version of a space and how many learned edits wait; None and 0 where its run is not at hand."""
+    try:
+        with Store.read(service.folder(name)) as store:
+            return read_names(store, store.run_id).get(LIVE), count_pending(store)
+    except PracticumError:
+        return None, 0
+
+
+def waiting_of(service: Service, name: str) -> int:
+    """How many decisions wait in a space."""
+    c = tables.corrections
+    where = (c.c.run_id == name) & (c.c.state == CORRECTION_STATES[1])
+    ((waits,),) = service.log.rows(select(func.count()).where(where))
+    return int(waits) + _of_run(service, name)[1]
+
+
+# Sums
+
+
+@dataclass
+class Sums:
+    """Sums over some time. `usd` is None if there is no price for some of the tokens."""
+
+    requests: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    scored: int = 0
+    total: float = 0.0
+    usd: float | None = 0.0
+
+    def add(self, row: Any, price: Pricing) -> None:
+        """Count a row of `hours`, of one model."""
+        for name in SUMS:
+            # PostgreSQL sums large integers as decimals.
+            setattr(self, name, getattr(self, name) + type(getattr(self, name))(getattr(row, name) or 0))
+        tokens = [int(row.input_tokens or 0), int(row.cached_tokens or 0), int(row.output_tokens or 0)]
+        cost = price(Usage(0, *tokens))
+        unknown = cost is None and any(tokens)
+        self.usd = None if unknown or self.usd is None else self.usd + (cost or 0.0)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean score."""
+        return self.total / self.scored if self.scored else None
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds a request."""
+        return self.seconds / self.requests if self.requests else None
+
+    @property
+    def cached(self) -> float | None:
+        """The share of the input that was cached."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else None
+
+
+@dataclass
+class Course:
+    """How a space did in the last `days`: points of `step` hours, from the hour `first`, and the same by model."""
+
+    days: int
+    step: int
+    first: int
+    points: list[Sums]
+    models: dict[str, list[Sums]] = field(default_factory=dict)
+    begins: dict[int, float] = field(default_factory=dict)
+    """The time at which each version was first shown in these days."""
+
+    @property
+    def whole(self) -> Sums:
+        return _sum(self.points)
+
+    @property
+    def by_model(self) -> dict[str, Sums]:
+        """The sums by model, the most requests first."""
+        sums = {model: _sum(points) for model, points in self.models.items()}
+        return dict(sorted(sums.items(), key=lambda pair: -pair[1].requests))
+
+    def place(self, at: float) -> float | None:
+        """Where a time is, from the left, in percent; None if it is not within these days."""
+        share = (at / HOUR - self.first) / (len(self.points) * self.step)
+        return round(100 * share, 2) if 0 <= share <= 1 else None
+
+    def began(self, number: int) -> float:
+        """The time at which a point begins."""
+        return (self.first + number * self.step) * HOUR
+
+
+def _sum(points: Iterable[Sums]) -> Sums:
+    whole = Sums()
+    for point in points:
+        for name in SUMS:
+            setattr(whole, name, getattr(whole, name) + getattr(point, name))
+        whole.usd = None if whole.usd is None or point.usd is None else whole.usd + point.usd
+    return whole
+
+
+def course(service: Service, name: str, days: int) -> Course:
+    """How a space did in the last days."""
+    h, step = tables.hours, RANGES[days]
+    last = int(time.time() // HOUR) // step
+    number = 24 * days // step
+    first = (last - number + 1) * step
+    prices: dict[str, Pricing] = {}
+    made = Course(days, step, first, [Sums() for _ in range(number)])
+    mine = (h.c.run_id == name) & (h.c.hour >= first)
+    bucket = (h.c.hour // step).label("bucket")
+    sums = [func.sum(h.c[column]).label(column) for column in SUMS]
+    for row in service.log.rows(select(bucket, h.c.model, *sums).where(mine).group_by(bucket, h.c.model)):
+        price = prices.setdefault(row.model, price_of(service, row.model))
+        # A clock may have been set back.
+        at = min(row.bucket - first // step, number - 1)
+        made.points[at].add(row, price)
+        points = made.models.setdefault(row.model, [Sums() for _ in range(number)])
+        points[at].add(row, price)
+    versions = select(h.c.version, func.min(h.c.hour)).where(mine, h.c.requests > 0).group_by(h.c.version)
+    made.begins = {version: hour * HOUR for version, hour in service.log.rows(versions)}
+    return made
+
+
+def price_of(service: Service, model: str) -> Pricing:
+    """What a model costs at the upstream; a model on this machine is free."""
+    upstream = service.upstream
+    if upstream is None or upstream.small:
+        return lambda usage: 0.0
+    return address_price(model, upstream.address)
+
+
+class _Timed(msgspec.Struct):
+    seconds: float = 0.0
+
+
+def latencies(log: Log, name: str) -> tuple[float | None, float | None]:
+    """The median and the 99th percentile of the times of the newest requests, in seconds."""
+    i = tables.interactions
+    rows = log.rows(select(i.c.data).where(i.c.run_id == name).order_by(i.c.id.desc()).limit(TIMED))
+    found = sorted(msgspec.json.decode(row.data, type=_Timed).seconds for row in rows)
+    if not found:
+        return None, None
+    return found[len(found) // 2], found[min(int(0.99 * len(found)), len(found) - 1)]
+
+
+# Rows
+
+
+def rollouts(log: Log, name: str, most: int = 20) -> list[dict[str, Any]]:
+    """The last rollouts of a space."""
+    r = tables.rollouts
+    rows = log.rows(select(r).where(r.c.run_id == name).order_by(r.c.number.desc()).limit(most))
+    return [
+        {**json.loads(row.data), "number": row.number, "version": row.version, "base": row.base, "state": row.state}
+        for row in rows
+    ]
+
+
+def alarms(log: Log, name: str, before: int | None, most: int = ROWS) -> Sequence[Any]:
+    """The alarms of a space before a number, the newest first."""
+    a = tables.alarms
+    query = select(a).where(a.c.run_id == name, *([] if before is None else [a.c.number < before]))
+    return log.rows(query.order_by(a.c.number.desc()).limit(most))
+
+
+def credits(log: Log, name: str, items: Iterable[str]) -> dict[str, Any]:
+    """How requests went that were shown these entries."""
+    c = tables.credits
+    rows = log.rows(select(c).where(c.c.run_id == name, c.c.item.in_([*items])))
+    return {row.item: {"scored": row.scored, "mean": row.total / max(row.scored, 1)} for row in rows}
+
+
+def corrections(
+    log: Log, name: str, state: str, after: int | None, most: int = ROWS, newest: bool = True
+) -> tuple[list[dict[str, Any]], int]:
+    """Corrections and notes in a state beyond a number, and how many there are in all."""
+    c = tables.corrections
+    mine = (c.c.run_id == name) & (c.c.state == state)
+    ((number,),) = log.rows(select(func.count()).where(mine))
+    beyond = [] if after is None else [c.c.number < after if newest else c.c.number > after]
+    order = c.c.number.desc() if newest else c.c.number
+    rows = log.rows(select(c).where(mine, *beyond).order_by(order).limit(most))
+    return [_correction(row) for row in rows], int(number)
+
+
+def corrections_of(log: Log, name: str, interaction: str) -> list[dict[str, Any]]:
+    """The corrections that were made of an interaction."""
+    c = tables.corrections
+    rows = log.rows(select(c).where(c.c.run_id == name, c.c.interaction == interaction).order_by(c.c.number))
+    return [_correction(row) for row in rows]
+
+
+def corrections_at(log: Log, name: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Corrections by their numbers, in this order."""
+    c = tables.corrections
+    rows = log.rows(select(c).where(c.c.run_id == name, c.c.number.in_([*numbers])))
+    found = {row.number: _correction(row) for row in rows}
+    return [found[number] for number in numbers if number in found]
+
+
+def _correction(row: Any) -> dict[str, Any]:
+    return {
+        "id": f"c{row.number}", "number": row.number, "interaction": row.interaction, "state": row.state,
+        **json.loads(row.data),
+    }  # fmt: skip
+
+
+FILTERS = ("all", "open", "wrong")
+"""Which interactions are listed: all, those without an outcome, or those that went wrong."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Interactions of a page, the newest first, and the id before which the next page begins; None for the last one.
+    `searched` is how many were looked through for them, if not all those before were."""
+
+    rows: list[dict[str, Any]]
+    before: str | None
+    searched: int | None = None
+
+
+def interactions(
+    log: Log, name: str, which: str = "all", user: str = "", session: str = "", before: str = ""
+) -> Listed:  # fmt: skip
+    """Interactions of a space, the newest first."""
+    i, o = tables.interactions, tables.outcomes
+    mine: list[ColumnElement[bool]] = [i.c.run_id == name, *([i.c.id < before] if before else [])]
+    if user:
+        mine.append(i.c.user == user)
+    if session:
+        mine.append(i.c.session == session)
+    if which == "all":
+        ids = [row.id for row in log.rows(select(i.c.id).where(*mine).order_by(i.c.id.desc()).limit(ROWS + 1))]
+        return Listed(_lines(log, name, ids[:ROWS]), ids[ROWS - 1] if len(ids) > ROWS else None)
+    # So many are looked through, however few of them are wanted.
+    near = select(i.c.id).where(*mine).order_by(i.c.id.desc()).limit(SEARCHED).subquery()
+    both = select(near.c.id, o.c.score).outerjoin(o, (o.c.run_id == name) & (o.c.id == near.c.id))
+    rows = log.rows(both.order_by(near.c.id.desc()))
+    wanted = [row.id for row in rows if (row.score is None if which == "open" else (row.score or 0.0) < WRONG
+                                         and row.score is not None)]  # fmt: skip
+    if len(wanted) > ROWS:
+        return Listed(_lines(log, name, wanted[:ROWS]), wanted[ROWS - 1])
+    end = rows[-1].id if len(rows) == SEARCHED else None
+    return Listed(_lines(log, name, wanted), end, None if end is None else SEARCHED)
+
+
+def _lines(log: Log, name: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    i, o = tables.interactions, tables.outcomes
+    scores = {
+        row.id: row.score for row in log.rows(select(o.c.id, o.c.score).where(o.c.run_id == name, o.c.id.in_(ids)))
+    }
+    rows = {row.id: row for row in log.rows(select(i).where(i.c.run_id == name, i.c.id.in_(ids)))}
+    return [{**_interaction(rows[id]), "score": scores.get(id)} for id in ids if id in rows]
+
+
+def interaction(log: Log, name: str, id: str) -> dict[str, Any] | None:
+    """An interaction with what came of it; None if there is none of this id."""
+    i, o = tables.interactions, tables.outcomes
+    rows = log.rows(select(i).where(i.c.run_id == name, i.c.id == id))
+    if not rows:
+        return None
+    outcomes = log.rows(select(o).where(o.c.run_id == name, o.c.id == id))
+    return {**_interaction(rows[0]), "outcome": _outcome(outcomes[0]) if outcomes else None}
+
+
+def interactions_at(log: Log, name: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Interactions by their ids."""
+    i = tables.interactions
+    rows = log.rows(select(i).where(i.c.run_id == name, i.c.id.in_([*ids])))
+    return {row.id: _interaction(row) for row in rows}
+
+
+def _interaction(row: Any) -> dict[str, Any]:
+    columns = ("id", "at", "session", "user", "version", "rollout")
+    return {**json.loads(row.data), **{column: getattr(row, column) for column in columns}}
+
+
+def _outcome(row: Any) -> dict[str, Any]:
+    return {
+        **json.loads(row.data), "score": row.score, "trust": row.trust, "state": row.state, "revision": row.revision,
+    }  # fmt: skip
+
+
+def said(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report says."""
+    return {name: value for name, value in report.items() if name not in ("at", "trust")}

@@ -1,0 +1,51 @@
+"use strict";
+(() => {
+  const status = () => document.getElementById("status");
+  const say = (text) => { const line = status(); if (line) { line.textContent = text; line.hidden = !text; } };
+  // A page in the background asks for nothing.
+  document.addEventListener("htmx:before:request", (event) => {
+    if (document.hidden && event.detail.ctx.request.method === "GET") event.preventDefault();
+  });
+  const away = (event) => {
+    const asks = event.detail.ctx.request.method === "GET";
+    say(asks ? "The service does not answer. This page tries again every few seconds."
+      : "The service does not answer: nothing was decided. Try again.");
+  };
+  document.addEventListener("htmx:error", away);
+  document.addEventListener("htmx:response:error", (event) => { if (event.detail.ctx.response.status >= 500) away(event); });
+  document.addEventListener("htmx:after:swap", () => say(""));
+
+  const tab = document.querySelector(".tabs a[aria-current]");
+  if (tab) tab.parentElement.parentElement.parentElement.scrollLeft = tab.offsetLeft - 40;
+
+  // The review by keys.
+  const cards = () => [...document.querySelectorAll(".decision")];
+  let at = 0;
+  const go = (to) => {
+    const all = cards();
+    if (!all.length) return;
+    at = Math.min(Math.max(to, 0), all.length - 1);
+    all[at].focus();
+    all[at].scrollIntoView({ block: "nearest" });
+  };
+  document.addEventListener("focusin", (event) => {
+    const card = event.target.closest(".decision");
+    if (card) at = cards().indexOf(card);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !cards().length) return;
+    if (event.key === "Escape" && event.target.closest(".decision input")) { go(at); return; }
+    if (event.target.closest("input, select, textarea")) return;
+    const here = document.activeElement.closest(".decision");
+    const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+    if (step) { event.preventDefault(); go(here ? at + step : at); return; }
+    const wanted = here && here.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+    if (!wanted) return;
+    event.preventDefault();
+    if (wanted.matches("button")) wanted.click(); else wanted.focus();
+  });
+  // What was decided takes the place of the card, and says so.
+  document.addEventListener("htmx:after:swap", () => {
+    if (cards().length && document.activeElement === document.body) go(at);
+  });
+})();

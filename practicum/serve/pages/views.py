@@ -1,0 +1,466 @@
+"""The pages: what each reads, and what it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from practicum.core.context import Context
+from practicum.core.edits import Edit, Entry
+from practicum.core.screen import flags
+from practicum.core.types import Usage
+from practicum.serve.corrections import Correction
+from practicum.serve.log import Log
+from practicum.serve.operations import OPERATIONS, find_entries, read_form
+from practicum.serve.pages import reads
+from practicum.serve.pages.reads import Course, Sums
+from practicum.serve.service import CORRECTION_STATES
+from practicum.serve.space import Space
+from practicum.session.review import Effect, Present, read_reviews
+from practicum.session.story import Story
+from practicum.store import schema
+from practicum.store.changes import in_pieces, marked
+from practicum.store.database import Store
+from practicum.store.snapshot import read_context
+from practicum.store.versions import EDITS, lineage, read_parents
+
+if TYPE_CHECKING:
+    from practicum.serve.pages.site import Visit
+
+WEEK = 7
+"""Days that a page shows, if nobody wants others."""
+
+MARKS = 40
+"""Marks in a picture, at most: the newest ones."""
+
+NEAR = 4.0
+"""Percent of the width within which two marks do not both get a label."""
+
+QUEUE = 20
+"""Decisions on a page, of each kind."""
+
+LESSONS = 10
+"""Lessons that an entry or an edit shows, at most."""
+
+DID = {
+    "approve": "approved", "reject": "rejected", "edited": "changed", "added": "added", "removed": "removed",
+    "live": "live", "back": "taken back", "noted": "kept", "reported": "kept", "withdrawn": "withdrawn",
+    "learning": "asked for",
+}  # fmt: skip
+"""What a page may say was done, by a word in its address."""
+
+
+def done(visit: Visit) -> str:
+    """What was done just now, as an address says it: nobody else can make a page say something."""
+    did, what = visit.asked("did"), visit.asked("what")
+    if did not in DID or not re.fullmatch(r"[a-z0-9.\- ]{1,40}", what, re.IGNORECASE):
+        return ""
+    return f"{what} {'is' if did in ('live', 'learning') else 'was'} {DID[did]}"
+
+
+def page_number(visit: Visit) -> int:
+    """The number of a page of a list."""
+    text = visit.asked("page")
+    return max(int(text), 1) if re.fullmatch(r"[0-9]{1,6}", text) else 1
+
+
+def number(visit: Visit, name: str) -> int | None:
+    """A number in the query; None if there is none."""
+    text = visit.asked(name)
+    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+
+
+# Spaces
+
+
+async def spaces(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """All spaces, or the one that the key is for."""
+    wanted, page = visit.asked("q").strip(), page_number(visit)
+    rows, total = await visit.run(reads.space_rows, visit.service, wanted.casefold(), page, visit.grant.space)
+    return await visit.page(
+        "spaces.html", status, rows=rows, total=total, wanted=wanted, page=page, pages=-(-total // reads.SPACES) or 1,
+        failed=failed, said=done(visit),
+    )  # fmt: skip
+
+
+# Overview
+
+
+async def overview(visit: Visit) -> Response:
+    """How a space does."""
+    return await _overview(visit, "overview.html")
+
+
+async def live(visit: Visit) -> Response:
+    """The part of the overview that an open page asks for again and again."""
+    return await _overview(visit, "live.html")
+
+
+async def _overview(visit: Visit, template: str) -> Response:
+    space, log = await visit.service.space(visit.space), visit.service.log
+    days = number(visit, "days")
+    days = days if days in reads.RANGES else WEEK
+
+    def read() -> dict[str, Any]:
+        found = reads.course(visit.service, space.name, days)
+        values = {"course": found, "latencies": reads.latencies(log, space.name)}
+        if template == "live.html":
+            return values
+        rollouts, alarms = reads.rollouts(log, space.name), reads.alarms(log, space.name, None)
+        return {**values, "rollouts": rollouts, "alarms": alarms[:5], "marks": _marks(found, rollouts, alarms),
+                "line": _lines([point.mean for point in found.points]),
+                "bars": _bars([point.requests for point in found.points])}  # fmt: skip
+
+    values = await visit.run(read)
+    return await visit.page(
+        template, here="Overview", days=days, ranges=[*reads.RANGES], live=space.live, canary=_canary(space),
+        entries=len(space.context(space.live)), learning=visit.service.learner.status,
+        learns=visit.service.settings.learn, waiting=space.waiting, corrections=len(space.corrections),
+        said=done(visit), **values,
+    )  # fmt: skip
+
+
+def _canary(space: Space) -> dict[str, Any] | None:
+    """The version that is being tried, with its evidence."""
+    if (rollout := space.rollout) is None:
+        return None
+    both = rollout.test.all
+    better = both.better
+    return {
+        "number": rollout.number, "version": rollout.version, "base": rollout.base, "share": rollout.share,
+        "length": rollout.length, "began": rollout.began, "gate": rollout.gate,
+        "canary": both.canary, "live": both.live, "worse": (both.worse.wealth, both.worse.goal),
+        "better": None if better is None else (better.wealth, better.goal),
+        "kinds": [kind for kind in rollout.test.kinds if kind.canary.count or kind.live.count],
+    }  # fmt: skip
+
+
+def _marks(course: Course, rollouts: Sequence[dict[str, Any]], alarms: Sequence[Any]) -> list[dict[str, Any]]:
+    """When versions began, were tried, and were taken back, within a course."""
+    found = list[dict[str, Any]]()
+
+    def mark(at: float | None, kind: str, label: str, title: str) -> None:
+        x = None if at is None else course.place(at)
+        if x is not None:
+            found.append({"x": x, "kind": kind, "label": label, "title": title, "at": at})
+
+    for row in rollouts:
+        version, kind = f"v{row['version']}", {"promoted": "good", "taken back": "bad"}.get(row["state"], "")
+        if kind:
+            mark(row.get("ended"), kind, version, f"version {row['version']} {row['state']}: {row['reason']}")
+        if row["state"] != "dropped":
+            mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
+    tried = {row["version"] for row in rollouts}
+    for shown, at in course.begins.items():
+        if shown not in tried:
+            mark(at, "begin", f"v{shown}", f"version {shown} shown")
+    for alarm in alarms:
+        if alarm.kind == "rollout" and alarm.text.endswith("is live again, by hand"):
+            mark(alarm.at, "bad", "↩", alarm.text)
+    found.sort(key=lambda one: one["x"])
+    last = -NEAR
+    for one in found[-MARKS:]:
+        if one["x"] - last < NEAR or one["x"] > 100 - NEAR / 2:
+            one["label"] = ""
+        if one["label"]:
+            last = one["x"]
+    return found[-MARKS:]
+
+
+def _lines(values: Sequence[float | None], top: float = 1.0) -> dict[str, Any]:
+    """Values as lines in a square of 100 by 100, which are broken where there is no value, and single points."""
+    width, lines, run, dots = 100 / len(values), list[str](), list[tuple[float, float]](), list[tuple[float, float]]()
+    for at, value in enumerate([*values, None]):
+        if value is not None:
+            run.append((round((at + 0.5) * width, 2), round(100 - 100 * min(value / top, 1.0), 2)))
+        elif run:
+            if len(run) == 1:
+                dots += run
+            else:
+                lines.append(" ".join(f"{x},{y}" for x, y in run))
+            run = []
+    return {"lines": lines, "dots": dots, "top": top}
+
+
+def _bars(values: Sequence[float]) -> dict[str, Any]:
+    """Values as bars in a square of 100 by 100."""
+    width, top = 100 / len(values), max(values, default=0) or 1
+    bars = [
+        {"x": round(at * width + width * 0.1, 2), "width": round(width * 0.8, 2), "height": round(100 * value / top, 2)}
+        for at, value in enumerate(values)
+        if value
+    ]
+    return {"bars": bars, "top": top}
+
+
+# Playbook
+
+
+async def playbook(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """The entries that are live."""
+    space = await visit.service.space(visit.space)
+    q, section, page = visit.asked("q", 2_000), visit.asked("section"), page_number(visit)
+    context = space.context(space.live)
+    asked = read_form(
+        OPERATIONS["GET", "/v1/playbook"].asked,
+        {"q": q, "section": section, "skip": (page - 1) * reads.ROWS, "limit": reads.ROWS},
+    )
+    entries, total = await find_entries(space.reader.retriever, context, asked)
+
+    def read() -> tuple[dict[str, int], dict[str, Any]]:
+        sections: dict[str, int] = {}
+        for one in context:
+            sections[one.section] = sections.get(one.section, 0) + 1
+        return sections, reads.credits(visit.service.log, space.name, (one.id for one in entries))
+
+    sections, credits = await visit.run(read)
+    return await visit.page(
+        "playbook.html", status, here="Playbook", entries=entries, total=total, sections=sections, credits=credits,
+        q=q, section=section, page=page, pages=-(-total // reads.ROWS) or 1, live=space.live, failed=failed,
+        said=done(visit), wrote=visit.form,
+    )  # fmt: skip
+
+
+async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """An entry: what it says, where it comes from, and what it said before."""
+    space, id = await visit.service.space(visit.space), str(visit.request.path_params["entry"])
+    if not re.fullmatch(r"e[0-9]{1,12}", id):
+        raise HTTPException(404)
+    now = space.context(space.live).get(id)
+    found = await visit.run(_entry, space.folder, id, space.live)
+    if found is None:
+        raise HTTPException(404)
+
+    def more() -> tuple[Any, Any]:
+        log, ids = visit.service.log, dict.fromkeys(match[1] for s in found["sources"] if (match := reads.ID.search(s)))
+        return reads.credits(log, space.name, [id]), reads.interactions_at(log, space.name, [*ids][:LESSONS])
+
+    credits, known = await visit.run(more)
+    wrote = visit.form.get("text")
+    between = None
+    if status == 409 and wrote and now is not None:
+        between = marked(now.text, wrote)
+    return await visit.page(
+        "entry.html", status, here="Playbook", id=id, now=now, live=space.live, credit=credits.get(id), known=known,
+        wrote=wrote, between=between, failed=failed, said=done(visit), entry_section=visit.form.get("section"),
+        **found,
+    )  # fmt: skip
+
+
+def _entry(folder: Path, id: str, live: int) -> dict[str, Any] | None:
+    """The history of an entry in its run; None if there was never one."""
+    with Story.open(folder) as story:
+        parents = read_parents(story.store)
+        line = {*lineage(parents, live)}
+        history, sources, lessons, text = list[dict[str, Any]](), list[str](), list[str](), ""
+        for version, edit in _edits(story.store, id):
+            new = getattr(edit, "text", None)
+            pieces: tuple[Any, Any] = ((), ())
+            if new is not None and new != text:
+                pieces = marked(text, new) if text else ([], [(new, False)])
+                text = new
+            history.append({"version": version, "edit": edit, "pieces": pieces, "text": new, "stands": version in line})
+            sources += edit.sources
+            lessons += edit.lessons
+        if not history:
+            return None
+        return {
+            "history": history[::-1], "sources": [*dict.fromkeys(sources)],
+            "lessons": story.lessons_with([*dict.fromkeys(lessons)][-LESSONS:]) if lessons else [],
+        }  # fmt: skip
+
+
+def _edits(store: Store, id: str) -> Iterator[tuple[int, Edit]]:
+    """The edits of an entry, the oldest first, with their versions. Of a version that began with 10,000 entries, only
+    those edits are read that name it."""
+    table, name = schema.versions, json.dumps(id)
+    named = table.c.applied.contains(name, autoescape=True)
+    query = store.select(table.c.version, table.c.applied).where(named).order_by(table.c.version)
+    for row in store.rows(query):
+        raw = (bytes(one) for one in msgspec.json.decode(row.applied, type=list[msgspec.Raw]))
+        for done in EDITS.validate_json(b"[%s]" % b",".join(one for one in raw if name.encode() in one)):
+            if done.id == id or id in getattr(done.edit, "ids", ()):
+                yield row.version, done.edit
+
+
+# Review
+
+
+async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """What waits for a decision."""
+    space = await visit.service.space(visit.space)
+    tried = None if space.rollout is None else space.rollout.version
+    present = space.context(space.last) if space.last in (space.live, tried) else None
+    cards, more = await visit.run(_queue, visit.service.log, space, present)
+    return await visit.page(
+        "review.html", status, here="Review", cards=cards, more=more, live=space.live, failed=failed,
+        said=done(visit), waits=len(cards) + more,
+        tried=tried,
+    )  # fmt: skip
+
+
+def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
+    """The first decisions that wait, and how many more there are."""
+    waiting, number = reads.corrections(log, space.name, CORRECTION_STATES[1], None, QUEUE, newest=False)
+    asked = reads.interactions_at(log, space.name, (one["interaction"] for one in waiting if one["interaction"]))
+    cards, effects = list[dict[str, Any]](), list[Effect]()
+    with Store.read(space.folder) as store:
+        pending = read_reviews(store)
+        shown = pending[:QUEUE]
+        if shown:
+            present = Present(store, context)
+            effects = [present.effect(one) for one in shown]
+        lessons = dict[str, Any]()
+        wanted = [id for one in shown for id in one.lessons[:LESSONS]]
+        if wanted:
+            with Story.open(space.folder) as story:
+                lessons = {one.id: one for one in story.lessons_with(wanted)}
+    for one, effect in zip(shown, effects, strict=True):
+        cards.append({
+            "id": one.id, "kind": "edits", "trust": one.held.trust, "flags": one.held.flags, "step": one.step,
+            "changes": in_pieces(*effect.difference), "votes": effect.votes, "problem": effect.problem,
+            "reasons": [edit.reason for edit in one.edits if edit.reason], "tried": one.tried,
+            "lessons": [lessons[id] for id in one.lessons if id in lessons],
+            "sources": [source for edit in one.edits for source in edit.sources],
+        })  # fmt: skip
+    cards += [_correction_card(one, asked.get(one["interaction"])) for one in waiting]
+    return cards, number - len(waiting) + len(pending) - len(shown)
+
+
+def _correction_card(one: dict[str, Any], asked: dict[str, Any] | None) -> dict[str, Any]:
+    answer = asked["answer"] if asked else ""
+    return {
+        **one, "kind": "note" if one["note"] else "correction", "answer": answer,
+        "pieces": marked(answer, one["target"]) if one["target"] else None,
+        "flags": flags(" ".join(filter(None, (one["query"] if one["note"] else "", one["target"], one["words"])))),
+    }  # fmt: skip
+
+
+# Interactions
+
+
+async def interactions(visit: Visit) -> Response:
+    """What was asked and answered, the newest first."""
+    which = visit.asked("which") if visit.asked("which") in reads.FILTERS else reads.FILTERS[0]
+    user, session, before = visit.asked("user"), visit.asked("session"), visit.asked("before", 40)
+    listed = await visit.run(
+        reads.interactions, visit.service.log, visit.space, which, user, session, before
+    )  # fmt: skip
+    return await visit.page(
+        "interactions.html", here="Interactions", listed=listed, which=which, user=user, session=session, before=before,
+    )  # fmt: skip
+
+
+async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """An interaction: what was asked, what was shown, what was answered, and what came of it."""
+    space, id, log = (
+        await visit.service.space(visit.space),
+        str(visit.request.path_params["interaction"]),
+        visit.service.log,
+    )
+    found = await visit.run(reads.interaction, log, space.name, id) if reads.ID.fullmatch(id) else None
+    if found is None:
+        raise HTTPException(404)
+
+    def read() -> tuple[Any, Any, Context | None, float | None]:
+        shown = reads.corrections_at(log, space.name, found["corrections"])
+        made = reads.corrections_of(log, space.name, id)
+        price = reads.price_of(visit.service, found["model"])
+        read_in, cached, written = found["tokens"]
+        cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
+        return shown, made, None if found["version"] == space.live else _version(space.folder, found["version"]), cost
+
+    shown, made, context, cost = await visit.run(read)
+    context = space.context(space.live) if found["version"] == space.live else context
+    again, same = "", False
+    if context is not None:
+        again, same = await _shown_again(space, found, context, shown)
+    entries: list[tuple[str, float, Entry | None]] = [
+        (entry_id, similarity, context.get(entry_id) if context else None) for entry_id, similarity in found["entries"]
+    ]
+    return await visit.page(
+        "interaction.html", status, here="Interactions", one=found, entries=entries, shown=shown, made=made,
+        again=again, same=same, cost=cost, gone=context is None, failed=failed, said=done(visit), wrote=visit.form,
+        reports=[
+            (report, reads.said(report)) for report in (found["outcome"] or {"reports": []})["reports"]
+        ],
+    )  # fmt: skip
+
+
+def _version(folder: Path, version: int) -> Context | None:
+    """A version of a run; None if it is gone, such as by `forget`."""
+    with Store.read(folder) as store:
+        if version not in read_parents(store):
+            return None
+        return read_context(store, store.run_id, version)
+
+
+async def _shown_again(
+    space: Space, found: dict[str, Any], context: Context, shown: Sequence[dict[str, Any]]
+) -> tuple[str, bool]:  # fmt: skip
+    """What a request was shown, as text, made once more; and whether the same entries were looked up again."""
+    fields = ("number", "query", "target", "words", "trust", "note")
+    corrections = [Correction(**{name: one[name] for name in fields}) for one in shown]
+    fixed, learned, entries = await space.show_again(found["query"], context, corrections)
+    turns = [f"user: {user}\nassistant: {answer}" for user, answer in learned.turns]
+    same = [id for id, _ in entries] == [id for id, _ in found["entries"]] and len(shown) == len(found["corrections"])
+    return "\n\n".join(filter(None, (fixed, learned.note, *turns))), same
+
+
+# Corrections, costs, alarms
+
+
+async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """The corrections and notes in a state."""
+    state = visit.asked("state") if visit.asked("state") in CORRECTION_STATES else CORRECTION_STATES[0]
+    rows, total = await visit.run(
+        reads.corrections, visit.service.log, visit.space, state, number(visit, "before"), reads.ROWS
+    )  # fmt: skip
+    return await visit.page(
+        "corrections.html", status, here="Corrections", rows=rows, total=total, state=state, states=CORRECTION_STATES,
+        more=rows[-1]["number"] if len(rows) == reads.ROWS else None, before=number(visit, "before"), failed=failed,
+        said=done(visit), wrote=visit.form,
+    )  # fmt: skip
+
+
+async def costs(visit: Visit) -> Response:
+    """Cost, latency and the share of cached input over time, by model."""
+    days = number(visit, "days")
+    days = days if days in reads.RANGES else 30
+    found = await visit.run(reads.course, visit.service, visit.space, days)
+    charts = await visit.run(_cost_charts, found)
+    return await visit.page("costs.html", here="Costs", course=found, days=days, ranges=[*reads.RANGES], charts=charts)
+
+
+def _cost_charts(course: Course) -> list[dict[str, Any]]:
+    """The lines of each model, in the same colours in each picture."""
+    kinds: tuple[tuple[str, str, Callable[[Sums], float | None], float | None], ...] = (
+        ("cost", "money", lambda point: point.usd if point.requests else None, None),
+        ("seconds a request", "seconds", lambda point: point.latency, None),
+        ("input from the cache", "percent", lambda point: point.cached, 1.0),
+        ("requests", "count", lambda point: point.requests or None, None),
+    )
+    charts = []
+    for title, form, value, top in kinds:
+        values = {model: [value(point) for point in course.models[model]] for model in [*course.by_model][:8]}
+        most = top or max((one for line in values.values() for one in line if one is not None), default=0.0)
+        if most:
+            lines = {model: _lines(line, most) for model, line in values.items()}
+            charts.append({"title": title, "form": form, "top": most, "lines": lines})
+    return charts
+
+
+async def alarms(visit: Visit) -> Response:
+    """The alarms of a space."""
+    rows = await visit.run(reads.alarms, visit.service.log, visit.space, number(visit, "before"))
+    return await visit.page(
+        "alarms.html", here="Alarms", rows=rows, before=number(visit, "before"),
+        more=rows[-1].number if len(rows) == reads.ROWS else None,
+    )  # fmt: skip
