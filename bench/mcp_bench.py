@@ -57,8 +57,7 @@ class ByForm(WrapperModel):
         if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
             return await super().request(plain, settings, ModelRequestParameters())
         schema = bounded(tool.parameters_json_schema)
-        fields = "\n".join(f"- {name}: {about['description']}" for name, about in schema["properties"].items())
-        said = UserPromptPart(f"Before you answer, fill the form `{tool.name}`, as JSON:\n{fields}")
+        said = UserPromptPart(f"Fill the form `{tool.name}` about this, as JSON: {', '.join(schema['properties'])}.")
         form = {"type": "json_schema", "json_schema": {"name": tool.name, "schema": schema}}
         asked: list[ModelMessage] = [*plain[:-1], ModelRequest([*plain[-1].parts, said])]  # type: ignore[list-item]
         how: Any = {**(settings or {}), "extra_body": {"response_format": form}}
@@ -79,8 +78,7 @@ def as_text(message: ModelMessage) -> ModelMessage:
 
 def bounded(schema: dict[str, Any]) -> dict[str, Any]:
     """The form of a tool with all its fields, each at most a sentence: a small model ends none by itself."""
-    fields = {name: {"type": "string", "maxLength": 200, "description": about.get("description", "")}
-              for name, about in schema["properties"].items()}  # fmt: skip
+    fields = {name: {"type": "string", "maxLength": 200} for name in schema["properties"]}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
