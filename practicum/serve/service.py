@@ -428,6 +428,8 @@ class Service:
             return None
         if space.stands(found):
             return found
+        if space.name in self._removed:
+            return None
         return await sessions.claim(space.name, session, version, found, self.late)
 
     def _make_space(self, name: str, context: str | None) -> None:
