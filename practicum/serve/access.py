@@ -237,7 +237,7 @@ class Keys:
         return hmac.new((cookie if self.required else self._secret).encode(), b"form", "sha256").hexdigest()
 
     def is_form_token(self, cookie: str, token: str) -> bool:
-        return hmac.compare_digest(self.form_token(cookie), token)
+        return hmac.compare_digest(self.form_token(cookie).encode(), token.encode())
 
 
 # Keys in the store

@@ -70,8 +70,8 @@ async def an_entry(person: Person, text: str, section: str = "rules") -> None:
 
 
 @asynchronous
-async def test_without_keys_this_machine_sees_all_pages_and_no_other_host_is_answered(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+async def test_without_keys_this_machine_sees_all_pages_and_no_other_host_is_answered(place: Place) -> None:
+    async with served(**place) as at:
         person = Person(at)
         for path in ("/", *(f"/s/default{page}" for page in PAGES)):
             page = await person.get(path)
@@ -203,7 +203,8 @@ async def test_a_form_needs_the_token_of_its_page(keyed: bool, tmp_path: Path) -
         assert person.page is not None
         token = person.page.token
         for given, headers in (
-            ({"token": ""}, {}), ({"token": "0" * 64}, {}), ({"token": token}, {"sec-fetch-site": "cross-site"}),
+            ({"token": ""}, {}), ({"token": "é" * 64}, {}), ({"token": "0" * 64}, {}),
+            ({"token": token}, {"sec-fetch-site": "cross-site"}),
             ({"token": token}, {"sec-fetch-site": "same-site"}), ({"token": token}, {"origin": "http://127.0.0.1:1"}),
         ):  # fmt: skip
             page = await person.post(path, headers, **given, **fields)
@@ -237,11 +238,12 @@ async def test_what_is_no_form_or_too_long_is_refused(tmp_path: Path) -> None:
         await person.get("/s/default/playbook")
         assert person.page is not None
         long = await person.post("/s/default/playbook", text="x" * 300_000, section="rules")
-        assert long.status == 413
+        assert (long.status, "what you wrote is still there" in long.words) == (413, True)
         many = await at.send("POST", "/s/default/playbook", b"&".join(b"a=1" for _ in range(200)))
         odd = await at.send("POST", "/s/default/playbook", b"\xff\xfe\x00")
         assert {many.status, odd.status} == {403}
         assert (await person.post("/s/default/playbook", text=" ", section="rules")).status == 400
+        assert (await person.post("/s/default/playbook", text="a\x00b", section="rules")).status == 303
         assert (await person.post("/s/default/version", version="x", seen="0")).status == 400
         assert (await at.send("PUT", "/s/default", b"")).status == 405
 

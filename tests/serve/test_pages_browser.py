@@ -288,6 +288,28 @@ def test_a_page_says_that_the_service_is_away_and_goes_on_when_it_is_back(browse
         page.wait_for_selector("#status", state="hidden")
 
 
+def test_a_link_from_elsewhere_leads_to_the_page_of_who_is_signed_in(browser: Any, tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        at, key = service.at, service.do(with_key(service.at))
+        page, said, _ = watched(browser)
+        page.goto(f"{at.url}/sign-in")
+        page.fill("#key", key)
+        press(page, "Enter")
+        page.wait_for_url(f"{at.url}/")
+        page.goto(f"data:text/html,<a href='{at.url}/s/default?days=30'>look</a>")
+        page.click("a")
+        page.wait_for_selector("h1:has-text('default')")
+        assert page.url == f"{at.url}/s/default?days=30"
+        # Who is not signed in gets to the page after signing in.
+        page.context.clear_cookies()
+        page.goto(f"data:text/html,<a href='{at.url}/s/default?days=30'>look</a>")
+        page.click("a")
+        page.fill("#key", key)
+        press(page, "Enter")
+        page.wait_for_url(f"{at.url}/s/default?days=30")
+        assert said == []
+
+
 def test_a_playbook_of_10_000_entries_is_searched(browser: Any, tmp_path: Path) -> None:
     with running(tmp_path) as service:
         at, do = service.at, service.do

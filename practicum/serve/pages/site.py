@@ -27,7 +27,7 @@ from practicum.core.errors import PracticumError, StoreAway
 from practicum.core.look import asset, environment
 from practicum.core.words import one_line, sentence
 from practicum.models.keys import is_loopback
-from practicum.serve.access import SIGNED_IN, Forbidden, Grant, Keys, Role, TooMany, Wrong
+from practicum.serve.access import SIGNED_IN, Forbidden, Grant, Keys, TooMany, Wrong
 from practicum.serve.app import status_of
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.pages import actions, views
@@ -70,10 +70,6 @@ STATIC: dict[str, tuple[Callable[[], str], str]] = {
 
 class SignedOut(PracticumError):
     """Nobody is signed in."""
-
-
-class Stale(Forbidden):
-    """A form that was not sent from a page as it is now."""
 
 
 @dataclass
@@ -122,19 +118,14 @@ class Visit:
         """Do an operation of the service as who is signed in. Who may review may also say what came of an interaction,
         and keep notes. Raises what it raises."""
         operation = OPERATIONS[method, path]
-        if operation.role == "admin":
-            self.require("admin")
+        if operation.role == "admin" and not self.grant.may("admin"):
+            raise Forbidden(
+                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}"
+            )
         if operation.whole and self.grant.space:
             raise Forbidden(f"this is about all spaces, and your key is for {self.grant.space}")
         at = At(self.service, self.site.keys, self.grant, self.space)
         return await perform(operation, at, {name: value for name, value in given.items() if value is not None})
-
-    def require(self, role: Role) -> None:
-        """Raises Forbidden without this role."""
-        if not self.grant.may(role):
-            raise Forbidden(
-                f"this takes a key with the role {role}; {self.grant.name} has {', '.join(self.grant.named)}"
-            )
 
     def to(self, path: str, **query: Any) -> Response:
         """Show another page after a form was sent."""
@@ -240,7 +231,7 @@ class Site:
         return self._guarded(answer)
 
     async def _enter(self, request: Request) -> Visit:
-        """Who asks. Raises SignedOut, Forbidden, or Stale for a form that no present page of this service has sent."""
+        """Who asks. Raises SignedOut, or Forbidden, also for a form that no present page of this service has sent."""
         form = await read_form(request) if request.method == "POST" else {}
         request.state.form = form
         cookie = request.cookies.get(self._cookie(request), "")
@@ -265,18 +256,14 @@ class Site:
             "null", f"http://{request.headers.get('host')}", f"https://{request.headers.get('host')}"
         )  # fmt: skip
         if foreign or (self.keys.required and not cookie) or not self.keys.is_form_token(cookie, token):
-            raise Stale("this form was not sent from a page as it is now: reload the page, and send it again")
+            raise Forbidden("this form was not sent from a page as it is now: reload the page, and send it again")
 
     def _cookie(self, request: Request, kind: str = "") -> str:
         """The name of the cookie. Ports share cookies, so on one machine the port is in the name."""
-        host = request.url.hostname or ""
-        if is_loopback(host):
-            return f"practicum{kind}-{request.url.port or 80}"
-        return f"__Host-practicum{kind}"
+        return f"practicum{kind}-{request.url.port or 80}" if is_here(request) else f"__Host-practicum{kind}"
 
     def _keep_cookie(self, request: Request, response: Response, kind: str, value: str) -> None:
-        secure = not is_loopback(request.url.hostname or "")
-        age = int(SIGNED_IN) if value else 0
+        age, secure = int(SIGNED_IN) if value else 0, not is_here(request)
         response.set_cookie(
             self._cookie(request, kind), value, max_age=age, path="/", secure=secure, httponly=True, samesite="strict"
         )  # fmt: skip
@@ -291,7 +278,7 @@ class Site:
             return RedirectResponse("/", 303)
         # A form of who is not signed in has a token, too: else another site could sign people in as somebody.
         cookie = request.cookies.get(self._cookie(request, "-form"), "") or secrets.token_urlsafe(32)
-        plain = request.url.scheme == "http" and not is_loopback(request.url.hostname or "")
+        plain = request.url.scheme == "http" and not is_here(request)
         token = self.keys.form_token(cookie)
         response = await self.page(
             "sign_in.html", None, status, token=token, next=onward, failed=failed, plain=plain
@@ -360,7 +347,7 @@ class Site:
 
     async def _no_page(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        text = "There is nothing at this address." if status == 404 else "This address is for something else."
+        text = NO_PAGE.get(status, "")
         response = await self.page(
             "message.html", getattr(request.state, "visit", None), status,
             heading=HEADINGS.get(status, "This page failed"), text=text, link="/", link_text="All spaces", kept=(),
@@ -389,9 +376,20 @@ HEADINGS = {
 }  # fmt: skip
 
 
+NO_PAGE = {
+    404: "There is nothing at this address.", 405: "This address is for something else.",
+    413: f"A form may have {MOST:,} bytes. Go back in the browser: what you wrote is still there.",
+}  # fmt: skip
+
+
 def is_partial(request: Request) -> bool:
     """Whether a part of a page is asked for, by htmx."""
     return "hx-request" in request.headers
+
+
+def is_here(request: Request) -> bool:
+    """Whether the browser asks this machine by its loopback address."""
+    return is_loopback(request.url.hostname or "")
 
 
 async def read_form(request: Request) -> dict[str, str]:
