@@ -184,7 +184,8 @@ async def playbook(at: At, asked: Listing) -> answers.Playbook:
 async def find_entries(retriever: Any, live: Context, asked: Listing) -> tuple[list[Entry], int]:
     """The entries of a listing, and how many there are in all."""
     where = Filter(section=asked.section or None)
-    matching = [entry for entry in live if where(entry)]
+    # In a thread, since of many entries this takes a while.
+    matching = await asyncio.to_thread(lambda: [entry for entry in live if where(entry)])
     if not asked.q.strip():
         return matching[::-1][asked.skip : asked.skip + asked.limit], len(matching)
     found = await retriever.nearest(live, asked.q, asked.skip + asked.limit, where)

@@ -19,6 +19,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", RESPONSES): "ask",
     ("POST", MESSAGES): "ask",
     ("GET", "/v1/models"): "ask",
+    ("GET", "/metrics"): "ask, for all spaces",
     ("POST", "/v1/context"): "ask",
     ("GET", "/v1/playbook"): "ask",
     ("GET", "/v1/history"): "ask",
@@ -42,7 +43,7 @@ ROUTES: dict[tuple[str, str], str] = {
 }
 """Each route with what its key must have, written down by hand."""
 
-OPEN = (("GET", "/health"), ("GET", "/openapi.json"))
+OPEN = (("GET", "/health"), ("GET", "/ready"), ("GET", "/openapi.json"))
 """Routes that take no key."""
 
 MINE, OTHER = "mine", "other"
@@ -74,7 +75,8 @@ async def answered(at: Served, status: int, headers: dict[str, str] | None) -> R
 def test_no_operation_is_missing_in_the_table() -> None:
     assert OPERATIONS.keys() <= ROUTES.keys()
     assert ROUTES.keys() - OPERATIONS.keys() == {("POST", p) for p in (CHAT, RESPONSES, MESSAGES)} | {
-        ("GET", "/v1/models")
+        ("GET", "/v1/models"),
+        ("GET", "/metrics"),
     }
 
 
