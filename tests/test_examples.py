@@ -69,7 +69,7 @@ def test_an_example_runs_in_a_process_of_its_own(server: ServerProcess, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["with_endpoint", "with_pydantic_ai"])
+@pytest.mark.parametrize("name", ["with_endpoint", "with_pydantic_ai", "with_mcp"])
 def test_an_adapted_agent_learns(name: str, run: Callable[..., str], server: ServerProcess) -> None:
     assert re.search(r"\d%", run(f"frameworks/{name}.py", f"{server.url}#sim"))
     assert server.stats()["calls"] >= 16
