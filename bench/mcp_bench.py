@@ -46,6 +46,13 @@ BENCHES = ("K2", "K5", "K7", "K9")
 INSTRUCTIONS = f"You send repairs to a bench: {', '.join(BENCHES)}. Answer with the bench alone."
 
 
+FIRST = {
+    "recall": "First look this repair up in your memory: the task is what the customer wrote, word by word.",
+    "correct": "First tell your memory what would have been right for the repair before: it named the interaction.",
+}
+"""What a model is told to write into the form of a tool."""
+
+
 class ByForm(WrapperModel):
     """A model that calls the tool it is offered by filling its form, as JSON that fits the schema, and reads what the
     tool returned as a message: the template of a small model may know no tools. Once it has called, it answers."""
@@ -57,7 +64,7 @@ class ByForm(WrapperModel):
         if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
             return await super().request(plain, settings, ModelRequestParameters())
         schema = bounded(tool.parameters_json_schema)
-        said = UserPromptPart(f"Fill the form `{tool.name}` about this, as JSON: {', '.join(schema['properties'])}.")
+        said = UserPromptPart(f"{FIRST[tool.name]} Write JSON with {', '.join(schema['properties'])}.")
         form = {"type": "json_schema", "json_schema": {"name": tool.name, "schema": schema}}
         asked: list[ModelMessage] = [*plain[:-1], ModelRequest([*plain[-1].parts, said])]  # type: ignore[list-item]
         how: Any = {**(settings or {}), "extra_body": {"response_format": form}}

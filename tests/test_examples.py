@@ -69,7 +69,7 @@ def test_an_example_runs_in_a_process_of_its_own(server: ServerProcess, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["with_endpoint", "with_pydantic_ai", "with_mcp"])
+@pytest.mark.parametrize("name", ["with_endpoint", "with_pydantic_ai"])
 def test_an_adapted_agent_learns(name: str, run: Callable[..., str], server: ServerProcess) -> None:
     assert re.search(r"\d%", run(f"frameworks/{name}.py", f"{server.url}#sim"))
     assert server.stats()["calls"] >= 16
@@ -83,10 +83,11 @@ def test_an_adapted_agent_learns(name: str, run: Callable[..., str], server: Ser
         ("with_openai_agents", ("agents",)),
         ("with_dspy", ("dspy",)),
         ("with_inspect_ai", ("inspect_ai",)),
+        ("with_mcp", ("fastmcp",)),
     ],
 )
 def test_an_agent_of_an_optional_framework_learns(name: str, needs: tuple[str, ...], server: ServerProcess) -> None:
-    """In a process of its own, since these examples change global settings of their frameworks."""
+    """In a process of its own, since these examples change global settings of their frameworks, or start others."""
     for package in needs:
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

@@ -35,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.words import fault, one_line
+from practicum.tasks.scoring.rules import normalise
 
 if TYPE_CHECKING:
     from practicum.serve.access import Role
@@ -237,7 +238,8 @@ class Correct(Tool):
             raise UsageError("give `right_answer` or `what_was_wrong`")
         given = {
             "interaction": self.interaction, "target": self.right_answer, "correction": self.what_was_wrong,
-            "answer": self.answer,
+            # Models also write there what would have been right; but then nothing was wrong.
+            "answer": "" if normalise(self.answer) == normalise(self.right_answer) else self.answer,
         }  # fmt: skip
         return ("POST", "/v1/feedback"), {name: value for name, value in given.items() if value.strip()}
 
