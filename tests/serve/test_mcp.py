@@ -132,6 +132,15 @@ async def test_the_next_session_knows_what_this_one_learned(mode: str, tmp_path:
 
 
 @asynchronous
+async def test_a_model_that_gives_the_right_answer_as_its_own_corrects_all_the_same(tmp_path: Path) -> None:
+    async with served(tmp_path) as at, agent(at) as client:
+        shown = await told(client, "recall", task=QUESTION)
+        given = {"interaction": shown["interaction"], "right_answer": RIGHT, "answer": f"{RIGHT.upper()}."}
+        assert (await told(client, "correct", **given))["correction"] == "in effect"
+        assert RIGHT in (await told(client, "recall", task=QUESTION))["text"]
+
+
+@asynchronous
 async def test_the_tools_are_few_described_and_hinted(tmp_path: Path) -> None:
     async with served(tmp_path) as at, agent(at) as client:
         tools = (await client.list_tools()).tools
