@@ -28,10 +28,10 @@ from practicum.tasks.scoring.rules import normalise
 SHOWN, NOTES, GENERAL = 4, 8, 4
 """Corrections, notes, and notes about nothing in particular that a request is shown, at most."""
 
-ALIKE, NOTE_ALIKE = 0.3, 0.1
-"""The least similarity of a correction and of a note that is shown (see `retrieval.search.Match`). A correction
-decides, so it has to be about much the same. A note only informs, and its words are seldom those of the request; texts
-that have nothing in common are near 0."""
+ALIKE = 0.1
+"""The least similarity of a correction or a note that is shown (see `retrieval.search.Match`): of texts of different
+sets of tasks, at most three pairs in a hundred are as similar, and requests of one kind in other words often reach no
+more than 0.15."""
 
 SAME = 0.9
 """The least cosine of two requests that ask the same in other words."""
@@ -128,16 +128,16 @@ class Corrections:
         """The corrections and notes to be shown for a request, the nearest last."""
         if not self._entries:
             return []
-        notes = await self._nearest(NOTE_SECTION, query, NOTES, NOTE_ALIKE)
+        notes = await self._nearest(NOTE_SECTION, query, NOTES)
         general = await self._nearest(GENERAL_SECTION, query, GENERAL, -1.0)
-        near = await self._nearest(SECTION, query, SHOWN, ALIKE)
+        near = await self._nearest(SECTION, query, SHOWN)
         same = self._by_query.get(normalise(query))
         if same is not None:
             exact = self._by_entry[self._entries[same]]
             near = [exact, *(each for each in near if each is not exact)][:SHOWN]
         return [*general[::-1], *notes[::-1], *near[::-1]]
 
-    async def _nearest(self, section: str, query: str, most: int, least: float) -> list[Correction]:
+    async def _nearest(self, section: str, query: str, most: int, least: float = ALIKE) -> list[Correction]:
         if not self._count[section]:
             return []
         found = await self._retriever.nearest(self._context, query, most, Filter(section=section))
