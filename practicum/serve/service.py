@@ -542,7 +542,8 @@ class Service:
         }  # fmt: skip
         row = {
             "run_id": space, "id": id, "at": time.time(), "session": session, "user": user,
-            "response": answer.id or None, "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
+            "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
+            "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
             "data": json.dumps(data, ensure_ascii=False),
         }  # fmt: skip
         self.log.post(tables.interactions, row, sums=tables.interaction_sums(row, data))
