@@ -68,6 +68,10 @@ RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
 
 
+PIECES = 10_000
+"""Pieces of JSON, such as a text or a comma, that are written at a time."""
+
+
 class Refused(PracticumError):
     """A request that is answered with an error."""
 
@@ -180,7 +184,7 @@ class Call:
     async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a JSON value."""
         body = json.dumps(value, ensure_ascii=False).encode()
-        await self.answer_bytes(status, body, (b"content-type", b"application/json"), *headers)
+        await self.answer_bytes(status, body, _JSON, *headers)
 
     async def answer_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a body."""
@@ -344,7 +348,15 @@ class App:
         at = At(self.service, self.keys, grant, space, session, user, screened)
         told = await perform(operation, at, await call.given())
         call.interaction = told.get("interaction")
-        await call.answer(operation.status, told)
+        if operation.patience is None:
+            # There may be very much of it: it is written in pieces, which do not hold up the event loop.
+            pieces = await asyncio.to_thread(lambda: [*_PIECES.iterencode(told)])
+            await call.begin(operation.status, [_JSON])
+            for start in range(0, len(pieces), PIECES):
+                await call.write("".join(pieces[start : start + PIECES]).encode(), more=True)
+            await call.write(b"")
+        else:
+            await call.answer(operation.status, told)
 
     # The proxy
 
@@ -579,6 +591,8 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b
 _OWN_PATHS = {path for _, path in OPERATIONS} | {"/health", "/ready", "/metrics", "/openapi.json"}
 
 _LOOKING = ("GET", "HEAD")
+
+_JSON, _PIECES = (b"content-type", b"application/json"), json.JSONEncoder(ensure_ascii=False)
 
 _NAMES = {**PROTOCOLS, **{path: path[1:] for path in ("/health", "/ready", "/metrics", "/openapi.json", "/mcp")}}
 

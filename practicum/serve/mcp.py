@@ -34,7 +34,7 @@ from mcp_types import Tool as Listed
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from practicum.core.errors import PracticumError, UsageError
-from practicum.core.words import fault, one_line
+from practicum.core.words import fault, one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.serve.access import Role
@@ -318,6 +318,8 @@ class ReviewList(Tool):
         for one in told["edits"]:
             what = json.dumps(one["edits"], ensure_ascii=False)
             lines.append(f"- {one['id']} edits: {what}" + (f" ({one['problem']})" if one["problem"] else ""))
+        if more := told["total"] - len(told["corrections"]):
+            lines.append(f"{quantity(more, 'correction')} and notes more wait: decide about these first.")
         return "\n".join(["Waiting for review:", *lines]) if lines else "Nothing waits for review."
 
 

@@ -746,14 +746,16 @@ class Service:
             self.counts["decisions that failed"] += 1
             logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
 
-    async def list_corrections(self, name: str, state: str) -> answers.Corrections:
-        """The corrections of a space in a state: live, waiting, replaced or rejected."""
+    async def list_corrections(self, name: str, state: str, after: int, limit: int) -> answers.Corrections:
+        """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
+        Raises UnknownSpace."""
         await self.space(name)
-        if state not in CORRECTION_STATES:
-            raise UsageError(f"there is no state {state!r:.80}: there are {', '.join(CORRECTION_STATES)}")
         t = tables.corrections
-        query = select(t).where(t.c.run_id == name, t.c.state == state).order_by(t.c.number)
-        rows = await asyncio.to_thread(self.log.rows, query)
+        mine = (t.c.run_id == name) & (t.c.state == state)
+        number: Any = select(func.count()).where(mine)
+        ((total,),) = await asyncio.to_thread(self.log.rows, number)
+        some = select(t).where(mine, t.c.number > after).order_by(t.c.number).limit(limit)
+        rows = await asyncio.to_thread(self.log.rows, some)
         known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
         found: list[answers.StoredCorrection] = [
             {
@@ -762,7 +764,7 @@ class Service:
             }
             for row, one in known
         ]  # fmt: skip
-        return {"space": name, "state": state, "corrections": found}
+        return {"space": name, "state": state, "total": total, "corrections": found}
 
     async def noted_by(self, name: str, number: int) -> str | None:
         """Whose note this is (see `tables.note_by`); None for a correction. Raises Unknown if there is none of this
