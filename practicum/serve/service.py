@@ -197,6 +197,8 @@ class Service:
         self._opening: dict[str, asyncio.Task[Space]] = {}
         self._is_away = False
         self.stopping = False
+        self.forgetting = asyncio.Lock()
+        """Of who removes a user's data: the learner does not learn then."""
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
@@ -222,6 +224,7 @@ class Service:
 
     async def close(self) -> None:
         """Stop learning, write what is left, and close everything."""
+        self.stopping = True
         await asyncio.to_thread(self.learner.stop)
         for task in [*self._tasks, *self._opening.values()]:
             task.cancel()
