@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
 import time
 from collections import OrderedDict
@@ -23,6 +24,8 @@ from practicum.serve import tables
 from practicum.serve.answers import KeyTold
 from practicum.serve.log import Log
 
+logger = logging.getLogger("practicum.serve")
+
 Role = Literal["ask", "report", "review", "admin"]
 """What a key may do. ask: send requests to the model, and read the playbook. report: say what came of them, and
 remember. review: see interactions and decide what is learned. admin: everything, also keys, spaces and the data of
@@ -33,8 +36,9 @@ ROLES: tuple[Role, ...] = get_args(Role)
 LEAST = 16
 """Characters of a key that is given at the start, at least."""
 
-KNOWN = 1.0
-"""Seconds for which the stored keys are known."""
+KNOWN, LATE = 1.0, 0.2
+"""Seconds for which the stored keys are known, and for which requests then wait for them to be read again: while the
+store does not answer, those known before stay."""
 
 SIGNED_IN = 43_200.0
 """Seconds after which who signed in has to do so again."""
@@ -150,30 +154,44 @@ class Keys:
         self._given, self._log, self._a_minute = given, log, a_minute
         self._stored: Mapping[str, Grant] = {}
         self._read = float("-inf")
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        self._asked = float("-inf")
         self._sent, self._wrong = Limiter(), Limiter()
         self._secret = secrets.token_urlsafe(32)
         self.required = bool(given)
         """Whether requests need a key. Once they do, they do until the process ends."""
 
     async def refresh(self) -> None:
-        """Read the stored keys, if they were not just read. While the store is away, those known before stay."""
-        if time.monotonic() - self._read <= KNOWN:
+        """Read the stored keys, if they were not just read. Raises StoreError if they have never been read."""
+        now, never = time.monotonic(), self._read == float("-inf")
+        if now - self._read <= KNOWN:
             return
-        async with self._reading:
-            if time.monotonic() - self._read <= KNOWN:
+        if self._reading is None:
+            if now - self._asked <= KNOWN and not never:
+                # It failed just now.
                 return
-            try:
-                self._stored = {grant.digest: grant for grant in await asyncio.to_thread(stored_keys, self._log)}
-            except StoreError:
-                if self._read == float("-inf"):
-                    raise
-            self._read = time.monotonic()
-            self.required = self.required or bool(self._stored)
+            self._reading, self._asked = asyncio.create_task(self._read_stored()), now
+            self._reading.add_done_callback(self._ended)
+        if never:
+            await asyncio.shield(self._reading)
+        else:
+            await asyncio.wait({self._reading}, timeout=max(self._asked + LATE - now, 0.0))
+
+    async def _read_stored(self) -> None:
+        began = time.monotonic()
+        self._stored = {grant.digest: grant for grant in await asyncio.to_thread(stored_keys, self._log)}
+        self.required = self.required or bool(self._stored)
+        self._read = began
+
+    def _ended(self, reading: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not reading.cancelled() and isinstance(error := reading.exception(), StoreError):
+            logger.warning("the keys are those known before: %s", error)
 
     def forget(self) -> None:
         """Read the stored keys with the next request: they were changed here."""
         self._read = min(self._read, time.monotonic() - 2 * KNOWN)
+        self._asked = float("-inf")
 
     async def grant(self, key: str, address: str) -> Grant:
         """What a key allows; `address` is the client's. Raises Wrong, or TooMany after too many wrong ones."""

@@ -116,10 +116,11 @@ class StoredCorrection(TypedDict):
 
 
 class Corrections(TypedDict):
-    """The corrections and notes in a state."""
+    """Corrections and notes in a state, of `total` that are in it."""
 
     space: str
     state: str
+    total: int
     corrections: list[StoredCorrection]
 
 
@@ -141,9 +142,10 @@ class WaitingEdits(TypedDict):
 
 
 class Waiting(TypedDict):
-    """What waits for review."""
+    """What waits for review: of `total` corrections and notes the oldest."""
 
     space: str
+    total: int
     corrections: list[StoredCorrection]
     edits: list[WaitingEdits]
 

@@ -68,6 +68,10 @@ RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
 
 
+PIECES = 10_000
+"""Pieces of JSON, such as a text or a comma, that are written at a time."""
+
+
 class Refused(PracticumError):
     """A request that is answered with an error."""
 
@@ -180,7 +184,7 @@ class Call:
     async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a JSON value."""
         body = json.dumps(value, ensure_ascii=False).encode()
-        await self.answer_bytes(status, body, (b"content-type", b"application/json"), *headers)
+        await self.answer_bytes(status, body, _JSON, *headers)
 
     async def answer_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a body."""
@@ -297,7 +301,9 @@ class App:
         if not _FORWARDED.isdisjoint(call.headers):
             # A proxy may name this machine as the host, whoever asks.
             raise Refused(403, "a service without keys answers to no proxy: configure a key (practicum key add)")
-        if not is_loopback(host) or (origin is not None and not is_loopback(origin)):
+        # "null" is the origin of any page that wants to hide its own, unless the browser says that it is this one.
+        hidden = call.headers.get(b"origin") == "null" and call.headers.get(b"sec-fetch-site") != "same-origin"
+        if hidden or not is_loopback(host) or (origin is not None and not is_loopback(origin)):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
 
     async def enter(self, call: Call, role: Role | None) -> tuple[Grant, str]:
@@ -342,7 +348,15 @@ class App:
         at = At(self.service, self.keys, grant, space, session, user, screened)
         told = await perform(operation, at, await call.given())
         call.interaction = told.get("interaction")
-        await call.answer(operation.status, told)
+        if operation.patience is None:
+            # There may be very much of it: it is written in pieces, which do not hold up the event loop.
+            pieces = await asyncio.to_thread(lambda: [*_PIECES.iterencode(told)])
+            await call.begin(operation.status, [_JSON])
+            for start in range(0, len(pieces), PIECES):
+                await call.write("".join(pieces[start : start + PIECES]).encode(), more=True)
+            await call.write(b"")
+        else:
+            await call.answer(operation.status, told)
 
     # The proxy
 
@@ -364,7 +378,7 @@ class App:
                 body = request.write(shown.fixed, shown.learned, model)
         id = new_id()
         headers = self.upstream.headers(call.scope["headers"], self.pass_key)
-        path = call.path.removeprefix("/v1") + _query(call)
+        path = _upstream_path(call)
         span = None
         if self.spans is not None:
             span = self._begin_span(self.spans, call, request)
@@ -406,7 +420,7 @@ class App:
         """Pass on a request that practicum has nothing to do with."""
         body = await call.body(MOST_BODY)
         headers = self.upstream.headers(call.scope["headers"], self.pass_key)
-        path, began = call.path.removeprefix("/v1") + _query(call), False
+        path, began = _upstream_path(call), False
         try:
             async with self.upstream.send(call.method, path, headers, body or None) as response:
                 await call.begin(response.status, _returned(response))
@@ -543,9 +557,13 @@ def _returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in response.raw_headers if name.lower().startswith(RETURNED)]
 
 
-def _query(call: Call) -> str:
-    query = call.scope["query_string"].decode("latin-1")
-    return f"?{query}" if query else ""
+def _upstream_path(call: Call) -> str:
+    """The path and the query for the upstream, as the client wrote them. Raises Refused for a path that would leave
+    /v1, where the upstream may do other things for the key of the service."""
+    if not {".", ".."}.isdisjoint(call.path.replace("\\", "/").split("/")):
+        raise Refused(404, f"there is nothing at {call.path:.200}")
+    path, query = (str(call.scope[name], "latin-1") for name in ("raw_path", "query_string"))
+    return path.removeprefix("/v1") + (f"?{query}" if query else "")
 
 
 def _upstream_error(error: BaseException) -> tuple[int, str]:
@@ -573,6 +591,8 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b
 _OWN_PATHS = {path for _, path in OPERATIONS} | {"/health", "/ready", "/metrics", "/openapi.json"}
 
 _LOOKING = ("GET", "HEAD")
+
+_JSON, _PIECES = (b"content-type", b"application/json"), json.JSONEncoder(ensure_ascii=False)
 
 _NAMES = {**PROTOCOLS, **{path: path[1:] for path in ("/health", "/ready", "/metrics", "/openapi.json", "/mcp")}}
 

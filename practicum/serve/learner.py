@@ -175,8 +175,9 @@ class Learner(threading.Thread):
             except PracticumError as error:
                 self._failed(space, str(error))
             except Exception as error:
+                # What it says may quote what was read, and alarms are logged.
                 logger.exception("learning in space %s failed", space.name)
-                self._failed(space, f"{type(error).__name__}: {error}")
+                self._failed(space, f"{type(error).__name__}: the log of the service says where")
             finally:
                 self._round, self.status, self.at = None, "waiting", ""
                 self._turns[space.name] += 1

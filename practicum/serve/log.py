@@ -165,7 +165,7 @@ class Log:
             changes = [self._next()]
             while not self._queue.empty():
                 changes.append(self._queue.get())
-            self._commit([change for change in changes if change is not None])
+            self._commit([*self._rows], [change for change in changes if change is not None])
 
     def _next(self) -> _Change[Any] | None:
         """The next change. Rows alone are written after a moment, so that many share a transaction."""
@@ -177,9 +177,9 @@ class Log:
                 change = self._queue.get(timeout=AGAIN if self._failed else WINDOW)
         return change
 
-    def _commit(self, changes: Sequence[_Change[Any]]) -> None:
-        """Write the rows that wait and make these changes, in one transaction, and tell who waits."""
-        rows, results = [*self._rows], list[tuple[Any, BaseException | None]]()
+    def _commit(self, rows: Sequence[_Row], changes: Sequence[_Change[Any]]) -> None:
+        """Write these rows, the oldest ones, and make these changes, in one transaction, and tell who waits."""
+        results = list[tuple[Any, BaseException | None]]()
         spaces = sorted({change.space for change in changes if change.space})
         try:
             with self.database.engine.begin() as db:
@@ -194,8 +194,14 @@ class Log:
             # The rows stay, and are tried again.
             self._failed = True
             results = [(None, self.database.failure("write to", error))] * len(changes)
-        # Anything else: the thread must go on, and rows that cannot be written must not hold up others.
+        # Anything else: the thread must go on, and what cannot be written must not hold up others, nor take them along.
         except Exception as error:
+            if len(rows) + len(changes) > 1:
+                some, few = (len(rows) + 1) // 2, 0 if rows else len(changes) // 2
+                self._commit(rows[:some], changes[:few])
+                # While the database is away, the later rows stay behind the earlier ones.
+                self._commit([] if self._failed else rows[some:], changes[few:])
+                return
             logger.exception("%d interactions are lost", len(rows))
             results = [(None, StoreError(f"what the service keeps cannot be written: {error}"))] * len(changes)
             self.lost += len(rows)

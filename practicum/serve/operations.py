@@ -30,6 +30,12 @@ MOST = 2**20
 PATIENCE = 20.0
 """Seconds that an operation may take, but for those that take as long as there is data."""
 
+MOST_FOUND = 1_000
+"""Entries that a search finds. Those after them have nothing to do with it, and ordering them takes long."""
+
+LISTED, MOST_LISTED = 200, 1_000
+"""Corrections and notes that are listed at a time: with all that waits, and at most."""
+
 Asked = TypeVar("Asked", bound=BaseModel)
 Told = TypeVar("Told", bound=Mapping[str, object])
 
@@ -173,23 +179,28 @@ class Listing(Form):
 async def playbook(at: At, asked: Listing) -> answers.Playbook:
     """The entries of the playbook that is live, and its sections."""
     space = await at.service.space(at.space)
-    live = space.context(space.live)
+    version, live = space.live, space.context(space.live)
     entries, total = await find_entries(space.reader.retriever, live, asked)
+    sections = await asyncio.to_thread(lambda: sorted({entry.section for entry in live}))
     return {
-        "space": at.space, "version": space.live, "total": total, "entries": [_entry(one) for one in entries],
-        "sections": sorted({entry.section for entry in live}),
+        "space": at.space, "version": version, "total": total, "entries": [_entry(one) for one in entries],
+        "sections": sections,
     }  # fmt: skip
 
 
 async def find_entries(retriever: Any, live: Context, asked: Listing) -> tuple[list[Entry], int]:
-    """The entries of a listing, and how many there are in all."""
+    """The entries of a listing, and how many there are in all: of a search, those that are found."""
     where = Filter(section=asked.section or None)
-    # In a thread, since of many entries this takes a while.
+    # In a thread, since there may be 100,000.
     matching = await asyncio.to_thread(lambda: [entry for entry in live if where(entry)])
+    end = asked.skip + asked.limit
     if not asked.q.strip():
-        return matching[::-1][asked.skip : asked.skip + asked.limit], len(matching)
-    found = await retriever.nearest(live, asked.q, asked.skip + asked.limit, where)
-    return [match.entry for match in found.found[asked.skip :]], len(matching)
+        return matching[::-1][asked.skip : end], len(matching)
+    total = min(len(matching), MOST_FOUND)
+    if asked.skip >= total:
+        return [], total
+    found = await retriever.nearest(live, asked.q, min(end, total), where)
+    return [match.entry for match in found.found[asked.skip :]], total
 
 
 def _entry(entry: Entry) -> answers.PlaybookEntry:
@@ -209,28 +220,34 @@ async def history(at: At, asked: Nothing) -> answers.History:
 
 
 class States(Form):
-    """`state` is that of the corrections and notes that are listed."""
+    """`state` is that of the corrections and notes that are listed, `after` the number of the last one that was listed
+    before."""
 
     state: Literal["live", "waiting", "replaced", "rejected"] = "waiting"
+    after: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = MOST_LISTED
 
 
 @_operation("GET", "/v1/corrections", "review")
 async def corrections(at: At, asked: States) -> answers.Corrections:
-    """The corrections and notes in a state: live, waiting, replaced or rejected."""
-    return await at.service.list_corrections(at.space, asked.state)
+    """The corrections and notes in a state, the oldest first, and how many there are in all."""
+    return await at.service.list_corrections(at.space, asked.state, asked.after, asked.limit)
 
 
 @_operation("GET", "/v1/review", "review")
 async def waiting(at: At, asked: Nothing) -> answers.Waiting:
-    """What waits for review: corrections and notes, and edits of the playbook that were learned."""
+    """What waits for review, the oldest first: corrections and notes, and edits of the playbook that were learned. Of
+    very many corrections only the first are listed."""
+    newest = (await at.service.space(at.space)).newest
 
     def edits(store: Store) -> list[Any]:
-        present = Present(store)
-        return [{**one.as_json(), "problem": present.problem(one, present.context)} for one in read_reviews(store)]
+        found = read_reviews(store)
+        present = Present(store, newest) if found else None
+        return [{**one.as_json(), "problem": present and present.problem(one, present.context)} for one in found]
 
-    listed = await at.service.list_corrections(at.space, CORRECTION_STATES[1])
+    listed = await at.service.list_corrections(at.space, CORRECTION_STATES[1], 0, LISTED)
     return {
-        "space": at.space, "corrections": listed["corrections"],
+        "space": at.space, "corrections": listed["corrections"], "total": listed["total"],
         "edits": await editing.read_run(at.service, at.space, edits),
     }  # fmt: skip
 
@@ -327,7 +344,7 @@ class Forgetting(User):
     text: bool = False
 
 
-@_operation("GET", "/v1/user", "admin")
+@_operation("GET", "/v1/user", "admin", patience=None)
 async def export_user(at: At, asked: User) -> answers.UserData:
     """All that is kept of a user in the space, and what was learned from it."""
     return {"user": asked.user, "items": await personal.export_user(at.service, at.space, asked.user)}

@@ -20,7 +20,6 @@ from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, delete, func, literal, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
@@ -50,9 +49,6 @@ ID = re.compile(rb"i[0-9a-f]{13,}-[0-9a-f]{12}")
 
 READ = 1_000
 """Rows that are read at a time."""
-
-_ONE_BY_ONE: WeakKeyDictionary[Service, asyncio.Lock] = WeakKeyDictionary()
-"""Of each service, who forgets: the others wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +128,7 @@ async def _forget_served(service: Service, space: Space, user: str, text: bool) 
     # Imported here, since the command line forgets without a service.
     from practicum.serve.learner import Learner
 
-    async with _ONE_BY_ONE.setdefault(service, asyncio.Lock()):
+    async with service.forgetting:
         learns = service.learner.is_alive()
         await asyncio.to_thread(service.learner.stop)
         try:
@@ -143,7 +139,7 @@ async def _forget_served(service: Service, space: Space, user: str, text: bool) 
                 rewritten=space.read_versions,
             )  # fmt: skip
         finally:
-            if learns:
+            if learns and not service.stopping:
                 service.learner = Learner(service)
                 service.learner.start()
 

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,10 @@ is ready: whoever balances the load asks again, and sends requests elsewhere."""
 DRAIN = 20
 """Seconds that requests in flight get then. With all that follows it is about the 30 that Kubernetes waits."""
 
+THREADS = 32
+"""Threads that read and write beside the event loop. Python's number on two processors is 6, which a few slow reads of
+the store would all take."""
+
 Ready = Callable[[str, list[str]], None]
 
 
@@ -76,6 +81,7 @@ async def _serve(
     settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool, host: str,
     sock: socket.socket, spans: Spans | None, ready: Ready,
 ) -> None:  # fmt: skip
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "practicum"))
     warnings = []
     if settings.learn and not upstream.name and settings.learner is None:
         upstream.model = await sole_model(upstream.address, upstream.key)

@@ -197,6 +197,8 @@ class Service:
         self._opening: dict[str, asyncio.Task[Space]] = {}
         self._is_away = False
         self.stopping = False
+        self.forgetting = asyncio.Lock()
+        """Of who removes a user's data: the learner does not learn then."""
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
@@ -222,6 +224,7 @@ class Service:
 
     async def close(self) -> None:
         """Stop learning, write what is left, and close everything."""
+        self.stopping = True
         await asyncio.to_thread(self.learner.stop)
         for task in [*self._tasks, *self._opening.values()]:
             task.cancel()
@@ -544,7 +547,8 @@ class Service:
         }  # fmt: skip
         row = {
             "run_id": space, "id": id, "at": time.time(), "session": session, "user": user,
-            "response": answer.id or None, "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
+            "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
+            "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
             "data": json.dumps(data, ensure_ascii=False),
         }  # fmt: skip
         self.log.post(tables.interactions, row, sums=tables.interaction_sums(row, data))
@@ -747,14 +751,16 @@ class Service:
             self.counts["decisions that failed"] += 1
             logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
 
-    async def list_corrections(self, name: str, state: str) -> answers.Corrections:
-        """The corrections of a space in a state: live, waiting, replaced or rejected."""
+    async def list_corrections(self, name: str, state: str, after: int, limit: int) -> answers.Corrections:
+        """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
+        Raises UnknownSpace."""
         await self.space(name)
-        if state not in CORRECTION_STATES:
-            raise UsageError(f"there is no state {state!r:.80}: there are {', '.join(CORRECTION_STATES)}")
         t = tables.corrections
-        query = select(t).where(t.c.run_id == name, t.c.state == state).order_by(t.c.number)
-        rows = await asyncio.to_thread(self.log.rows, query)
+        mine = (t.c.run_id == name) & (t.c.state == state)
+        number: Any = select(func.count()).where(mine)
+        ((total,),) = await asyncio.to_thread(self.log.rows, number)
+        some = select(t).where(mine, t.c.number > after).order_by(t.c.number).limit(limit)
+        rows = await asyncio.to_thread(self.log.rows, some)
         known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
         found: list[answers.StoredCorrection] = [
             {
@@ -763,7 +769,7 @@ class Service:
             }
             for row, one in known
         ]  # fmt: skip
-        return {"space": name, "state": state, "corrections": found}
+        return {"space": name, "state": state, "total": total, "corrections": found}
 
     async def noted_by(self, name: str, number: int) -> str | None:
         """Whose note this is (see `tables.note_by`); None for a correction. Raises Unknown if there is none of this

@@ -221,6 +221,11 @@ class Space:
         self.live, self._changes = live, changes
 
     @property
+    def newest(self) -> Context | None:
+        """The newest version, if it is at hand."""
+        return self._contexts.get(self.last)
+
+    @property
     def parent(self) -> int | None:
         """The version that the live one was made from; None for the first."""
         return self._line[-2] if len(self._line) > 1 else None

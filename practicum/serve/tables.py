@@ -153,6 +153,9 @@ SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "outpu
 
 HOUR = 3_600.0
 
+LONGEST_NAME = 200
+"""Characters of a name from outside, such as that of a model, that are in an index: PostgreSQL takes no long ones."""
+
 
 def note_by(user: str | None) -> str:
     """What a note has as its interaction: it is about none, and may be a user's."""
@@ -169,7 +172,7 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
     """Add numbers to rows of `hours`. Each has run_id, version, model, when it was (`at`, in seconds), and numbers."""
     sums: dict[tuple[Any, ...], dict[str, float]] = defaultdict(lambda: dict.fromkeys(SUMS, 0))
     for one in added:
-        row = sums[one["run_id"], int(one["at"] // HOUR), one["version"], one["model"]]
+        row = sums[one["run_id"], int(one["at"] // HOUR), one["version"], one["model"][:LONGEST_NAME]]
         for name in SUMS:
             row[name] += one.get(name, 0)
     if sums:

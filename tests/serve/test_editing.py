@@ -11,9 +11,13 @@ import pytest
 from serving import Place, Reply, Served, asynchronous, served, until
 from sqlalchemy import make_url, select
 
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.serve import editing, learner, tables
 from practicum.serve.corrections import NOTES
+from practicum.serve.operations import MOST_FOUND
 from practicum.session.amend import writing
+from practicum.session.records import create_seed
 from practicum.store.folder import is_run
 
 RULE, OTHER_RULE = "Lost cards go to the blue team.", "Loans go to the red team."
@@ -237,6 +241,29 @@ async def test_a_note_holds_at_once_and_a_users_note_waits(place: Place) -> None
         assert "number is 8" not in await at.shown(QUESTION)
     async with served(**place) as at:
         assert "Their number is 7." in await at.shown(QUESTION)
+
+
+@asynchronous
+async def test_what_waits_is_listed_in_parts(place: Place) -> None:
+    async with served(**place) as at:
+        for number in range(1, 4):
+            await note(at, f"Number {number}.", "", USER)
+        first = (await at.send("GET", "/v1/corrections?limit=2")).json
+        assert ([one["id"] for one in first["corrections"]], first["total"]) == (["c1", "c2"], 3)
+        rest = (await at.send("GET", "/v1/corrections?limit=2&after=2")).json
+        assert ([one["id"] for one in rest["corrections"]], rest["total"]) == (["c3"], 3)
+        assert (await at.send("GET", "/v1/review")).json["total"] == 3
+
+
+@asynchronous
+async def test_a_search_ends_with_what_it_finds(tmp_path: Path) -> None:
+    seed = Context().apply(Delta(tuple(Add("s", f"Rule {n}.") for n in range(MOST_FOUND + 5)))).context
+    create_seed(tmp_path / "seed", seed)
+    async with served(tmp_path / "store", context=str(tmp_path / "seed")) as at:
+        for query, total in (("", MOST_FOUND + 5), ("&q=rule", MOST_FOUND)):
+            last = (await at.send("GET", f"/v1/playbook?skip={total - 1}&limit=3{query}")).json
+            assert (len(last["entries"]), last["total"]) == (1, total)
+            assert not (await at.send("GET", f"/v1/playbook?skip={total}{query}")).json["entries"]
 
 
 @asynchronous

@@ -260,6 +260,19 @@ async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: P
 
 
 @asynchronous
+async def test_keys_that_cannot_be_read_anew_hold_up_no_request(postgresql: str, tmp_path: Path) -> None:
+    async with nodes(postgresql, tmp_path, 1, keys=("k" * 20,)) as (a,):
+        key = {"authorization": f"Bearer {'k' * 20}"}
+        assert (await a.ask(QUESTION, key)).status == 200
+        with psycopg.connect(postgresql) as db:
+            db.execute("LOCK TABLE practicum_service.keys IN ACCESS EXCLUSIVE MODE")
+            a.keys.forget()
+            async with asyncio.timeout(10):
+                assert (await a.ask(QUESTION, key)).status == 200
+                assert (await a.ask(QUESTION, {"authorization": "Bearer wrong"})).status == 401
+
+
+@asynchronous
 async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
     async with with_candidate(postgresql, tmp_path) as (a, b):
         folder = tmp_path / "elsewhere"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ from serving import Place, Served, asynchronous, served
 from sqlalchemy import Engine, inspect, select, text
 
 from practicum.serve import tables
-from practicum.serve.log import Database, FolderDatabase
+from practicum.serve.log import Database, FolderDatabase, Log
 from practicum.serve.shared import SCHEMA, SharedDatabase
 
 KEYS = ("run_id", "hour", "version", "model")
@@ -76,6 +77,40 @@ async def test_the_sums_of_hours_are_those_of_all_that_was_asked_and_told(seed: 
         assert len(summed(at)) >= 4
         assert summed(at) == computed(at)
         assert sum(sums["scored"] for sums in summed(at).values()) > 3
+
+
+@asynchronous
+async def test_a_model_with_a_very_long_name_holds_up_nothing(place: Place) -> None:
+    async with served(**place) as at:
+        name = "".join(Random(0).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=9_000))
+        reply = await at.ask("Which?", model=name)
+        assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
+        ((model, number, scored),) = at.service.log.rows(
+            select(tables.hours.c.model, tables.hours.c.requests, tables.hours.c.scored)
+        )
+        assert (model, number, scored) == (name[: tables.LONGEST_NAME], 1, 1)
+
+
+@asynchronous
+async def test_a_row_that_cannot_be_written_takes_no_others_along(tmp_path: Path) -> None:
+    log = Log(FolderDatabase(tmp_path))
+    try:
+        row = {"run_id": "s", "number": 0, "at": 0.0, "kind": "k", "text": "t"}
+        rows = [{**row, "number": number, "kind": "\ud800" if number in (0, 3) else "k"} for number in range(7)]
+        # The thread of the log waits here, so that all are written with one transaction.
+        begun, goes_on = threading.Event(), threading.Event()
+        first = log.do(lambda db: (begun.set(), goes_on.wait(30)))
+        assert begun.wait(30)
+        for one in rows:
+            log.post(tables.alarms, one)
+        told = log.do(lambda db: 5)
+        goes_on.set()
+        assert first.result(30)
+        assert told.result(30) == 5
+        assert [one.number for one in log.rows(select(tables.alarms.c.number))] == [1, 2, 4, 5, 6]
+        assert (log.lost, log.unwritten) == (2, 0)
+    finally:
+        log.close()
 
 
 def make_older(engine: Engine) -> None:

@@ -297,8 +297,7 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """What waits for a decision."""
     space = await visit.service.space(visit.space)
     tried = None if space.rollout is None else space.rollout.version
-    present = space.context(space.last) if space.last in (space.live, tried) else None
-    cards, more = await visit.run(_queue, visit.service.log, space, present)
+    cards, more = await visit.run(_queue, visit.service.log, space, space.newest)
     return await visit.page(
         "review.html", status, here="Review", cards=cards, more=more, live=space.live, failed=failed,
         said=done(visit), waits=len(cards) + more,
