@@ -207,6 +207,9 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
             await space.close()
     try:
         await asyncio.to_thread(rmtree, space.folder)
+    except FileNotFoundError:
+        # A look at the spaces has removed it, too.
+        await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
     except OSError as error:
         raise StoreError(f"space {name} is deleted, but not its folder {space.folder}: {error.strerror}") from error
     # What was under way meanwhile.
