@@ -127,7 +127,7 @@ def export(
 
 def export_user(store: Path, user: str, space: str | None, output: Path | None, out: Printer) -> None:
     """Write all that a service's store keeps of a user."""
-    with service_store(store, user, space) as (log, folders):
+    with service_store(store, user, space, "GET") as (log, folders):
         from practicum.serve.personal import exported
 
         items = [item for name, folder in folders.items() for item in exported(log, folder, name, user)]
@@ -141,13 +141,16 @@ def export_user(store: Path, user: str, space: str | None, output: Path | None, 
 
 
 @contextmanager
-def service_store(store: Path, user: str, space: str | None) -> Iterator[tuple[Log, dict[str, Path]]]:
+def service_store(
+    store: Path, user: str, space: str | None, method: str
+) -> Iterator[tuple[Log, dict[str, Path]]]:  # fmt: skip
     """The database of a service that does not run, and the runs of the spaces that keep something of a user. Raises
-    StoreError if a service uses it, UsageError if there is none or it knows no such user."""
+    StoreError if a service uses it, which says by what method that is asked for the same, and UsageError if there is
+    none or it knows no such user."""
     from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
     from practicum.serve.personal import spaces_of
 
-    ask = "ask the service itself: DELETE /v1/user"
+    ask = f"ask the service itself: {method} /v1/user"
     if not (store / DATABASE_FILE).is_file():
         raise UsageError(f"{store} is no store of a service: it has no {DATABASE_FILE}; if it is a database, {ask}")
     try:
@@ -266,7 +269,7 @@ def forget(
 
 def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool, out: Printer) -> None:
     """Remove all that a service's store keeps of a user, and say what was removed in each space."""
-    with service_store(store, user, space) as (log, folders):
+    with service_store(store, user, space, "DELETE") as (log, folders):
         from practicum.serve.personal import forget_stored
 
         confirm(f"Remove all that {store} keeps of user {user}, in {', '.join(folders)}? No copy is kept.", yes)

@@ -162,11 +162,7 @@ class Playbook(Tool):
     def text(told: Mapping[str, Any]) -> str:
         shown, total = told["entries"], told["total"]
         if not shown:
-            return (
-                f"No entries here; the playbook has {total:,} that match."
-                if total
-                else "The playbook has no such entry."
-            )
+            return f"No entries here: there are {total:,}." if total else "There are no entries."
         lines = [behind(f"- [{one['id']}] ({one_line(one['section'])})", one["text"]) for one in shown]
         return "\n".join([f"{len(shown):,} of {total:,} entries, learned from earlier work:", *lines])
 

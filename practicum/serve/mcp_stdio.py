@@ -130,10 +130,12 @@ class Shared(Outside):
         return aiohttp.UnixConnector(self._socket)
 
     async def __aexit__(self, *error: object) -> None:
-        if self._opening is not None:
-            await asyncio.wait({self._opening})
-        await self._stack.aclose()
-        await super().__aexit__(*error)
+        try:
+            if self._opening is not None:
+                await self._opening
+        finally:
+            await self._stack.aclose()
+            await super().__aexit__(*error)
 
     async def ask(self, route: Route, given: Mapping[str, Any]) -> dict[str, Any]:
         async with self._patience():
@@ -208,20 +210,21 @@ async def _run(caller: Outside, failed: Callable[[PracticumError], object]) -> N
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, _stop, stopped, number)
     code = 0
-    async with caller:
-        speaking = asyncio.create_task(_speak(caller))
-        reaching = asyncio.create_task(caller.reach())
-        ends: set[asyncio.Future[Any]] = {speaking, stopped}
-        await asyncio.wait({*ends, reaching}, return_when=asyncio.FIRST_COMPLETED)
-        if reaching.done() and (error := reaching.exception()) is not None:
-            if not isinstance(error, PracticumError):
-                raise error
-            failed(error)
-            code = error.exit_code
-        else:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        # Its end waits for a store that is being opened, and raises why it cannot be.
+        async with caller:
+            speaking = asyncio.create_task(_speak(caller))
+            reaching = asyncio.create_task(caller.reach())
+            ends: set[asyncio.Future[Any]] = {speaking, stopped}
+            await asyncio.wait({*ends, reaching}, return_when=asyncio.FIRST_COMPLETED)
+            if reaching.done():
+                await reaching
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             reaching.cancel()
-    if speaking.done():
+    except PracticumError as error:
+        failed(error)
+        code = error.exit_code
+    if speaking.done() and not code:
         await speaking
         return
     # A thread waits for standard input, which nothing ends but the agent or this.

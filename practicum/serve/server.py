@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -173,5 +174,6 @@ def _bound(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}; give another --port") from error
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}; give another {other}") from error
     return sock

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-import psycopg
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -44,8 +43,14 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 
 from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
+from practicum.core.requirements import pip_install
 from practicum.core.words import one_line
 from practicum.store.dialects import NAME, ROW_ORDER, TWIN
+
+try:
+    import psycopg
+except ImportError as error:
+    raise UsageError(f"a store in PostgreSQL needs: {pip_install('postgres')} ({error})") from error
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from importlib import metadata
 
 import pytest
 
+from practicum.cli.app import main
 from practicum.core import requirements
 from practicum.core.errors import UsageError
 from practicum.core.requirements import pip_install, require, unmet_requirements
@@ -33,6 +34,18 @@ def test_a_package_of_the_wrong_version_is_named(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError) as caught:
         Models().open("http://127.0.0.1:9/v1#any")
     assert said in str(caught.value)
+
+
+def test_a_database_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "practicum.store.postgresql", raising=False)
+    with pytest.raises(SystemExit, match="2"):
+        main(["key", "list", "--store", "postgresql://me@127.0.0.1:9/none"])
+    said = capsys.readouterr().err
+    assert said.startswith("practicum: a store in PostgreSQL needs: pip install 'psycopg[binary]>=3.2'")
+    assert said.count("\n") == 1
 
 
 def test_a_package_that_holds_another_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

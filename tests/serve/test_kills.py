@@ -358,6 +358,7 @@ def test_a_port_in_use_ends_with_one_line(launcher: Launcher, tmp_path: Path) ->
         (["--log", "comet"], "known are json, otel"),
         (["--folder", "node"], "--folder is for a database"),
         (["--host", "no.such.host.invalid", "--key", "k" * 16], "cannot listen on no.such.host.invalid"),
+        (["--host", "192.0.2.1", "--key", "k" * 16], "give another --host"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -594,24 +594,37 @@ def test_nonsense_on_standard_input_ends_nothing(tmp_path: Path) -> None:
     hello(process)
     process.stdin.write(b"\n".join(body.replace(b"\n", b"") for body in NONSENSE if b"\x00" not in body) + b"\n")
     process.stdin.write(b"\xff\xfe\x00\n")
-    process.stdin.flush()
     assert process.stdout is not None
     process.stdin.write(b'{"jsonrpc": "2.0", "id": "last", "method": "ping"}\n')
+    process.stdin.flush()
+    # Whoever closes standard input has left: it is not waited for answers that are under way then.
+    assert any(json.loads(line).get("id") == "last" for line in process.stdout)
     process.stdin.close()
     process.stdin = None
-    out, err = process.communicate(timeout=30)
-    assert any(json.loads(line).get("id") == "last" for line in out.splitlines())
+    _, err = process.communicate(timeout=30)
     assert process.returncode == 0
     assert b"Traceback" not in err
 
 
 @pytest.mark.slow
-def test_a_store_that_cannot_be_opened_is_told_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaves", [False, True], ids=["the agent stays", "the agent leaves at once"])
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [(("file",), 1, "cannot make the store"), (("store", "--space", "a/b"), 2, "'a/b' is no name of a space")],
+    ids=["a file", "no name of a space"],
+)
+def test_a_store_that_cannot_be_opened_is_told_in_one_line(
+    arguments: tuple[str, ...], code: int, said: str, leaves: bool, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("no folder")
-    process = started("--store", tmp_path / "file")
-    assert process.wait(timeout=30) == 1
+    process = started("--store", tmp_path / arguments[0], *arguments[1:])
+    assert process.stdin is not None
+    if leaves:
+        process.stdin.close()
+        process.stdin = None
+    assert process.wait(timeout=30) == code
     _, err = process.communicate()
-    assert err.decode().startswith("practicum: cannot make the store")
+    assert err.decode().startswith(f"practicum: {said}")
     assert err.count(b"\n") == 1
 
 

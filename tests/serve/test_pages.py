@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,33 @@ async def test_sums_of_the_overview_are_those_of_what_happened(place: Place) -> 
         assert whole.usd is None
         page = await Person(at).get("/s/default")
         assert "70.0%" in page.words
+
+
+@asynchronous
+async def test_an_edit_by_hand_is_no_trial(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        person = Person(at)
+        await an_entry(person, "Cards: the blue team.")
+        page = await person.get("/s/default")
+        assert "version 1 promoted: edited by hand</title>" in page.text
+        assert "version 1 tried" not in page.text
+
+
+@asynchronous
+async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_picture_begins(place: Place) -> None:
+    async with served(**place) as at:
+        now, day = time.time(), 86_400
+        shown = [
+            {"run_id": "default", "at": now - days * day, "version": version, "model": "m", "requests": 1}
+            for days, version in ((10, 0), (5, 0), (4, 1), (3.9, 2), (3.8, 1))
+        ]
+        await asyncio.wrap_future(at.service.log.do(lambda db: tables.add_to_hours(db, shown)))
+        person = Person(at)
+        for days, marks, labels in ((7, {1, 2}, {"v2"}), (30, {0, 1, 2}, {"v0", "v2"})):
+            page = await person.get(f"/s/default?days={days}")
+            assert {*re.findall(r"version (\d) shown</title>", page.text)} == {*map(str, marks)}
+            # Of two that are near to each other the newer one has a label.
+            assert {*re.findall(r'<text class="label begin"[^>]*>(v\d)<', page.text)} == labels
 
 
 # Editing

@@ -20,8 +20,9 @@ from serving import Served, served, until
 from practicum.core.edits import Add, Delta
 from practicum.core.screen import flags
 from practicum.engine.door import Held
+from practicum.serve import tables
 from practicum.serve.access import add_key
-from practicum.serve.rollout import Rollout
+from practicum.serve.rollout import Rollout, next_number
 from practicum.session.amend import apply_edits, writing
 from practicum.session.records import HELD
 from practicum.store import schema
@@ -113,7 +114,9 @@ async def try_a_version(at: Served) -> None:
     async with writing(space.folder, 5.0) as store:
         apply_edits(store, lambda _: Delta((Add("rules", "Parcels arrive in three days."),)))
     await asyncio.to_thread(space.read_versions)
-    rollout = Rollout.begin(1, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
+    # An edit by hand before it has a number, too.
+    number = await asyncio.wrap_future(at.service.log.do(lambda db: next_number(db, tables.rollouts, space.name)))
+    rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
     assert await at.service.begin_rollout(space, rollout)
 
 

@@ -364,11 +364,12 @@ def test_what_does_not_fit_is_said(arguments: list[str], says: str, tmp_path: Pa
     assert not (tmp_path / "away").exists()
 
 
-def test_a_store_in_use_says_whom_to_ask(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "asked"), [("forget --yes", "DELETE"), ("export", "GET")])
+def test_a_store_in_use_says_whom_to_ask(command: str, asked: str, tmp_path: Path) -> None:
     database = FolderDatabase(tmp_path / "store")
     try:
-        done = run_command(["forget", "store", "--user", "anna", "--yes"], tmp_path)
-        assert "DELETE /v1/user" in done.err
+        done = run_command([*command.split(), "store", "--user", "anna"], tmp_path)
+        assert done.err.endswith(f"ask the service itself: {asked} /v1/user\n")
     finally:
         database.close()
 

@@ -158,8 +158,6 @@ class Course:
     first: int
     points: list[Sums]
     models: dict[str, list[Sums]] = field(default_factory=dict)
-    begins: dict[int, float] = field(default_factory=dict)
-    """The time at which each version was first shown in these days."""
 
     @property
     def whole(self) -> Sums:
@@ -208,9 +206,14 @@ def course(service: Service, name: str, days: int) -> Course:
         made.points[at].add(row, price)
         points = made.models.setdefault(row.model, [Sums() for _ in range(number)])
         points[at].add(row, price)
-    versions = select(h.c.version, func.min(h.c.hour)).where(mine, h.c.requests > 0).group_by(h.c.version)
-    made.begins = {version: hour * HOUR for version, hour in service.log.rows(versions)}
     return made
+
+
+def first_shown(log: Log, name: str) -> dict[int, float]:
+    """The hour in which each version was first shown."""
+    h = tables.hours
+    hours = select(h.c.version, func.min(h.c.hour)).where(h.c.run_id == name, h.c.requests > 0)
+    return {version: hour * HOUR for version, hour in log.rows(hours.group_by(h.c.version))}
 
 
 def price_of(service: Service, model: str) -> Pricing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,8 @@ async def _overview(visit: Visit, template: str) -> Response:
         if template == "live.html":
             return values
         rollouts, alarms = reads.rollouts(log, space.name), reads.alarms(log, space.name, None)
-        return {**values, "rollouts": rollouts, "alarms": alarms[:5], "marks": _marks(found, rollouts, alarms),
+        marks = _marks(found, rollouts, alarms, reads.first_shown(log, space.name))
+        return {**values, "rollouts": rollouts, "alarms": alarms[:5], "marks": marks,
                 "line": _lines([point.mean for point in found.points]),
                 "bars": _bars([point.requests for point in found.points])}  # fmt: skip
 
@@ -142,7 +143,9 @@ def _canary(space: Space) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _marks(course: Course, rollouts: Sequence[dict[str, Any]], alarms: Sequence[Any]) -> list[dict[str, Any]]:
+def _marks(
+    course: Course, rollouts: Sequence[dict[str, Any]], alarms: Sequence[Any], begins: Mapping[int, float]
+) -> list[dict[str, Any]]:
     """When versions began, were tried, and were taken back, within a course."""
     found = list[dict[str, Any]]()
 
@@ -155,19 +158,21 @@ def _marks(course: Course, rollouts: Sequence[dict[str, Any]], alarms: Sequence[
         version, kind = f"v{row['version']}", {"promoted": "good", "taken back": "bad"}.get(row["state"], "")
         if kind:
             mark(row.get("ended"), kind, version, f"version {row['version']} {row['state']}: {row['reason']}")
-        if row["state"] != "dropped":
+        # An edit by hand is shown to all at once.
+        if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
     tried = {row["version"] for row in rollouts}
-    for shown, at in course.begins.items():
+    for shown, at in begins.items():
         if shown not in tried:
             mark(at, "begin", f"v{shown}", f"version {shown} shown")
     for alarm in alarms:
         if alarm.kind == "rollout" and alarm.text.endswith("is live again, by hand"):
             mark(alarm.at, "bad", "↩", alarm.text)
     found.sort(key=lambda one: one["x"])
-    last = -NEAR
-    for one in found[-MARKS:]:
-        if one["x"] - last < NEAR or one["x"] > 100 - NEAR / 2:
+    # Of labels that are too near to each other the newest one stays, and none reaches beyond the sides.
+    last = 100 + NEAR / 2
+    for one in reversed(found[-MARKS:]):
+        if last - one["x"] < NEAR or one["x"] < NEAR / 2:
             one["label"] = ""
         if one["label"]:
             last = one["x"]
