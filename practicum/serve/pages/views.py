@@ -307,7 +307,7 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
-    waiting, number = reads.corrections(log, space.name, CORRECTION_STATES[1], None, QUEUE, newest=False)
+    waiting, number = reads.corrections(log, space.name, "waiting", None, QUEUE, newest=False)
     asked = reads.interactions_at(log, space.name, (one["interaction"] for one in waiting if one["interaction"]))
     cards, effects = list[dict[str, Any]](), list[Effect]()
     with Store.read(space.folder) as store:
