@@ -46,6 +46,10 @@ NEAR = 4.0
 QUEUE = 20
 """Decisions on a page, of each kind."""
 
+MARKED = 4_000
+"""Characters of an answer and of what is said to be right, up to which the words that differ are marked: a user may
+send texts for which that takes a third of a second each."""
+
 LESSONS = 10
 """Lessons that an entry or an edit shows, at most."""
 
@@ -334,10 +338,11 @@ def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[s
 
 
 def _correction_card(one: dict[str, Any], asked: dict[str, Any] | None) -> dict[str, Any]:
-    answer = asked["answer"] if asked else ""
+    answer, target = asked["answer"] if asked else "", one["target"]
+    pieces = ([(answer, False)], [(target, False)])
     return {
         **one, "kind": "note" if one["note"] else "correction", "answer": answer,
-        "pieces": marked(answer, one["target"]) if one["target"] else None,
+        "pieces": None if not target else marked(answer, target) if len(answer + target) <= MARKED else pieces,
         "flags": flags(" ".join(filter(None, (one["query"] if one["note"] else "", one["target"], one["words"])))),
     }  # fmt: skip
 
