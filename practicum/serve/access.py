@@ -156,6 +156,7 @@ class Keys:
         self._read = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         self._asked = float("-inf")
+        self.late = LATE
         self._sent, self._wrong = Limiter(), Limiter()
         self._secret = secrets.token_urlsafe(32)
         self.required = bool(given)
@@ -175,7 +176,7 @@ class Keys:
         if never:
             await asyncio.shield(self._reading)
         else:
-            await asyncio.wait({self._reading}, timeout=max(self._asked + LATE - now, 0.0))
+            await asyncio.wait({self._reading}, timeout=max(self._asked + self.late - now, 0.0))
 
     async def _read_stored(self) -> None:
         began = time.monotonic()

@@ -62,8 +62,7 @@ class Playbook(TypedDict):
 
 
 class RolloutTold(TypedDict):
-    """A rollout: `gate` and `test` are its evidence, `began` and `ended` are in seconds since
-    1970."""
+    """A rollout: `gate` and `test` are its evidence, `began` and `ended` are in seconds since 1970."""
 
     version: int
     base: int

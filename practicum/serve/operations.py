@@ -20,7 +20,7 @@ from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.feedback import Conflict, Feedback, read_feedback
-from practicum.serve.service import CORRECTION_STATES, Service
+from practicum.serve.service import Service
 from practicum.session.review import Present, read_reviews
 from practicum.store.database import Store
 
@@ -114,8 +114,8 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
 
 async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
     """Do what is asked. Raises UsageError for what is wrong, and StoreError if it cannot be done."""
-    asked = read_feedback(given) if operation.asked is Feedback and isinstance(given, bytes) else None
-    asked = asked or read_form(operation.asked, given)
+    said = isinstance(given, bytes) and operation.asked is Feedback and read_feedback(given)
+    asked = said or read_form(operation.asked, given)
     try:
         async with asyncio.timeout(operation.patience):
             return {**await operation.do(at, asked)}
@@ -123,7 +123,6 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
         raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
 
 
-_Line = Annotated[str, Field(min_length=1, max_length=access.LONGEST_NAME)]
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]
 
 
@@ -245,7 +244,7 @@ async def waiting(at: At, asked: Nothing) -> answers.Waiting:
         present = Present(store, newest) if found else None
         return [{**one.as_json(), "problem": present and present.problem(one, present.context)} for one in found]
 
-    listed = await at.service.list_corrections(at.space, CORRECTION_STATES[1], 0, LISTED)
+    listed = await at.service.list_corrections(at.space, "waiting", 0, LISTED)
     return {
         "space": at.space, "corrections": listed["corrections"], "total": listed["total"],
         "edits": await editing.read_run(at.service, at.space, edits),
@@ -363,7 +362,7 @@ async def forget_user(at: At, asked: Forgetting) -> answers.Forgotten:
 class KeyName(Form):
     """`space` is the one that a key is for; empty: all."""
 
-    name: _Line
+    name: Annotated[str, Field(min_length=1, max_length=access.LONGEST_NAME)]
     space: Annotated[str, Field(max_length=64)] = ""
 
 
@@ -420,7 +419,7 @@ async def spaces(at: At, asked: Nothing) -> answers.Spaces:
 class SpaceName(Form):
     """`name` of a space: letters, digits, . _ and -."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: Annotated[str, Field(pattern=f"^{tables.SPACE_NAME.pattern}$")]
 
 
 @_operation("POST", "/v1/spaces", "admin", whole=True)

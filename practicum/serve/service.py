@@ -121,8 +121,8 @@ PROBE = 1.0
 TOKENS = ("input", "cached", "output")
 """The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
 
-
 CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
+"""The states of a correction or a note."""
 
 
 SCORED = select(

@@ -267,6 +267,7 @@ async def test_keys_that_cannot_be_read_anew_hold_up_no_request(postgresql: str,
         with psycopg.connect(postgresql) as db:
             db.execute("LOCK TABLE practicum_service.keys IN ACCESS EXCLUSIVE MODE")
             a.keys.forget()
+            a.keys.late = 0.1
             async with asyncio.timeout(10):
                 assert (await a.ask(QUESTION, key)).status == 200
                 assert (await a.ask(QUESTION, {"authorization": "Bearer wrong"})).status == 401

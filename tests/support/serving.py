@@ -163,6 +163,7 @@ async def served(
         stack.push_async_callback(service.close)
         await service.start()
         known = Keys(read_keys(keys), service.log, a_minute)
+        known.late = service.late
         agents, pages = Agents(), Pages(service, known)
         await stack.enter_async_context(agents.running())
         stack.callback(pages.close)

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 Page = Callable[["Visit", str, int], Awaitable[Response]]
 
 
-async def _or_again(visit: Visit, page: Page, doing: Awaitable[Any]) -> Response | None:
-    """Do something; if it is refused, the page again that says why."""
+async def _or_again(visit: Visit, page: Page, doing: Awaitable[Any], path: str, **said: str) -> Response:
+    """Do something, and show what is at a path; if it is refused, the page again that says why."""
     try:
         await doing
     except Forbidden:
         raise
     except PracticumError as error:
         return await page(visit, sentence(error), status_of(error)[0])
-    return None
+    return visit.to(path, **said)
 
 
 def _whole(visit: Visit, name: str) -> int | None:
@@ -50,7 +50,7 @@ async def add_space(visit: Visit) -> Response:
     """Make a space."""
     name = visit.form.get("name", "").strip()
     doing = visit.perform("POST", "/v1/spaces", name=name)
-    return await _or_again(visit, views.spaces, doing) or visit.to(f"/s/{quote(name)}")
+    return await _or_again(visit, views.spaces, doing, f"/s/{quote(name)}")
 
 
 async def decide_canary(visit: Visit) -> Response:
@@ -86,8 +86,7 @@ async def add_entry(visit: Visit) -> Response:
     """Add an entry to the playbook."""
     form = visit.form
     doing = visit.perform("POST", "/v1/playbook", text=form.get("text", ""), section=form.get("section", "").strip())
-    refused = await _or_again(visit, views.playbook, doing)
-    return refused or visit.to(f"{visit.url}/playbook", did="added", what="the entry")
+    return await _or_again(visit, views.playbook, doing, f"{visit.url}/playbook", did="added", what="the entry")
 
 
 async def change_entry(visit: Visit) -> Response:
@@ -99,7 +98,7 @@ async def change_entry(visit: Visit) -> Response:
         section = form.get("section", "").strip() or None
         doing = visit.perform("POST", "/v1/playbook", id=id, text=form.get("text"), section=section, seen=seen)
     did = "removed" if form.get("do") == "remove" else "edited"
-    return await _or_again(visit, views.entry, doing) or visit.to(f"{visit.url}/playbook/{id}", did=did, what=id)
+    return await _or_again(visit, views.entry, doing, f"{visit.url}/playbook/{id}", did=did, what=id)
 
 
 async def decide(visit: Visit) -> Response:
@@ -108,8 +107,7 @@ async def decide(visit: Visit) -> Response:
     id, decision, reason = form.get("id", ""), form.get("decision", ""), form.get("reason", "").strip()
     doing = visit.perform("POST", "/v1/review", id=id, decision=decision, reason=reason)
     if not visit.partial:
-        refused = await _or_again(visit, views.review, doing)
-        return refused or visit.to(f"{visit.url}/review", did=decision, what=id)
+        return await _or_again(visit, views.review, doing, f"{visit.url}/review", did=decision, what=id)
     told: dict[str, Any] = {}
     failed, status = "", 200
     try:
@@ -128,21 +126,20 @@ async def correct(visit: Visit) -> Response:
     said: dict[str, Any] = {name: form[name].strip() for name in ("target", "correction") if form.get(name, "").strip()}
     score = {"right": 1.0, "wrong": 0.0}.get(form.get("score", ""))
     doing = visit.perform("POST", "/v1/feedback", interaction=id, score=score, **said)
-    refused = await _or_again(visit, views.interaction, doing)
-    return refused or visit.to(f"{visit.url}/interactions/{id}", did="reported", what="the report")
+    return await _or_again(
+        visit, views.interaction, doing, f"{visit.url}/interactions/{id}", did="reported", what="the report"
+    )
 
 
 async def note(visit: Visit) -> Response:
     """Keep a note."""
     form = visit.form
     doing = visit.perform("POST", "/v1/notes", text=form.get("text", ""), about=form.get("about", ""))
-    refused = await _or_again(visit, views.corrections, doing)
-    return refused or visit.to(f"{visit.url}/corrections", did="noted", what="the note")
+    return await _or_again(visit, views.corrections, doing, f"{visit.url}/corrections", did="noted", what="the note")
 
 
 async def withdraw(visit: Visit) -> Response:
     """Let a correction or a note hold no more."""
     id = visit.form.get("id", "")
     doing = visit.perform("POST", "/v1/remove", id=id)
-    refused = await _or_again(visit, views.corrections, doing)
-    return refused or visit.to(f"{visit.url}/corrections", did="withdrawn", what=id)
+    return await _or_again(visit, views.corrections, doing, f"{visit.url}/corrections", did="withdrawn", what=id)

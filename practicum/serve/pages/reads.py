@@ -22,7 +22,7 @@ from practicum.models.prices import Pricing, address_price
 from practicum.serve import tables
 from practicum.serve.log import Log
 from practicum.serve.rollout import CANARY
-from practicum.serve.service import CORRECTION_STATES, Service
+from practicum.serve.service import Service
 from practicum.serve.space import LIVE
 from practicum.serve.tables import HOUR, SUMS
 from practicum.session.review import count_pending
@@ -64,7 +64,7 @@ def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[lis
     last = select(a.c.run_id, func.max(a.c.number).label("number")).where(a.c.run_id.in_(shown)).group_by(a.c.run_id)
     newest = last.subquery()
     day = log.rows(sums.where(h.c.run_id.in_(shown), h.c.hour > since).group_by(h.c.run_id))
-    corrections = select(c.c.run_id, func.count()).where(c.c.run_id.in_(shown), c.c.state == CORRECTION_STATES[1])
+    corrections = select(c.c.run_id, func.count()).where(c.c.run_id.in_(shown), c.c.state == "waiting")
     waits = dict(map(tuple, log.rows(corrections.group_by(c.c.run_id))))
     tried = {row.run_id: row.version for row in log.rows(select(r).where(r.c.run_id.in_(shown), r.c.state == CANARY))}
     both = (a.c.run_id == newest.c.run_id) & (a.c.number == newest.c.number)
@@ -101,7 +101,7 @@ def _of_run(service: Service, name: str) -> tuple[int | None, int]:
 def waiting_of(service: Service, name: str) -> int:
     """How many decisions wait in a space."""
     c = tables.corrections
-    where = (c.c.run_id == name) & (c.c.state == CORRECTION_STATES[1])
+    where = (c.c.run_id == name) & (c.c.state == "waiting")
     ((waits,),) = service.log.rows(select(func.count()).where(where))
     return int(waits) + _of_run(service, name)[1]
 

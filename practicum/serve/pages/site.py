@@ -161,7 +161,7 @@ class Site:
             f"{space}/learn": actions.learn, f"{space}/playbook": actions.add_entry,
             f"{space}/playbook/{{entry}}": actions.change_entry, f"{space}/review": actions.decide,
             f"{space}/interactions/{{interaction}}": actions.correct, f"{space}/corrections": actions.note,
-            f"{space}/corrections/withdraw": actions.withdraw, "/sign-out": sign_out,
+            f"{space}/corrections/withdraw": actions.withdraw, "/sign-out": self._sign_out,
         }  # fmt: skip
         routes = [Route(path, self._answering(do), methods=["GET"]) for path, do in gets.items()]
         routes += [Route(path, self._answering(do), methods=["POST"]) for path, do in posts.items()]
@@ -306,7 +306,7 @@ class Site:
         self._keep_cookie(request, response, "-form", "")
         return response
 
-    async def leave(self, visit: Visit) -> Response:
+    async def _sign_out(self, visit: Visit) -> Response:
         """Sign out."""
         await self.keys.sign_out(visit.request.cookies.get(self._cookie(visit.request), ""))
         response = RedirectResponse("/sign-in", 303)
@@ -362,11 +362,6 @@ class Site:
             raise HTTPException(404)
         kept = {"cache-control": "public, max-age=31536000, immutable"}
         return Response(found[0], media_type=found[1], headers=kept)
-
-
-async def sign_out(visit: Visit) -> Response:
-    """Sign out."""
-    return await visit.site.leave(visit)
 
 
 HEADINGS = {

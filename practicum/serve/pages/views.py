@@ -46,6 +46,10 @@ NEAR = 4.0
 QUEUE = 20
 """Decisions on a page, of each kind."""
 
+MARKED = 4_000
+"""Characters of an answer and of what is said to be right, up to which the words that differ are marked: a user may
+send texts for which that takes a third of a second each."""
+
 LESSONS = 10
 """Lessons that an entry or an edit shows, at most."""
 
@@ -312,7 +316,7 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
-    waiting, number = reads.corrections(log, space.name, CORRECTION_STATES[1], None, QUEUE, newest=False)
+    waiting, number = reads.corrections(log, space.name, "waiting", None, QUEUE, newest=False)
     asked = reads.interactions_at(log, space.name, (one["interaction"] for one in waiting if one["interaction"]))
     cards, effects = list[dict[str, Any]](), list[Effect]()
     with Store.read(space.folder) as store:
@@ -339,10 +343,11 @@ def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[s
 
 
 def _correction_card(one: dict[str, Any], asked: dict[str, Any] | None) -> dict[str, Any]:
-    answer = asked["answer"] if asked else ""
+    answer, target = asked["answer"] if asked else "", one["target"]
+    pieces = ([(answer, False)], [(target, False)])
     return {
         **one, "kind": "note" if one["note"] else "correction", "answer": answer,
-        "pieces": marked(answer, one["target"]) if one["target"] else None,
+        "pieces": None if not target else marked(answer, target) if len(answer + target) <= MARKED else pieces,
         "flags": flags(" ".join(filter(None, (one["query"] if one["note"] else "", one["target"], one["words"])))),
     }  # fmt: skip
 
