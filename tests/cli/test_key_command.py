@@ -121,6 +121,6 @@ def test_a_store_of_an_earlier_format_is_not_changed_under_its_service(tmp_path:
     place, database = {"store": tmp_path, "folder": tmp_path}, FolderDatabase(tmp_path)
     with database.engine.begin() as db:
         db.execute(text("PRAGMA user_version = 2"))
-    assert "another practicum serve uses the store" in key(place, "add", "ci", "--role", "ask").line
+    assert "another practicum serve or practicum mcp uses the store" in key(place, "add", "ci", "--role", "ask").line
     database.close()
     assert key(place, "add", "ci", "--role", "ask").code == 0
