@@ -429,7 +429,8 @@ class Service:
                 await self._read_rollout(space)
         except (TimeoutError, StoreError):
             return None
-        if space.stands(found):
+        # The space may have been deleted meanwhile: then nothing more is written of it.
+        if space.stands(found) or space.name in self._removed:
             return found
         if space.name in self._removed:
             return None
