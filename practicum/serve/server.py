@@ -152,6 +152,8 @@ class _Server(uvicorn.Server):
             os._exit(128 + sig)
         self._until = time.monotonic() + (NOTICE if self._service.is_watched else 0)
         self.should_exit = self._service.stopping = True
+        if sys.stderr.isatty():
+            print(f"stopping; requests in flight get {DRAIN} seconds, and Ctrl-C again ends at once", file=sys.stderr)
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) and time.monotonic() >= self._until

@@ -72,7 +72,7 @@ corrections = _table(
     Column("number", Integer, primary_key=True),  # counted in the space
     Column("interaction", NAME, nullable=False),  # of a note: see `note_by`
     Column("state", NAME, nullable=False),  # live, waiting, replaced, rejected
-    Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, at, reason
+    Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, note
     Index("corrections_by_state", "run_id", "state", "number"),
     Index("corrections_by_interaction", "run_id", "interaction"),
 )
