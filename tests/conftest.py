@@ -95,6 +95,15 @@ def place(store_url: str | None, tmp_path: Path) -> dict[str, Any]:
     return {"store": tmp_path if store_url is None else make_url(store_url), "folder": tmp_path}
 
 
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.slow])]
+)  # fmt: skip
+def long_place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """The same as `place`, for a test that takes seconds in a database, and others prove the core of that."""
+    url = tmp_path if request.param == "sqlite" else make_url(request.getfixturevalue("postgresql"))
+    return {"store": url, "folder": tmp_path}
+
+
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     """Starts commands of the command line as processes."""

@@ -95,15 +95,15 @@ def test_spaces_have_keys_of_the_same_name_and_they_are_listed(tmp_path: Path) -
     assert [row["space"] for row in key(place, "list", "--json").json["keys"]] == [""]
 
 
-def test_beside_a_service_at_work_a_key_is_made_and_removed(place: Place, launcher: Launcher) -> None:
+def test_beside_a_service_at_work_a_key_is_made_and_removed(long_place: Place, launcher: Launcher) -> None:
     def do(*arguments: object) -> Any:
-        done = launcher.run(["key", *map(str, arguments), *store(place), "--json"], place["folder"])
+        done = launcher.run(["key", *map(str, arguments), *store(long_place), "--json"], long_place["folder"])
         assert done.code == 0, done.err
         return done.json
 
     @asynchronous
     async def beside() -> None:
-        async with served(**place) as at:
+        async with served(**long_place) as at:
             assert (await at.ask(QUESTION)).status == 200
             made = await asyncio.to_thread(do, "add", "ci", "--role", "ask")
             # A service that asked for no key asks for one from now on.

@@ -71,8 +71,8 @@ async def with_pending(at: Served) -> str:
 
 
 @asynchronous
-async def test_an_edit_is_shown_to_the_next_request_and_after_a_restart(place: Place) -> None:
-    async with served(**place) as at:
+async def test_an_edit_is_shown_to_the_next_request_and_after_a_restart(long_place: Place) -> None:
+    async with served(**long_place) as at:
         told = (await edit(at, text=RULE, section="rules")).json
         assert told == {"id": "e0", "version": 1}
         assert RULE in await at.shown(QUESTION)
@@ -84,7 +84,7 @@ async def test_an_edit_is_shown_to_the_next_request_and_after_a_restart(place: P
         assert (await edit(at, text=OTHER_RULE, section="rules")).json == {"id": "e1", "version": 4}
         assert (await remove(at, "e0")).json == {"id": "e0", "version": 5}
         assert "green team" not in await at.shown(QUESTION)
-    async with served(**place) as at:
+    async with served(**long_place) as at:
         assert await texts(at) == [OTHER_RULE]
         assert at.service.spaces["default"].live == 5
 
@@ -125,8 +125,8 @@ async def test_an_edit_that_is_none_is_refused_and_makes_no_version(what: dict[s
 
 
 @asynchronous
-async def test_while_a_version_is_tried_the_playbook_is_not_edited(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_while_a_version_is_tried_the_playbook_is_not_edited(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         await edit(at, text=RULE, section="rules")
         candidate = await with_candidate(at)
         await asyncio.to_thread(at.service.learner.stop)
@@ -144,8 +144,8 @@ async def test_while_a_version_is_tried_the_playbook_is_not_edited(place: Place)
 
 @pytest.mark.parametrize("learn", [True, False])
 @asynchronous
-async def test_an_edit_that_is_taken_back_stays_so(learn: bool, place: Place) -> None:
-    async with served(**place, **{**EPISODES, "learn": learn}) as at:
+async def test_an_edit_that_is_taken_back_stays_so(learn: bool, long_place: Place) -> None:
+    async with served(**long_place, **{**EPISODES, "learn": learn}) as at:
         space = at.service.spaces["default"]
         await edit(at, text=RULE, section="rules")
         await edit(at, text=OTHER_RULE, section="rules")
@@ -161,9 +161,11 @@ async def test_an_edit_that_is_taken_back_stays_so(learn: bool, place: Place) ->
 
 
 @asynchronous
-async def test_while_the_space_learns_an_edit_is_told_to_wait(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_the_space_learns_an_edit_is_told_to_wait(
+    long_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(editing, "PATIENCE", 0.1)
-    async with served(**place) as at:
+    async with served(**long_place) as at:
         space = at.service.spaces["default"]
         # As the learner has it.
         async with writing(space.folder):
@@ -182,11 +184,11 @@ async def test_while_the_space_learns_an_edit_is_told_to_wait(place: Place, monk
 
 @asynchronous
 async def test_what_is_approved_is_tried_like_anything_that_was_learned(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    long_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The learner may look while the approval is being written, and then waits so long.
     monkeypatch.setattr(learner, "TICK", 0.1)
-    async with served(**place, **EPISODES) as at:
+    async with served(**long_place, **EPISODES) as at:
         space = at.service.spaces["default"]
         id = await with_pending(at)
         both = await asyncio.gather(*(decide(at, id, "approve") for _ in range(2)))
@@ -200,11 +202,11 @@ async def test_what_is_approved_is_tried_like_anything_that_was_learned(
 
 
 @asynchronous
-async def test_without_a_learner_what_is_approved_is_live_at_once(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_without_a_learner_what_is_approved_is_live_at_once(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         id = await with_pending(at)
         waiting = (await at.send("GET", "/v1/review")).json["edits"]
-    async with served(**place, **{**EPISODES, "learn": False}) as at:
+    async with served(**long_place, **{**EPISODES, "learn": False}) as at:
         told = (await decide(at, id, "approve")).json
         assert (told["state"], at.service.spaces["default"].live) == ("approved", told["version"])
         assert len(await texts(at)) == 1
@@ -227,8 +229,8 @@ async def note(at: Served, text: str, about: str = "", headers: dict[str, str] |
 
 
 @asynchronous
-async def test_a_note_holds_at_once_and_a_users_note_waits(place: Place) -> None:
-    async with served(**place) as at:
+async def test_a_note_holds_at_once_and_a_users_note_waits(long_place: Place) -> None:
+    async with served(**long_place) as at:
         assert await note(at, "Their number is 7.", QUESTION) == {"id": "c1", "note": "in effect"}
         assert "Their number is 7." in await at.shown(QUESTION)
         assert (await note(at, "Their number is 8.", QUESTION, USER))["note"] == "waits for review"
@@ -239,13 +241,13 @@ async def test_a_note_holds_at_once_and_a_users_note_waits(place: Place) -> None
         assert "number is 8" in await at.shown(QUESTION)
         assert (await remove(at, "c2")).json["state"] == "rejected"
         assert "number is 8" not in await at.shown(QUESTION)
-    async with served(**place) as at:
+    async with served(**long_place) as at:
         assert "Their number is 7." in await at.shown(QUESTION)
 
 
 @asynchronous
-async def test_what_waits_is_listed_in_parts(place: Place) -> None:
-    async with served(**place) as at:
+async def test_what_waits_is_listed_in_parts(long_place: Place) -> None:
+    async with served(**long_place) as at:
         for number in range(1, 4):
             await note(at, f"Number {number}.", "", USER)
         first = (await at.send("GET", "/v1/corrections?limit=2")).json
@@ -303,8 +305,8 @@ def kept(at: Served, name: str) -> set[str]:
 
 
 @asynchronous
-async def test_a_space_is_made_and_deleted_with_all_that_is_in_it(place: Place) -> None:
-    async with served(**place) as at:
+async def test_a_space_is_made_and_deleted_with_all_that_is_in_it(long_place: Place) -> None:
+    async with served(**long_place) as at:
         for _ in range(2):
             assert (await at.send("POST", "/v1/spaces", {"name": "made"})).json == {"name": "made"}
         for n in range(2):
@@ -332,7 +334,7 @@ async def test_a_space_is_made_and_deleted_with_all_that_is_in_it(place: Place) 
         assert (await at.report(MADE, interaction=reply.interaction, score=1.0)).status == 404
         await edit(at, MADE, text=OTHER_RULE, section="rules")
         assert OTHER_RULE in await at.shown(QUESTION, MADE)
-    async with served(**place) as at:
+    async with served(**long_place) as at:
         assert OTHER_RULE in await at.shown(QUESTION, MADE)
 
 
@@ -353,8 +355,8 @@ async def test_what_is_asked_while_a_space_is_deleted_is_not_kept(tmp_path: Path
 
 
 @asynchronous
-async def test_of_two_who_delete_a_space_the_second_is_told(place: Place) -> None:
-    async with served(**place) as at:
+async def test_of_two_who_delete_a_space_the_second_is_told(long_place: Place) -> None:
+    async with served(**long_place) as at:
         await at.send("POST", "/v1/spaces", {"name": "made"})
         replies = await asyncio.gather(*(at.send("DELETE", "/v1/spaces", {"name": "made"}) for _ in range(3)))
         assert sorted(reply.status for reply in replies) == [200, 404, 404]

@@ -87,8 +87,8 @@ def knowing(body: Any) -> Answer:
 
 
 @asynchronous
-async def test_what_is_learned_is_shown_to_a_share_and_then_to_all(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_what_is_learned_is_shown_to_a_share_and_then_to_all(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         await out(at)
         space = at.service.spaces["default"]
         assert space.rollout is not None
@@ -111,8 +111,8 @@ async def test_what_is_learned_is_shown_to_a_share_and_then_to_all(place: Place)
 
 
 @asynchronous
-async def test_a_candidate_that_is_worse_is_taken_back_alone(place: Place) -> None:
-    async with served(**place, **{**EPISODES, "canary_length": 200}) as at:
+async def test_a_candidate_that_is_worse_is_taken_back_alone(long_place: Place) -> None:
+    async with served(**long_place, **{**EPISODES, "canary_length": 200}) as at:
         await out(at)
         space = at.service.spaces["default"]
         assert space.rollout is not None
@@ -157,8 +157,8 @@ async def test_the_replay_gate_drops_what_does_worse_on_held_out_requests(tmp_pa
 
 
 @asynchronous
-async def test_a_rollout_goes_on_after_a_restart(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_a_rollout_goes_on_after_a_restart(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         await out(at)
         rollout = at.service.spaces["default"].rollout
         assert rollout is not None
@@ -168,7 +168,7 @@ async def test_a_rollout_goes_on_after_a_restart(place: Place) -> None:
         before = rollout.test.as_json()
         assert before["all"]["canary"]["scores"] > 0
         shown = (await at.ask("Whose?", {"x-practicum-session": "mine"})).headers["x-practicum-version"]
-    async with served(**place, **EPISODES) as at:
+    async with served(**long_place, **EPISODES) as at:
         again = at.service.spaces["default"].rollout
         assert again is not None
         assert (again.number, again.version, again.test.as_json()) == (rollout.number, rollout.version, before)
@@ -176,8 +176,8 @@ async def test_a_rollout_goes_on_after_a_restart(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_rollback_by_hand_takes_back_the_candidate_and_then_the_live_version(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_a_rollback_by_hand_takes_back_the_candidate_and_then_the_live_version(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         await out(at)
         space = at.service.spaces["default"]
         await score(at, lambda _: 1.0)
@@ -271,13 +271,13 @@ async def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from
 
 
 @asynchronous
-async def test_a_judge_scores_answers_without_an_outcome(place: Place) -> None:
+async def test_a_judge_scores_answers_without_an_outcome(long_place: Place) -> None:
     def judging(body: Any) -> Answer:
         if "response_format" in body:
             return json.dumps({"reason": "It is right.", "success": True, "correct": True, "verdict": True})
         return "the blue team"
 
-    async with served(**place, responder=judging, **{**EPISODES, "judge": 1.0}) as at:
+    async with served(**long_place, responder=judging, **{**EPISODES, "judge": 1.0}) as at:
         for n in range(8):
             await at.ask(f"Which team handles case {n}?")
         await until(lambda: at.service.counts["rounds"] or at.service.counts["rounds that failed"])

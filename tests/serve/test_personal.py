@@ -90,8 +90,8 @@ def texts(at: Served) -> str:
 
 
 @asynchronous
-async def test_all_that_came_of_a_user_is_gone_and_the_service_goes_on(place: Place, tmp_path: Path) -> None:
-    async with served(**place, responder=judging, **{**EPISODES, "judge": 1.0}) as at:
+async def test_all_that_came_of_a_user_is_gone_and_the_service_goes_on(long_place: Place, tmp_path: Path) -> None:
+    async with served(**long_place, responder=judging, **{**EPISODES, "judge": 1.0}) as at:
         service, space = at.service, at.service.spaces["default"]
         ids = [(await at.ask("Where is the quetzal kept?", ANNA)).interaction]  # which the judge scores
         ids += await teach(at, ANNA, "quetzal", 8)
@@ -164,9 +164,11 @@ def reflecting(body: Any) -> Answer:
 
 
 @asynchronous
-async def test_rules_that_a_model_wrote_are_gone_with_their_lessons_and_prompts(place: Place, tmp_path: Path) -> None:
+async def test_rules_that_a_model_wrote_are_gone_with_their_lessons_and_prompts(
+    long_place: Place, tmp_path: Path
+) -> None:
     settings = {**EPISODES, "method": "ace", "profile": "full"}
-    async with served(**place, responder=reflecting, **settings) as at:
+    async with served(**long_place, responder=reflecting, **settings) as at:
         await teach(at, ANNA, "quetzal", 6)
         await teach(at, BEN, "albatross", 6)
         await learn(at)
@@ -188,8 +190,8 @@ def credits(at: Served) -> dict[str, tuple[int, float]]:
 
 
 @asynchronous
-async def test_no_score_of_the_user_stays_counted(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_no_score_of_the_user_stays_counted(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         await teach(at, BEN, "albatross", 8)
         await learn(at)
         before = credits(at)
@@ -204,8 +206,8 @@ async def test_no_score_of_the_user_stays_counted(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_session_with_others_is_learned_from_again_without_the_user(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_a_session_with_others_is_learned_from_again_without_the_user(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         both = {"x-practicum-session": "table 4"}
         await teach(at, BEN, "albatross", 8)
         await at.ask("May I pay for the quetzal?", {**ANNA, **both})
@@ -246,9 +248,9 @@ async def test_what_the_replay_gate_asked_is_gone_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("waited_for", [True, False])
 @asynchronous
 async def test_a_round_under_way_is_interrupted_and_hands_over_nothing_of_the_user(
-    place: Place, waited_for: bool
+    long_place: Place, waited_for: bool
 ) -> None:
-    async with served(**place, **{**EPISODES, "learn": False}) as at:
+    async with served(**long_place, **{**EPISODES, "learn": False}) as at:
         learner, begun, go_on = at.service.learner, Event(), Event()
         await teach(at, ANNA, "quetzal", 8)
         await teach(at, BEN, "albatross", 8)
@@ -278,8 +280,8 @@ async def test_a_round_under_way_is_interrupted_and_hands_over_nothing_of_the_us
 
 
 @asynchronous
-async def test_who_else_writes_is_waited_for_by_asking_again(place: Place) -> None:
-    async with served(**place, **EPISODES) as at:
+async def test_who_else_writes_is_waited_for_by_asking_again(long_place: Place) -> None:
+    async with served(**long_place, **EPISODES) as at:
         await teach(at, ANNA, "quetzal", 2)
         folder = at.service.spaces["default"].folder
         async with writing(folder):
@@ -375,8 +377,8 @@ def test_a_store_in_use_says_whom_to_ask(command: str, asked: str, tmp_path: Pat
 
 
 @asynchronous
-async def test_a_users_notes_are_the_users_too(place: Place, tmp_path: Path) -> None:
-    async with served(**place) as at:
+async def test_a_users_notes_are_the_users_too(long_place: Place, tmp_path: Path) -> None:
+    async with served(**long_place) as at:
         note = {"text": "The quetzal is fed at noon.", "about": "feeding"}
         assert (await at.send("POST", "/v1/notes", note, ANNA)).json["note"] == "waits for review"
         assert (await at.send("POST", "/v1/notes", {"text": "The albatross is fed at ten."})).status == 200

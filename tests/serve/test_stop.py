@@ -47,7 +47,7 @@ def rows(folder: Path, query: str) -> list[Any]:
         return db.execute(query).fetchall()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("gap", [0.02, pytest.param(0.1, marks=pytest.mark.slow)], ids=["1 s", "6 s"])
 @asynchronous
 async def test_a_stream_in_flight_survives_the_stop_whole(
