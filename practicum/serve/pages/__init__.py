@@ -14,8 +14,9 @@ from typing import Any
 from practicum.serve.access import Keys
 from practicum.serve.service import Service
 
-THREADS = 2
-"""Pages that are read or rendered at a time."""
+THREADS = 1
+"""Pages that are read or rendered at a time. A second one would take as much of the processor from requests to models
+again, and no page would be quicker on the whole."""
 
 
 class Pages:
