@@ -3,7 +3,8 @@
     python bench/mcp_bench.py --model local:/path/to/model.gguf [--seeds 3]
 
 The tasks are the repairs of examples/tasks.jsonl: which bench a repair goes to is a convention that no prompt tells.
-Each seed splits them anew, with one repair of each bench to be tested on. A session is an agent and a `practicum mcp`
+Each seed splits them anew, with one repair of each bench to be tested on. Of others (--tasks), four right answers are
+drawn. A session is an agent and a `practicum mcp`
 process of its own. The first one is tested and told nothing. The second one does the other repairs, and is told after
 each whether it was right, and if not, where the repair goes; it reports that to its memory itself. The third one is
 tested again. A small model does not call tools by itself, so each run offers one tool, and begins with a form of what
@@ -41,14 +42,13 @@ from practicum.models.registry import ClientSettings, Models
 
 TASKS = Path(__file__).parents[1] / "examples" / "tasks.jsonl"
 
-BENCHES = ("K2", "K5", "K7", "K9")
-
-INSTRUCTIONS = f"You send repairs to a bench: {', '.join(BENCHES)}. Answer with the bench alone."
+ANSWERS = 4
+"""Right answers of a seed: for each, one task to be tested on, and others to be told about."""
 
 
 FIRST = {
-    "recall": "First look this repair up in your memory: the task is what the customer wrote, word by word.",
-    "correct": "First tell your memory what would have been right for the repair before: it named the interaction.",
+    "recall": "First look this {what} up in your memory: the task is what the customer wrote, word by word.",
+    "correct": "First tell your memory what would have been right for the {what} before: it named the interaction.",
 }
 """What a model is told to write into the form of a tool."""
 
@@ -57,6 +57,10 @@ class ByForm(WrapperModel):
     """A model that calls the tool it is offered by filling its form, as JSON that fits the schema, and reads what the
     tool returned as a message: the template of a small model may know no tools. Once it has called, it answers."""
 
+    def __init__(self, model: OpenAIChatModel, what: str) -> None:
+        super().__init__(model)
+        self._what = what
+
     async def request(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:  # fmt: skip
@@ -64,7 +68,9 @@ class ByForm(WrapperModel):
         if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
             return await super().request(plain, settings, ModelRequestParameters())
         schema = bounded(tool.parameters_json_schema)
-        said = UserPromptPart(f"{FIRST[tool.name]} Write JSON with {', '.join(schema['properties'])}.")
+        said = UserPromptPart(
+            f"{FIRST[tool.name].format(what=self._what)} Write JSON with {', '.join(schema['properties'])}."
+        )
         form = {"type": "json_schema", "json_schema": {"name": tool.name, "schema": schema}}
         asked: list[ModelMessage] = [*plain[:-1], ModelRequest([*plain[-1].parts, said])]  # type: ignore[list-item]
         how: Any = {**(settings or {}), "extra_body": {"response_format": form}}
@@ -87,6 +93,24 @@ def bounded(schema: dict[str, Any]) -> dict[str, Any]:
     """The form of a tool with all its fields, each at most a sentence: a small model ends none by itself."""
     fields = {name: {"type": "string", "maxLength": 200} for name in schema["properties"]}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+
+
+@dataclass(frozen=True)
+class World:
+    """Tasks, and what they are called: a repair goes to a bench."""
+
+    tasks: Sequence[Task]
+    what: str
+    where: str
+    answers: tuple[str, ...]
+
+    def is_right(self, task: Task, answer: str) -> bool:
+        return [one for one in self.answers if one in answer] == [task.target]
+
+    @property
+    def instructions(self) -> str:
+        known = ", ".join(self.answers)
+        return f"You send {self.what}s to a {self.where}: {known}. Answer with the {self.where} alone."
 
 
 @dataclass
@@ -116,7 +140,7 @@ class Session:
 
 
 @asynccontextmanager
-async def session(model: OpenAIChatModel, store: Path) -> AsyncIterator[Session]:
+async def session(model: OpenAIChatModel, store: Path, world: World) -> AsyncIterator[Session]:
     """A session in a process of its own."""
     command = ["-m", "practicum.cli.app", "mcp", "--store", str(store)]
     with (store.parent / "mcp.log").open("a") as log:
@@ -124,37 +148,43 @@ async def session(model: OpenAIChatModel, store: Path) -> AsyncIterator[Session]
         server = MCPToolset(StdioTransport(sys.executable, command, log_file=log))
         memory = server.filtered(lambda context, tool: tool.name in offered)
         agent = Agent(
-            ByForm(model), instructions=INSTRUCTIONS, toolsets=[memory],
+            ByForm(model, world.what), instructions=world.instructions, toolsets=[memory],
             model_settings={"temperature": 0, "max_tokens": 300},
         )  # fmt: skip
         async with agent:
             yield Session(agent, offered)
 
 
-async def tested(model: OpenAIChatModel, store: Path, tasks: Sequence[Task]) -> list[bool]:
-    async with session(model, store) as at:
-        return [is_right(task, (await at.answer(task))[0]) for task in tasks]
+async def tested(model: OpenAIChatModel, store: Path, world: World, tasks: Sequence[Task]) -> list[bool]:
+    async with session(model, store, world) as at:
+        return [world.is_right(task, (await at.answer(task))[0]) for task in tasks]
 
 
-def is_right(task: Task, answer: str) -> bool:
-    return [bench for bench in BENCHES if bench in answer] == [task.target]
+def drawn(given: argparse.Namespace, seed: int) -> World:
+    """The tasks of a seed: of a few right answers, a few each."""
+    tasks, rng = practicum.load_tasks(given.tasks), Random(seed)
+    answers = sorted({task.target or "" for task in tasks})
+    answers = sorted(rng.sample(answers, ANSWERS)) if len(answers) > ANSWERS else answers
+    own = {answer: [task for task in tasks if task.target == answer] for answer in answers}
+    chosen = {task.id for each in own.values() for task in (rng.sample(each, given.each) if given.each else each)}
+    return World([task for task in tasks if task.id in chosen], given.what, given.where, tuple(answers))
 
 
-async def measured(model: OpenAIChatModel, tasks: Sequence[Task], seed: int, folder: Path) -> dict[str, Any]:
+async def measured(model: OpenAIChatModel, world: World, seed: int, folder: Path) -> dict[str, Any]:
     rng, store = Random(seed), folder / "memory"
-    test = [rng.choice([task for task in tasks if task.target == bench]) for bench in BENCHES]
-    teach = [task for task in tasks if task not in test]
+    test = [rng.choice([task for task in world.tasks if task.target == answer]) for answer in world.answers]
+    teach = [task for task in world.tasks if task not in test]
     rng.shuffle(teach)
-    before = await tested(model, store, test)
+    before = await tested(model, store, world, test)
     print(f"  seed {seed}: before {sum(before)} of {len(test)}", file=sys.stderr)
     at_first = []
-    async with session(model, store) as at:
+    async with session(model, store, world) as at:
         for task in teach:
             answer, messages = await at.answer(task)
-            at_first.append(is_right(task, answer))
+            at_first.append(world.is_right(task, answer))
             if not at_first[-1]:
-                await at.tell(f"That was wrong: this repair goes to bench {task.target}.", messages)
-    after = await tested(model, store, test)
+                await at.tell(f"That was wrong: this {world.what} goes to {world.where} {task.target}.", messages)
+    after = await tested(model, store, world, test)
     print(f"  seed {seed}: after {sum(after)} of {len(test)}", file=sys.stderr)
     return {"seed": seed, "before": before, "taught": at_first, "after": after, "failed": at.failed}
 
@@ -163,8 +193,11 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", type=Path, default=TASKS)
+    parser.add_argument("--what", default="repair", help="what a task is")
+    parser.add_argument("--where", default="bench", help="what a right answer is")
+    parser.add_argument("--each", type=int, help="tasks of each right answer (default: all)")
     given = parser.parse_args()
-    tasks = practicum.load_tasks(TASKS)
     with tempfile.TemporaryDirectory(prefix="practicum-mcp-") as name:
         folder = Path(name)
         models = Models(ClientSettings(log=folder))
@@ -174,7 +207,7 @@ async def main() -> None:
         rows = []
         for seed in range(given.seeds):
             (folder / str(seed)).mkdir()
-            rows.append(await measured(model, tasks, seed, folder / str(seed)))
+            rows.append(await measured(model, drawn(given, seed), seed, folder / str(seed)))
         await models.close()
     count = sum(len(row["after"]) for row in rows)
     totals = {name: sum(sum(row[name]) for row in rows) for name in ("before", "after")}
