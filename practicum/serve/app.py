@@ -61,6 +61,7 @@ MOST_BODY = 32 * 2**20
 
 AGENT = b"x-practicum-agent"
 """The header of a request in which an agent speaks for itself: what the filter flags in its words waits."""
+
 LEFT = 499
 """The status of a request whose client left, as proxies write it."""
 
@@ -80,6 +81,13 @@ class Refused(PracticumError):
         self.status, self.headers = status, headers
 
 
+_STATUSES: tuple[tuple[type[PracticumError], int], ...] = (
+    (Unknown, 404), (UnknownSpace, 404), (NotARun, 404), (Forbidden, 403), (Conflict, 409), (RunBusy, 409),
+    (UsageError, 400), (StoreError, 507),
+)  # fmt: skip
+"""What errors are answered with; special kinds stand before those that they are of."""
+
+
 def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
     """The status of the answer that an error is, and its headers."""
     if isinstance(error, Refused):
@@ -88,9 +96,7 @@ def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ..
         return 429, ((b"retry-after", b"%d" % ceil(error.after)),)
     if isinstance(error, StoreAway):
         return 503, ((b"retry-after", b"%d" % RETRY),)
-    statuses = ((Unknown, 404), (UnknownSpace, 404), (Conflict, 409), (Forbidden, 403), (RunBusy, 409), (NotARun, 404))
-    kinds: tuple[tuple[type, int], ...] = (*statuses, (UsageError, 400), (StoreError, 507))
-    return next((status for kind, status in kinds if isinstance(error, kind)), 500), ()
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500), ()
 
 
 class _Left(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from browsers import CHROMIUM, chromium, watched
 from helpers import make_tasks
 from scripts import insight, learned, right, scripted
 
@@ -19,7 +19,6 @@ from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.story import Story
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title = 'taken'</script><img src='http://127.0.0.1:9/x' onerror=\"document.title='taken'\">"
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")]
@@ -45,12 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
@@ -61,17 +56,6 @@ def address(run: Path) -> Iterator[str]:
         yield server.address
         server.shutdown()
         thread.join()
-
-
-def watched(browser: Any, **how: Any) -> tuple[Any, list[str], list[str]]:
-    """A page, with what its console says and the addresses that it asks for."""
-    said: list[str] = []
-    asked: list[str] = []
-    page = browser.new_context(**how).new_page()
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    return page, said, asked
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

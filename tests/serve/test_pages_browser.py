@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from browsers import CHROMIUM, chromium, watched
 from serving import Served, served, until
 
 from practicum.core.edits import Add, Delta
@@ -27,7 +27,6 @@ from practicum.session.amend import apply_edits, writing
 from practicum.session.records import HELD
 from practicum.store import schema
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title = 'taken'</script><img src='http://127.0.0.1:9/x' onerror=\"document.title='taken'\">"
 RIGHT_TO_LEFT = "متى يصل طردي؟"
 
@@ -71,23 +70,8 @@ def running(store: Path, **how: Any) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
-
-
-def watched(browser: Any, **how: Any) -> tuple[Any, list[str], list[str]]:
-    """A page, with what its console says and the addresses that it asks for."""
-    said: list[str] = []
-    asked: list[str] = []
-    page = browser.new_context(**how).new_page()
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    return page, said, asked
 
 
 async def with_key(at: Served) -> str:
