@@ -11,15 +11,15 @@ import json
 from collections.abc import AsyncIterator, Collection, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from practicum.serve.access import Limiter
 from practicum.serve.app import Call, Refused
-from practicum.serve.mcp import Route, make_server
 from practicum.serve.operations import MOST, OPERATIONS, At, perform
+
+if TYPE_CHECKING:
+    from practicum.serve.mcp import Route
 
 A_MINUTE, AT_ONCE = 3_000, 100
 """Requests that each key may send to /mcp a minute, and at once. One takes 3 to 4 ms of the processor."""
@@ -44,31 +44,40 @@ class Inside:
 
 
 class Agents:
-    """What answers agents. Use `running` around it."""
+    """What answers agents. Use `running` around it. It is loaded when the first one asks, which takes half a second."""
 
     def __init__(self) -> None:
-        server = make_server(lambda ctx: Inside(ctx.request.scope[_AT]))
-        self._manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
         self._sent = Limiter()
+        self._loading, self._ends = asyncio.Lock(), asyncio.Event()
+        self._manager: Any = None
+        self._serving: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """A block in which requests are answered."""
-        began, ends = asyncio.Event(), asyncio.Event()
-
-        async def run() -> None:
-            # In a task of its own: whatever fails in there ends no other request.
-            async with self._manager.run():
-                began.set()
-                await ends.wait()
-
-        running = asyncio.create_task(run())
-        await began.wait()
         try:
             yield
         finally:
-            ends.set()
-            await running
+            self._ends.set()
+            if self._serving is not None:
+                await self._serving
+
+    async def _started(self) -> Any:
+        """What reads and answers requests, by the protocol."""
+        async with self._loading:
+            if self._manager is None:
+                manager, began = await asyncio.to_thread(_load), asyncio.Event()
+
+                async def serve() -> None:
+                    # In a task of its own: whatever fails in there ends no other request.
+                    async with manager.run():
+                        began.set()
+                        await self._ends.wait()
+
+                self._serving = asyncio.create_task(serve())
+                await began.wait()
+                self._manager = manager
+        return self._manager
 
     async def answer(self, call: Call, at: At) -> None:
         """Answer a request. Raises Refused, or TooMany."""
@@ -102,4 +111,14 @@ class Agents:
                     message["headers"] = [*message["headers"], (b"mcp-session-id", session)]
             await call.send(message)
 
-        await self._manager.handle_request({**call.scope, _AT: at}, receive, send)
+        manager = self._manager or await self._started()
+        await manager.handle_request({**call.scope, _AT: at}, receive, send)
+
+
+def _load() -> Any:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from practicum.serve.mcp import make_server
+
+    server = make_server(lambda ctx: Inside(ctx.request.scope[_AT]))
+    return StreamableHTTPSessionManager(server, json_response=True, stateless=True)
