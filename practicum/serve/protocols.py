@@ -9,6 +9,7 @@ it and a prefix cache keeps serving it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -272,7 +273,7 @@ class Answer:
     """What a response answers: the id, the model and the text, the tools it calls, and what it used.
 
     `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
-    it has a shape that is not of the protocol; the rest is read.
+    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error.
     """
 
     id: str = ""
@@ -284,6 +285,7 @@ class Answer:
     output_tokens: int = 0
     whole: bool = False
     unread: bool = False
+    failed: bool = False
 
 
 _TEXTS = ("text", "output_text", "input_text")
@@ -335,6 +337,8 @@ class _Stream:
     def take(self, event: Mapping[str, Any]) -> None:
         """Add an event."""
         answer, kind = self.answer, event.get("type")
+        if _reports_error(event):
+            answer.failed = answer.whole = True
         started = _object(event.get("message") or event.get("response")) or event
         answer.id = answer.id or _string(started.get("id"))
         answer.model = answer.model or _string(started.get("model"))
@@ -370,7 +374,7 @@ class _Stream:
     def _add_to_block(self, delta: Mapping[str, Any]) -> None:
         self._text.append(self._given(delta.get("text"), ""))
         if self._calls:
-            self._calls[-1][1] += _string(delta.get("partial_json"))
+            self._calls[-1][1] += self._given(delta.get("partial_json"), "")
         self.answer.whole = self.answer.whole or bool(delta.get("stop_reason"))
 
     def _add_to_choice(self, choice: Mapping[str, Any]) -> None:
@@ -394,11 +398,13 @@ class _Stream:
     def end(self) -> Answer:
         """What the events answer."""
         answer, response = self.answer, self._response
-        answer.text, answer.calls = "".join(self._text)[:MOST_TEXT], [(name, given) for name, given in self._calls]
+        answer.text = _whole_characters("".join(self._text))[:MOST_TEXT]
+        answer.calls = [(name, _whole_characters(given)) for name, given in self._calls]
         if response is not None:
             # The last event repeats all of the answer, but some servers leave out the output there.
             answer.text, answer.calls = response.text or answer.text, response.calls or answer.calls
             answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
+            answer.failed = answer.failed or response.failed
         return answer
 
 
@@ -420,10 +426,23 @@ def _of_response(response: Mapping[str, Any]) -> Answer:
     for block in _objects(response.get("content")):
         if block.get("type") == "tool_use":
             answer.calls.append((_string(block.get("name")), _plain(block.get("input"))))
-    answer.text = "\n".join(filter(None, text))[:MOST_TEXT]
+    answer.text = _whole_characters("\n".join(filter(None, text)))[:MOST_TEXT]
     known = (response.get(name) for name in ("choices", "output", "content"))
-    answer.unread = answer.unread or not any(isinstance(value, list | str) for value in known)
+    answer.failed = _reports_error(response)
+    answer.unread = answer.unread or not (answer.failed or any(isinstance(value, list | str) for value in known))
     return answer
+
+
+def _reports_error(response: Mapping[str, Any]) -> bool:
+    """Whether a response, or an event of one, is an error: some servers send it with the status 200."""
+    return bool(response.get("error")) or response.get("type") in ("error", "response.failed")
+
+
+def _whole_characters(text: str) -> str:
+    """A text whose halves of characters, which no store takes, are joined or replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _answered(content: Any, answer: Answer, between: str) -> str:
@@ -466,7 +485,11 @@ def _decoded(data: bytes) -> dict[str, Any] | None:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        try:
+            # It also reads NaN among logprobs, and halves of a character that was cut between two events.
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
     return value if isinstance(value, dict) else None
 
 
@@ -479,7 +502,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return _whole_characters(value) if isinstance(value, str) else ""
 
 
 def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:
