@@ -11,7 +11,7 @@ A note is what an agent wants to remember: it is about no answer, and holds in t
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta
 from practicum.core.trust import Trust
+from practicum.core.types import Profile
 from practicum.core.views import behind, indented
 from practicum.core.words import one_line
 from practicum.engine.specifics import tell_apart
@@ -30,9 +31,11 @@ from practicum.tasks.scoring.rules import normalise
 SHOWN, NOTES, GENERAL = 4, 8, 4
 """Corrections, notes, and notes about nothing in particular that a request is shown, at most."""
 
-SIMILAR = 0.35
-"""The least cosine of a correction that is shown. It was chosen on two sets of requests as the one that one pair in a
-hundred of requests from different sets reaches (docs/results.md)."""
+SIMILAR: Mapping[Profile, float] = {"full": 0.22, "small": 0.5}
+"""The least cosine of a question and the question of a correction that is shown. A capable model can judge whether a
+correction applies: unrelated requests reach this cosine in one pair of twenty. A small model repeats what it is shown:
+corrections of the same topic are found best, against others, at this cosine. Both were chosen on two sets and are
+reported on others (docs/results.md)."""
 
 ALIKE = 0.1
 """The least similarity of a note that is shown (see `retrieval.search.Match`)."""
@@ -110,10 +113,12 @@ class Near:
 
 
 class Corrections:
-    """The corrections of a space that hold now. `questions` are those of its requests."""
+    """The corrections of a space that hold now. `questions` are those of its requests. Those of other requests are
+    shown from the cosine `similar` on."""
 
-    def __init__(self, vectors: Vectors, questions: Questions) -> None:
+    def __init__(self, vectors: Vectors, questions: Questions, similar: float) -> None:
         self._retriever = Retriever(vectors)
+        self._similar = similar
         self._questions = questions
         self._unsettled: OrderedDict[int, frozenset[int]] = OrderedDict()
         """The pieces of corrections whose requests had few neighbours."""
@@ -191,35 +196,36 @@ class Corrections:
         found = [correction for correction, _ in await self._nearest(SECTION, question, SHOWN)]
         if (exact := self._exact((False, normalise(question)))) is not None and exact not in found:
             found = [exact, *found][:SHOWN]
-        likeness = {each.number: await self._likeness(question, each) for each in found}
-        shown = [each for each in found if likeness[each.number] >= SIMILAR]
-        shown.sort(key=lambda each: likeness[each.number] < SAME)
+        compared = [(each, await self._compare(question, each)) for each in found]
+        near = [Near(each, same) for each, (cosine, same) in compared if same or cosine >= self._similar]
+        near.sort(key=lambda each: not each.same)
         notes = [note for note, similarity in await self._nearest(NOTE_SECTION, question, NOTES) if similarity >= ALIKE]
         general = [note for note, _ in await self._nearest(GENERAL_SECTION, question, GENERAL)]
-        near = [Near(each, likeness[each.number] >= SAME) for each in shown[::-1]]
-        return [*map(Near, general[::-1]), *map(Near, notes[::-1]), *near]
+        return [*map(Near, general[::-1]), *map(Near, notes[::-1]), *near[::-1]]
 
     async def is_same(self, question: str, correction: Correction) -> bool:
         """Whether a correction is of the same question, perhaps in other words."""
-        return not correction.note and await self._likeness(question, correction) >= SAME
+        return not correction.note and (await self._compare(question, correction))[1]
 
     def _exact(self, key: tuple[bool, str]) -> Correction | None:
         number = self._by_question.get(key)
         return None if number is None else self._by_entry[self._entries[number]]
 
-    async def _likeness(self, question: str, correction: Correction) -> float:
-        """The cosine of two questions; 1 for equal ones, and less than SAME for those that differ in particulars."""
+    async def _compare(self, question: str, correction: Correction) -> tuple[float, bool]:
+        """The cosine of two questions, and whether they are the same, perhaps in other words."""
         if normalise(question) == normalise(correction.asked):
-            return 1.0
+            return 1.0, True
         vectors = self._retriever.vectors
         cosine = float(np.dot(await vectors.query(question), await vectors.query(correction.asked)))
-        return min(cosine, SIMILAR) if cosine >= SAME and tell_apart(question, correction.asked) else cosine
+        return cosine, cosine >= SAME and not tell_apart(question, correction.asked)
 
     async def _nearest(self, section: str, question: str, most: int) -> list[tuple[Correction, float]]:
         if not self._count[section]:
             return []
         found = await self._retriever.nearest(self._context, question, most, Filter(section=section))
-        return [(self._by_entry[match.entry.id], match.similarity) for match in found.found]
+        # One that was taken away while vectors were awaited is left out.
+        known = ((self._by_entry.get(match.entry.id), match.similarity) for match in found.found)
+        return [(correction, similarity) for correction, similarity in known if correction is not None]
 
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """The corrections that a new one of an `answer` replaces: that of the equal question, and those of a question

@@ -22,7 +22,7 @@ from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.views import View, behind
 from practicum.engine.framing import NOTES
-from practicum.serve.corrections import HEADING, NOTED, SIMILAR_HEADING, Correction, Corrections, Near
+from practicum.serve.corrections import HEADING, NOTED, SIMILAR, SIMILAR_HEADING, Correction, Corrections, Near
 from practicum.serve.feedback import drawn
 from practicum.serve.protocols import Learned, Request
 from practicum.serve.questions import Questions
@@ -110,7 +110,9 @@ class Space:
         self.folder = folder
         self.reader = reader
         self.questions = Questions()
-        self.corrections = Corrections(reader.retriever.vectors, self.questions)
+        self.corrections = Corrections(
+            reader.retriever.vectors, self.questions, SIMILAR["small" if self.small else "full"]
+        )
         self.rollout: Rollout | None = None
         self.waiting = 0
         """Outcomes that can be learned from and were not."""
