@@ -33,9 +33,9 @@ SHOWN, NOTES, GENERAL = 4, 8, 4
 
 SIMILAR: Mapping[Profile, float] = {"full": 0.22, "small": 0.5}
 """The least cosine of a question and the question of a correction that is shown. A capable model can judge whether a
-correction applies: at most three of a hundred pairs of unrelated requests reach the cosine for it. A small model repeats
-what it is shown: at the cosine for it, corrections of the same topic are told from others best. Both were chosen on two
-sets and are reported on others (docs/results.md)."""
+correction applies: at most three of a hundred pairs of unrelated requests reach its cosine. A small model repeats what
+it is shown: at its cosine, corrections of the same topic are distinguished best from others. Both were chosen on two
+sets of tasks and are reported on others (docs/results.md)."""
 
 ALIKE = 0.1
 """The least similarity of a note that is shown (see `retrieval.search.Match`)."""
