@@ -171,10 +171,18 @@ def _points(
     digest.update(fields.get("system", NULL) if kind == "messages" else fields.get("instructions", NULL))
     for place, (raw, item) in enumerate(zip(items, read, strict=True)):
         digest.update(raw)
-        if item.role == "user" and (text := _text(item.content)):
+        if item.role == "user" and not _continues(kind, item) and (text := _text(item.content)):
             points.append((place, digest.copy().hexdigest()))
             texts.append(text)
     return points, texts
+
+
+def _continues(kind: Kind, item: _Item) -> bool:
+    """Whether a user's message brings results of tools, so that the agent goes on with what it was asked before. What
+    an agent writes beside them, such as reminders, is no question."""
+    if kind != "messages" or _first(item.content) != b"[":
+        return False
+    return any(part.type == "tool_result" for part in msgspec.json.decode(item.content, type=list[_Part]))
 
 
 def _text(content: Raw) -> str:
@@ -205,8 +213,8 @@ def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
                 yield "call", f"{block.name}({_plain(block.input)})"[:MOST_TEXT]
             elif block.type == "tool_result":
                 yield "result", _text(block.content)[:MOST_TEXT]
-            elif block.type == "text" and block.text and item.role == "assistant":
-                yield "text", block.text[:MOST_TEXT]
+            elif block.type == "text" and block.text:
+                yield "text" if item.role == "assistant" else "user", block.text[:MOST_TEXT]
 
 
 def _first(raw: Raw) -> bytes:
