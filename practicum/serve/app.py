@@ -40,6 +40,7 @@ from practicum.serve.protocols import (
     with_metadata,
 )
 from practicum.serve.service import Service, UnknownSpace, new_id
+from practicum.serve.sessions import Caller
 from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream
@@ -376,13 +377,12 @@ class App:
         except Unreadable:
             self.service.counts["unread requests"] += 1
         shown = None
+        id = new_id()
         if request is not None:
-            opening = request.points[0][1] if request.points else ""
-            shown = await self.service.show(space, request, session or opening)
+            shown = await self.service.show(space, request, Caller(id, session, user, call.headers))
             model = "" if request.model else self.upstream.model
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
-        id = new_id()
         headers = self.upstream.headers(call.scope["headers"], self.pass_key)
         path = _upstream_path(call)
         span = None
@@ -394,7 +394,7 @@ class App:
         assert task is not None
         left = asyncio.ensure_future(call.receive())
         left.add_done_callback(cancel := lambda _: task.cancel())
-        relay = _Relay(self, call, kind, space, request, shown, id, session, user)
+        relay = _Relay(self, call, kind, space, request, shown, id, user)
         try:
             async with self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
@@ -454,7 +454,6 @@ class _Relay:
     request: Request | None
     shown: Shown | None
     id: str
-    session: str | None
     user: str | None
     _chunks: list[bytes] = field(default_factory=list)
     _streaming: bool = False
@@ -512,7 +511,7 @@ class _Relay:
         self.call.told, self.call.interaction, self.call.version = answer, self.id, self.shown.version
         self.app.service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
-            session=self.session, user=self.user, status=status, seconds=time.monotonic() - self.call.started,
+            user=self.user, status=status, seconds=time.monotonic() - self.call.started,
         )  # fmt: skip
         return True
 

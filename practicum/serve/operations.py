@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -137,6 +138,22 @@ class Nothing(Form):
 async def report(at: At, asked: Feedback) -> answers.Reported:
     """Say what came of an interaction: a score, the right answer, or what was wrong."""
     return await at.service.feedback(at.space, asked, at.trust, screened=at.screened)
+
+
+class Newest(Form):
+    """`session` and `user` are those of the interactions, `since` the time from which they were answered: seconds since
+    1970, or as in 2026-11-27T10:00:00Z."""
+
+    session: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    since: datetime | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+
+
+@_operation("GET", "/v1/interactions", "review")
+async def interactions(at: At, asked: Newest) -> answers.Interactions:
+    """The last interactions of the space, the newest first."""
+    return await at.service.list_interactions(at.space, asked.session, asked.user, asked.since, asked.limit)
 
 
 class Query(Form):
