@@ -79,7 +79,7 @@ class Local(Link):
 
         asked = read_form(Newest, filters)
         found = await self._service.list_interactions(
-            self._space, asked.session, asked.user, asked.since, asked.limit
+            self._space, asked.session, asked.user, asked.began, asked.limit
         )  # fmt: skip
         return [{**one} for one in found["interactions"]]
 

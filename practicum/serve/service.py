@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -701,15 +700,11 @@ class Service:
         return {"id": f"c{made.number}", "note": "in effect" if holds else "waits for review"}
 
     async def list_interactions(
-        self, name: str, session: str | None, user: str | None, since: datetime | None, limit: int
+        self, name: str, session: str | None, user: str | None, since: float | None, limit: int
     ) -> answers.Interactions:
-        """The newest interactions of a space, those included that wait to be written; a time without a zone is UTC.
-        Raises UnknownSpace."""
+        """The newest interactions of a space, those included that wait to be written. Raises UnknownSpace."""
         await self.space(name)
-        if since is not None and since.tzinfo is None:
-            since = since.replace(tzinfo=UTC)
-        began = None if since is None else since.timestamp()
-        read = partial(list_interactions, space=name, session=session, user=user, since=began, limit=limit)
+        read = partial(list_interactions, space=name, session=session, user=user, since=since, limit=limit)
         return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
     async def _find(self, name: str, feedback: Feedback) -> Interaction:

@@ -56,7 +56,8 @@ UNNAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
 def body(path: str, *texts: str, **more: Any) -> dict[str, Any]:
     """A request whose texts are of the user and of the assistant in turn."""
     turns = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
-    return {"input" if path == RESPONSES else "messages": turns, **({"max_tokens": 9} if path == MESSAGES else {}), **more}  # fmt: skip  # noqa: E501
+    most = {"max_tokens": 9} if path == MESSAGES else {}
+    return {"input" if path == RESPONSES else "messages": turns, **most, **more}
 
 
 async def sessions(at: Served, **query: str) -> list[tuple[str, str]]:
