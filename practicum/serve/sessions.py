@@ -34,12 +34,16 @@ OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
 """Sources of a session: practicum's header, a first request, and a request that repeats an earlier answer. Any other
 source is the name of the client's header or field."""
 
-KEPT = 20_000
-"""Answers of a space by which later requests are recognised: the newest ones."""
+KEPT = 50_000
+"""Digests of answers of a space by which later requests are recognised: the newest ones."""
 
 ALONE = 60
-"""Characters (without spaces) of an answer that is recognised even if the question before it was rewritten, as aider
-does. A shorter one might be the answer of several conversations."""
+"""Characters (without spaces) of an answer that is recognised after any question. A shorter one might be the answer of
+several conversations."""
+
+PARAGRAPHS = 4
+"""Paragraphs of the longest question that is recognised where it was followed by a reminder, which aider leaves out of
+later requests."""
 
 _NAMES = tuple(
     re.compile(rf"(?:[a-z0-9]+[-_])*{name}")
@@ -162,8 +166,11 @@ class Conversations:
     def add(self, request: Request, user: str | None, answer: Answer, session: str) -> None:
         """Keep an answer, so that a request which repeats it, or names its response, continues the session."""
         _, question = exchanges(request)
-        said = [answer.text, *(f"{name}({arguments})" for name, arguments in answer.calls)]
-        digests = [*_digests(_user(request, user), question, "".join(said))]
+        said = "".join([answer.text, *(f"{name}({arguments})" for name, arguments in answer.calls)])
+        paragraphs = question.split("\n\n", PARAGRAPHS)
+        asked = ["\n\n".join(paragraphs[:number]) for number in range(1, len(paragraphs))]
+        who = _user(request, user)
+        digests = [digest for one in (question, *asked) for digest in _digests(who, one, said)]
         digests += [_digest("response", answer.id)] if answer.id else []
         for digest in digests:
             self._sessions[digest] = session

@@ -103,20 +103,17 @@ async def test_a_conversation_without_a_name_stays_one_session(path: str, stream
         assert [session for session, _ in found] == [one, two, one, two, two, one]
 
 
+@pytest.mark.parametrize("answer", ["Done.", " ".join(f"Step {n} of a long answer." for n in range(20))])
 @asynchronous
-async def test_a_conversation_is_recognised_when_its_client_rewrites_all_but_the_answers(tmp_path: Path) -> None:
-    """As aider does: examples come first, files go in between, and a reminder ends the last message alone."""
-    examples = ("Change the greeting.", "Ok.", "I changed the files.", "Ok.")
-    long = " ".join(f"Step {n} of a long answer." for n in range(20))
-    async with served(tmp_path, lambda _: f"<think>hm</think>{long}") as at:
-        await at.send("POST", CHAT, body(CHAT, *examples, "Fix the bug.\n\nRemember the rules."))
-        await at.send(
-            "POST", CHAT, body(CHAT, *examples, "Fix the bug.", long, "Now the tests.\n\nRemember the rules.")
-        )
-        await at.send("POST", CHAT, body(CHAT, *examples, "Fix the bug.\n\nRemember the rules."))
-        found = await sessions(at)
-        assert [source for _, source in found] == ["opening", "history", "opening"]
-        assert found[0][0] == found[1][0] != found[2][0]
+async def test_a_conversation_is_recognised_when_its_client_rewrites_the_questions(answer: str, tmp_path: Path) -> None:
+    """As aider does: examples come first, and a reminder ends the last message alone."""
+    examples, rules = ("Change the greeting.", "Ok.", "I changed the files.", "Ok."), "\n\nThe rules.\n\nAll of them."
+    async with served(tmp_path, lambda _: f"<think>hm</think>{answer}") as at:
+        for texts in (["Fix the bug."], ["Fix the bug.", answer, "Now the tests."], ["Fix the bug."]):
+            await at.send("POST", CHAT, body(CHAT, *examples, *texts[:-1], texts[-1] + rules))
+        first, second, third = await sessions(at)
+        assert [source for _, source in (first, second, third)] == ["opening", "history", "opening"]
+        assert first[0] == second[0] != third[0]
 
 
 @asynchronous
