@@ -159,9 +159,11 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
 def list_interactions(
     db: Connection, space: str, session: str | None, user: str | None, since: float | None, limit: int
 ) -> list[answers.InteractionTold]:
-    """The newest interactions of a space: of a session, of a user, answered since a time (seconds since 1970)."""
+    """The newest interactions of a space: of a session, of a user, answered since a time (seconds since 1970). Those
+    in which a client asked for a title are left out."""
     t = tables.interactions
-    found = select(t).where(t.c.run_id == space)
+    # Quotes within texts are escaped in JSON, so only the field itself is found.
+    found = select(t).where(t.c.run_id == space, t.c.data.not_like('%"purpose": "title"%'))
     if session is not None:
         found = found.where(t.c.session == session)
     if user is not None:
