@@ -184,7 +184,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     with ExitStack() as stack:
         names = {"tasks": "tasks.jsonl", "down": "http://127.0.0.1:9/v1#small"}
         for fault in ("401", "404", "html", "500", "429"):
-            server = stack.enter_context(start_process(**AT_ONCE, faults=((fault, 1),)))
+            server = stack.enter_context(start_process(**AT_ONCE, behaviours=((fault, 1),)))
             names[f"e{fault}"] = f"{server.url}#small"
         yield here, names
 
