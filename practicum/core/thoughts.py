@@ -28,7 +28,7 @@ _TEMPLATED = (
     ("<seed:think>", "</seed:think>"),  # Seed-OSS
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command
     ("<|channel>thought", "<channel|>"),  # Gemma 4
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),  # gpt-oss
+    ("<|channel|>analysis", "<|channel|>final"),  # gpt-oss
 )
 """Marks that are tokens of a model. The chat template may have written the opening one, so that the closing one is
 enough."""
@@ -50,7 +50,9 @@ def _any(marks: Iterable[str]) -> str:
 _OPENS = re.compile(rf"\s*(?:<\|start\|>assistant)?{_any(_CLOSING)}", re.IGNORECASE)
 _CLOSES = re.compile(_any(closing for _, closing in _TEMPLATED), re.IGNORECASE)
 _OPENS_AGAIN = re.compile(rf"^[ \t]*{_any(opening for opening, _ in _TEMPLATED)}", re.IGNORECASE | re.MULTILINE)
-_FRAMES = re.compile(r"<\|START_RESPONSE\|>|<\|END_RESPONSE\|>|<\|(?:return|end)\|>\s*$")
+_FRAMES = re.compile(
+    r"<\|START_RESPONSE\|>|<\|END_RESPONSE\|>|\A\s*(?:<\|constrain\|>\w+\s*)?<\|message\|>|<\|(?:return|end)\|>\s*\Z"
+)
 """What the templates of Command and gpt-oss put around an answer."""
 
 _QUOTES = ("`", "'", '"')
@@ -98,7 +100,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def silence(answer: Answer, *, refused: bool, filtered: bool, cut: bool) -> Count | None:
+def silence(
+    answer: Answer, *, refused: bool = False, filtered: bool = False, cut: bool = False
+) -> Count | None:  # fmt: skip
     """Why an answer says nothing; None if it says something. What a model wrote before it refused, or before a filter
     stopped it, is no answer. `cut` means that the answer reached its limit of tokens."""
     if refused:
