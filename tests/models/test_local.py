@@ -320,8 +320,8 @@ def test_llama_cpp_ends_an_answer_at_the_limit_of_the_server_or_of_the_request(m
         for limit, written in ((..., 4), (9, 9), (2, 2)):
             reply = ask(server, "Count.", max_tokens=limit, ignore_eos=True)
             assert (reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]) == (written, "length")
-        reply = ask(server, "Count.", max_tokens=5000, ignore_eos=True)
-        assert 200 < reply["usage"]["total_tokens"] <= server.window
+        reply = ask(server, "more " * 195, max_tokens=5000, ignore_eos=True)
+        assert 240 < reply["usage"]["total_tokens"] <= server.window
 
 
 @pytest.mark.local
