@@ -205,10 +205,12 @@ def write_outcome(
         "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
     db.execute(upsert(t, db.dialect.name), values)
+    about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["model"]}
+    if row is None and "purpose" in interaction.data:
+        tables.count_later(db, {**about, "requests": 1})
     if score is not None and score != before:
         _credit(db, space, shown_items(db, space, interaction, "session" in data), score, before)
         added = {"scored": int(before is None), "total": score - (before or 0.0)}
-        about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["model"]}
         tables.count_later(db, {**about, **added})
     return Outcome(
         interaction, "kept" if row is None else "changed", trust, score, before,

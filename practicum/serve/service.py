@@ -37,6 +37,7 @@ from practicum.engine.framing import nonce_for
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
 from practicum.serve.corrections import Correction
+from practicum.serve.faults import Faults
 from practicum.serve.feedback import (
     WAITING,
     Conflict,
@@ -51,6 +52,7 @@ from practicum.serve.feedback import (
 from practicum.serve.learner import Learner
 from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
 from practicum.serve.protocols import Answer, Request, text_request
+from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
     CANARY,
     PROMOTED,
@@ -179,6 +181,7 @@ class Service:
         self.upstream = upstream
         self.late, self.opens = LATE, OPENS
         self.counts: Counter[str] = Counter()
+        self.faults = Faults(self.counts)
         self.began = time.time()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
@@ -526,17 +529,17 @@ class Service:
             self.counts["unchanged requests"] += 1
             logger.warning("a request of space %s goes on unchanged: %s", name, str(error) or "too late")
             return None
-        except Exception:
+        except Exception as error:
             # Whatever is wrong here, the user's agent has to get its answer.
             self.counts["unchanged requests"] += 1
-            logger.exception("a request of space %s goes on unchanged", name)
+            self.faults.note("choosing what a request is shown", error)
             return None
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
-        *, session: str | None, user: str | None, status: int, seconds: float,
+        *, session: str | None, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
     ) -> None:  # fmt: skip
-        """Keep an interaction: what was asked, shown and answered."""
+        """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user."""
         if space in self._removed:
             return
         answer = answer or Answer()
@@ -546,6 +549,11 @@ class Service:
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
+        if purpose is not None:
+            data["purpose"] = purpose
+        if purpose == "title":
+            # A title is no turn of the conversation that it is about.
+            session = None
         row = {
             "run_id": space, "id": id, "at": time.time(), "session": session, "user": user,
             "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
@@ -558,12 +566,12 @@ class Service:
             self._recent[f"{space} {key}"] = known
         while len(self._recent) > RECENT:
             self._recent.popitem(last=False)
-        self.counts["interactions"] += 1
+        self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
-        if answer.text and drawn(id, self.settings.judge):
+        if answer.text and purpose is None and drawn(id, self.settings.judge):
             self._judge_later(known, space)
-        if shown.vector is not None:
+        if shown.vector is not None and purpose != "title":
             watcher = self._watcher(space)
             best = shown.entries[0][1] if shown.entries else None
             for alarm in watcher.request(shown.vector, best):
@@ -593,7 +601,10 @@ class Service:
         request = text_request(query)
         id = new_id()
         shown = await space.show(request, session or id)
-        self.keep(name, id, request, query, (), shown, None, session=session, user=user, status=200, seconds=0.0)
+        self.keep(
+            name, id, request, query, (), shown, None, session=session, user=user, status=200, seconds=0.0,
+            purpose="context",
+        )  # fmt: skip
         turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
         notes = [one.note for one in shown.learned.values() if one.note]
         text = "\n\n".join(filter(None, [shown.fixed, *notes, *turns]))
@@ -640,6 +651,7 @@ class Service:
                 space.corrections.change(replaced, [correction])
                 space.corrected += 1
         self.counts["feedback"] += 1
+        self.counts["interactions"] += outcome.status == "kept" and "purpose" in known.data
         if outcome.newly_waiting:
             self._waits(space)
         if outcome.score is not None and outcome.before is None:

@@ -160,10 +160,9 @@ class Place:
         if not answer.strip():
             rest, reasoning, answer = _split_answer(rest)
         answer, thoughts = split_thoughts(answer)
-        if not answer.strip():
-            self.warn("a trace whose agent thought and did not answer")
-            return
-        trace = Trace(answer, reasoning or thoughts, steps=tuple(Step(item.kind, item.text) for item in rest), error=error)
+        trace = Trace(
+            answer, reasoning or thoughts, steps=tuple(Step(item.kind, item.text) for item in rest), error=error
+        )
         id = id if id and id.strip() else f"{self.source.name}{self.tag}"
         line = {} if self.line is None else {"line": self.line}
         yield Task(id, asked, None, known_values({**meta, "system": system}) | line, Recorded(trace, score))
@@ -174,8 +173,8 @@ def known_values(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
-    """The other items, the thoughts right before the answer, and the answer, which is empty if there are thoughts
-    only."""
+    """The other items, the thoughts right before the answer, and the answer, which is empty if the agent ended with
+    thoughts."""
     end = max(n for n, item in enumerate(items) if item.kind in _AGENT_KINDS)
     start = end
     while start and items[start - 1].kind in _AGENT_KINDS:
