@@ -9,13 +9,16 @@ it and a prefix cache keeps serving it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
+
+from practicum.core.counts import Count
+from practicum.core.thoughts import silence, split_thoughts
 
 Kind = Literal["chat", "responses", "messages"]
 
@@ -272,7 +275,8 @@ class Answer:
     """What a response answers: the id, the model and the text, the tools it calls, and what it used.
 
     `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
-    it has a shape that is not of the protocol; the rest is read.
+    it has a shape that is not of the protocol; the rest is read. `text` is without the model's `thoughts`. `silence`
+    says why a whole answer without calls of tools says nothing.
     """
 
     id: str = ""
@@ -284,7 +288,28 @@ class Answer:
     output_tokens: int = 0
     whole: bool = False
     unread: bool = False
+    thoughts: str = ""
+    silence: Count | None = None
+    _ends: set[str] = field(default_factory=set)
 
+    def end(self, *reasons: Any) -> None:
+        """Note why the answer ended, as the protocol says it. None says nothing."""
+        self._ends.update(reason for reason in reasons if isinstance(reason, str))
+
+    def settle(self, text: str, thoughts: Iterable[str]) -> None:
+        """Set the text, from which inline thoughts are taken, and the thoughts that had a field of their own."""
+        said = split_thoughts(text)
+        said = said._replace(thoughts=said.thoughts or "\n".join(filter(None, thoughts)))
+        self.text, self.thoughts = said.text[:MOST_TEXT], said.thoughts[:MOST_TEXT]
+        if self.whole and not self.calls:
+            self.silence = silence(
+                said, refused="refusal" in self._ends, filtered="content_filter" in self._ends,
+                cut=not self._ends.isdisjoint(_LIMITS),
+            )  # fmt: skip
+
+
+_LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
+"""Why an answer ended, in the protocols, if it reached a limit of tokens."""
 
 _TEXTS = ("text", "output_text", "input_text")
 """Types of parts that are text. Other parts, such as thinking, are not what is answered."""
@@ -329,7 +354,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self.answer = Answer()
-        self._text, self._calls = list[str](), list[list[str]]()
+        self._text, self._thoughts, self._calls = list[str](), list[str](), list[list[str]]()
         self._response: Answer | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -369,6 +394,8 @@ class _Stream:
 
     def _add_to_block(self, delta: Mapping[str, Any]) -> None:
         self._text.append(self._given(delta.get("text"), ""))
+        self._thoughts.append(_string(delta.get("thinking")))
+        self.answer.end(delta.get("stop_reason"))
         if self._calls:
             self._calls[-1][1] += _string(delta.get("partial_json"))
         self.answer.whole = self.answer.whole or bool(delta.get("stop_reason"))
@@ -376,6 +403,8 @@ class _Stream:
     def _add_to_choice(self, choice: Mapping[str, Any]) -> None:
         delta: dict[str, Any] = self._given(choice.get("delta"), {})
         self._text.append(_answered(delta.get("content"), self.answer, ""))
+        self._thoughts.append(_thought(delta))
+        self.answer.end(choice.get("finish_reason"), "refusal" if delta.get("refusal") else None)
         for call in _objects(delta.get("tool_calls")):
             function = _object(call.get("function"))
             if name := _string(function.get("name")):
@@ -394,33 +423,45 @@ class _Stream:
     def end(self) -> Answer:
         """What the events answer."""
         answer, response = self.answer, self._response
-        answer.text, answer.calls = "".join(self._text)[:MOST_TEXT], [(name, given) for name, given in self._calls]
+        answer.calls = [(name, given) for name, given in self._calls]
         if response is not None:
             # The last event repeats all of the answer, but some servers leave out the output there.
-            answer.text, answer.calls = response.text or answer.text, response.calls or answer.calls
+            answer.calls = response.calls or answer.calls
+            answer.end(*response._ends)
+        answer.settle("".join(self._text), ["".join(self._thoughts)])
+        if response is not None:
+            answer.text, answer.thoughts = response.text or answer.text, response.thoughts or answer.thoughts
             answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
         return answer
 
 
 def _of_response(response: Mapping[str, Any]) -> Answer:
     answer, text = Answer(_string(response.get("id")), _string(response.get("model")), whole=True), list[str]()
+    thoughts = [_thought(response)]
     _add_usage(answer, response.get("usage"))
+    answer.end(response.get("stop_reason"), _object(response.get("incomplete_details")).get("reason"))
     for choice in _objects(response.get("choices"))[:1]:
         message = _object(choice.get("message"))
         text.append(_answered(message.get("content"), answer, ""))
+        thoughts.append(_thought(message))
+        answer.end(choice.get("finish_reason"), "refusal" if message.get("refusal") else None)
         for call in _objects(message.get("tool_calls")):
             function = _object(call.get("function"))
             answer.calls.append((_string(function.get("name")), _plain(function.get("arguments"))))
     for item in _objects(response.get("output")):
         if item.get("type") in ("message", None):
             text.append(_answered(item.get("content"), answer, "\n"))
+            answer.end(*(part.get("type") for part in _objects(item.get("content"))))
+        elif item.get("type") == "reasoning":
+            parts = [*_objects(item.get("summary")), *_objects(item.get("content"))]
+            thoughts += [_string(part.get("text")) for part in parts]
         elif item.get("type") == "function_call":
             answer.calls.append((_string(item.get("name")), _plain(item.get("arguments"))))
     text.append(_answered(response.get("content"), answer, "\n"))
     for block in _objects(response.get("content")):
         if block.get("type") == "tool_use":
             answer.calls.append((_string(block.get("name")), _plain(block.get("input"))))
-    answer.text = "\n".join(filter(None, text))[:MOST_TEXT]
+    answer.settle("\n".join(filter(None, text)), thoughts)
     known = (response.get(name) for name in ("choices", "output", "content"))
     answer.unread = answer.unread or not any(isinstance(value, list | str) for value in known)
     return answer
@@ -443,6 +484,16 @@ def _answered(content: Any, answer: Answer, between: str) -> str:
             else:
                 answer.unread = True
     return between.join(filter(None, texts))
+
+
+def _thought(message: Mapping[str, Any]) -> str:
+    """The thoughts in a message, or in a part of one: in a field of their own, or in parts of the content."""
+    inner = [part.get("thinking") for part in _objects(message.get("content"))]
+    parts = [
+        "".join(_string(one.get("text")) for one in _objects(part)) if isinstance(part, list) else part
+        for part in (message.get("reasoning_content") or message.get("reasoning"), *inner)
+    ]  # fmt: skip
+    return "\n".join(part for part in parts if isinstance(part, str) and part)
 
 
 def _add_usage(answer: Answer, usage: Any) -> None:
