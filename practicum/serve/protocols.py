@@ -428,9 +428,9 @@ class _Stream:
             # The last event repeats all of the answer, but some servers leave out the output there.
             answer.calls = response.calls or answer.calls
             answer.end(*response._ends)
-        answer.settle("".join(self._text), ["".join(self._thoughts)])
+        text, thoughts = (response.text, response.thoughts) if response is not None else ("", "")
+        answer.settle(text or "".join(self._text), [thoughts or "".join(self._thoughts)])
         if response is not None:
-            answer.text, answer.thoughts = response.text or answer.text, response.thoughts or answer.thoughts
             answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
         return answer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import CHAT, Reply, Served, run, served
+from serving import CHAT, Reply, Served, asynchronous, served
 
 from practicum.core.counts import Count
 from practicum.serve import tables
@@ -123,42 +123,38 @@ def kept(on: Served, interaction: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("behaviour", ["thoughts", "thoughts-unopened", "reasoning-content", "list-content-thinking"])
-def test_a_right_answer_with_thoughts_is_right_and_reaches_the_client_unchanged(
+@asynchronous
+async def test_a_right_answer_with_thoughts_is_right_and_reaches_the_client_unchanged(
     tmp_path: Path, behaviour: str, stream: bool
 ) -> None:
-    async def scenario() -> None:
-        options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon", latency=0)
-        async with serve(options) as model, served(tmp_path, address=model.url) as on:
-            body = {"messages": [{"role": "user", "content": "Which team?"}], "model": "sim", "stream": stream}
-            through: Reply = await on.send("POST", CHAT, body)
-            async with on.http.post(f"{model.url}/chat/completions", json=body) as direct:
-                assert through.body == await direct.read()
-            found = kept(on, through.interaction)
-            assert (found["answer"], bool(found["thoughts"])) == ("Falcon", True)
-            told = (await on.report(interaction=through.interaction, target="Falcon")).json
-            assert (told["score"], told["correction"]) == (1.0, None)
-            page = (await on.send("GET", f"/spaces/default/interactions/{through.interaction}")).body.decode()
-            assert "its thoughts" in page
-
-    run(scenario())
+    options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon", latency=0)
+    async with serve(options) as model, served(tmp_path, address=model.url) as on:
+        body = {"messages": [{"role": "user", "content": "Which team?"}], "model": "sim", "stream": stream}
+        through: Reply = await on.send("POST", CHAT, body)
+        async with on.http.post(f"{model.url}/chat/completions", json=body) as direct:
+            assert through.body == await direct.read()
+        found = kept(on, through.interaction)
+        assert (found["answer"], bool(found["thoughts"])) == ("Falcon", True)
+        told = (await on.report(interaction=through.interaction, target="Falcon")).json
+        assert (told["score"], told["correction"]) == (1.0, None)
+        page = (await on.send("GET", f"/s/default/interactions/{through.interaction}")).body.decode()
+        assert "its thoughts" in page
 
 
 @pytest.mark.parametrize("behaviour", ["thoughts-unclosed", "only-reasoning-content", "empty", "refusal", "filtered"])
-def test_an_answer_that_says_nothing_is_counted_and_not_scored_and_its_correction_holds(
+@asynchronous
+async def test_an_answer_that_says_nothing_is_counted_and_not_scored_and_its_correction_holds(
     tmp_path: Path, behaviour: str
 ) -> None:
-    async def scenario() -> None:
-        assert behaviour in BEHAVIOURS
-        options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon", latency=0)
-        async with serve(options) as model, served(tmp_path, address=model.url) as on:
-            reply = await on.ask("Which team?", model="sim")
-            silence = kept(on, reply.interaction)["silence"]
-            metrics = (await on.send("GET", "/metrics")).body.decode()
-            assert f"practicum_{silence}_total 1.0" in metrics
-            told = (await on.report(interaction=reply.interaction, target="Falcon")).json
-            assert (told["score"], told["correction"]) == (None, "in effect")
-            # Unless the answer was given elsewhere.
-            told = (await on.report(interaction=reply.interaction, answer="<think>hm</think>Falcon")).json
-            assert told["score"] == 1.0
-
-    run(scenario())
+    assert behaviour in BEHAVIOURS
+    options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon", latency=0)
+    async with serve(options) as model, served(tmp_path, address=model.url) as on:
+        reply = await on.ask("Which team?", model="sim")
+        silence = kept(on, reply.interaction)["silence"]
+        metrics = (await on.send("GET", "/metrics")).body.decode()
+        assert f"practicum_{silence}_total 1.0" in metrics
+        told = (await on.report(interaction=reply.interaction, target="Falcon")).json
+        assert (told["score"], told["correction"]) == (None, "in effect")
+        # Unless the answer was given elsewhere.
+        told = (await on.report(interaction=reply.interaction, answer="<think>hm</think>Falcon")).json
+        assert told["score"] == 1.0
