@@ -35,6 +35,15 @@ class Count(StrEnum):
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
+    EMPTY_ANSWERS = "empty_answers", "answer[|s] of a model without any text", True
+    REFUSED_ANSWERS = "refused_answers", "answer[|s] that a model refused to give", True
+    FILTERED_ANSWERS = "filtered_answers", "answer[|s] that the provider's content filter stopped", True
+    UNSAID_THOUGHTS = "unsaid_thoughts", "answer[|s] that [consists|consist] of thoughts only", True
+    SILENT_CUTS = (
+        "silent_cuts",
+        "answer[|s] that reached the limit of output tokens before [it|they] said anything (`max_output_tokens`)",
+        True,
+    )
     CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
     OVERLONG_ANSWERS = (
         "overlong_answers",

@@ -34,6 +34,7 @@ from practicum.core.errors import (
     UsageError,
     WindowError,
 )
+from practicum.core.thoughts import SILENCES, silence, split_thoughts
 from practicum.core.trust import least, trust_of
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
@@ -402,12 +403,19 @@ class Run:
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
         """Ask a model for plain text, which is one of the `choices` if its server can hold it to them. A text that
-        ended at the limit of output tokens is taken as it is, and counted."""
+        ended at the limit of output tokens is taken as it is, and counted. Raises OutputError if there is no text."""
         prompt = self._framed(role, prompt)
         held = choices and self._state.seat(self.actor if role == "agent" else role).client.holds_to_choices
         reply = await self._call(role, prompt, {"enum": [*choices]} if held else None, None, 0)
+        if reply.silence is not None:
+            raise self.silent(reply.silence, self._state.seat(self.actor if role == "agent" else role).client.name)
         self.count(Count.CUT_TEXTS, reply.cut)
         return reply.text
+
+    def silent(self, why: Count, who: str) -> OutputError:
+        """The error for an answer without text, which says what to change. `who` gave it: a model or an agent."""
+        self._state.last_error = f"the answer of {who} {SILENCES[why]}"
+        return OutputError(self.last_error)
 
     def _framed(self, role: str, prompt: Prompt) -> Prompt:
         """The prompt with its material between marks. That of the agent has its pages framed, and its task as it is."""
@@ -424,7 +432,7 @@ class Run:
         view = framed_view(view, self._state.nonce)
         proof.begins(self.job)
         try:
-            trace = await self._attempt(task, view)
+            trace = self._said(await self._attempt(task, view))
         except AgentError as error:
             trace, broken = Trace(answer="", error=str(error)), True
         except (OutputError, ProviderError) as error:
@@ -449,6 +457,17 @@ class Run:
         if broken:
             proof.told(task.id, str(trace.error))
         return trace
+
+    def _said(self, trace: Trace) -> Trace:
+        """The trace of an attempt with its answer apart from its thoughts. Raises OutputError if an agent that reports
+        no steps says nothing: its attempt is not a wrong answer."""
+        if trace.error is not None:
+            return trace
+        answer = split_thoughts(trace.answer)
+        if (why := silence(answer)) is not None and not trace.steps:
+            self.count(why)
+            raise self.silent(why, "the agent")
+        return replace(trace, answer=answer.text, reasoning=trace.reasoning or answer.thoughts)
 
     def _needed(self, calls: int) -> None:
         """An attempt made so many calls."""
@@ -714,9 +733,10 @@ class Run:
                 raise ProviderError(known.answer)
             self._timed(known)
             text, cut, *changed = json.loads(known.answer)
-            self._changed(*changed)
+            changed = [Count[key.upper()] for keys in changed for key in keys]
+            self._changed(changed)
             self._state.learn_output(seat.client, options.max_output_tokens, known.usage)
-            return Reply(text, known.usage, cut)
+            return Reply(text, known.usage, cut, tuple(changed))
         return await self._pay(
             JournalRow(place, role, question, "", sources=self.about, prompt=prompt),
             seat.client, prompt, schema, replace(options, wait=self._wait),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from practicum.core.counts import Count
+from practicum.core.thoughts import SILENCES
 from practicum.core.types import Prompt, Usage
 
 T = TypeVar("T")
@@ -67,12 +68,24 @@ class CallOptions:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The model's unparsed answer. `cut` is set if the model reached its output limit, and `changed` counts what had to
-    be changed about what was sent (see `models.receiving`)."""
+    be changed about what was sent (see `models.receiving`), and why there is no text.
+
+    A client may leave thoughts in the text. Those that the server sent in a field of their own are `thoughts`.
+    `refused` and `filtered` say that the model, or the provider's content filter, withheld the answer.
+    """
 
     text: str
     usage: Usage
     cut: bool = False
     changed: tuple[Count, ...] = ()
+    thoughts: str = ""
+    refused: bool = False
+    filtered: bool = False
+
+    @property
+    def silence(self) -> Count | None:
+        """Why there is no answer (see `core.thoughts`); None if there is one."""
+        return next((count for count in self.changed if count in SILENCES), None)
 
 
 class Client(Protocol):
