@@ -49,27 +49,25 @@ _CODES: Mapping[str, Kind] = {
 }  # fmt: skip
 """Codes and types of errors, in lower case, that are clear by themselves."""
 
-_SENTENCES: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE))
-    for kind, pattern in (
-        ("sample", r"failed_generation|failed to (generate json|call a function|parse (the )?tool)|"
-                   r"(malformed|invalid) (function|tool) call"),
-        ("window", r"context (length|window|size|limit)|maximum (prompt|input|model) length|prompt is too long|"
-                   r"input is too long|longer than the model|too many (input )?tokens|token count .{0,40}exceeds|"
-                   r"max_new_tokens` must be|must have less than \d+ tokens|too large for model|"
-                   r"request(_| is )too(_| )large|reduce (the length|your (prompt|message))"),
-        ("filter", r"content (management|filter|policy|moderation)|content_filter|usage polic|moderation|flagged|"
-                   r"safety (system|filter|polic)|prohibited[ _]content|high risk|inappropriate content"),
-        ("credit", r"credit balance|insufficient (balance|credit|quota|funds)|out of credits|requires more credits|"
-                   r"payment required|billing hard limit"),
-        ("key", r"(incorrect|invalid|missing|no) (api|auth)[ -_]?(key|credentials)|api key (not valid|is invalid|"
-                r"not found|expired)|no auth credentials|unauthorized"),
-        ("account", r"location is not supported|country, region|(organization|account|project)( has been| is)? "
-                    r"(restricted|disabled|deactivated|suspended)"),
-        ("model", r"invalid model\b|model\b.{0,80}(does not exist|not found|not a valid model|decommissioned)|"
-                  r"not a valid model id|no endpoints found for"),
-    )
+_PATTERNS: tuple[tuple[Kind, str], ...] = (
+    ("sample", r"failed_generation|failed to (generate json|call a function|parse (the )?tool)|"
+               r"(malformed|invalid) (function|tool) call"),
+    ("window", r"context (length|window|size|limit)|maximum (prompt|input|model) length|prompt is too long|"
+               r"input is too long|longer than the model|too many (input )?tokens|token count .{0,40}exceeds|"
+               r"max_new_tokens` must be|must have less than \d+ tokens|too large for model|"
+               r"request(_| is )too(_| )large|reduce (the length|your (prompt|message))"),
+    ("filter", r"content (management|filter|policy|moderation)|content_filter|usage polic|moderation|flagged|"
+               r"safety (system|filter|polic)|prohibited[ _]content|high risk|inappropriate content"),
+    ("credit", r"credit balance|insufficient (balance|credit|quota|funds)|out of credits|requires more credits|"
+               r"payment required|billing hard limit"),
+    ("key", r"(incorrect|invalid|missing|no) (api|auth)[ -_]?(key|credentials)|api key (not valid|is invalid|"
+            r"not found|expired)|no auth credentials|unauthorized"),
+    ("account", r"location is not supported|country, region|(organization|account|project)( has been| is)? "
+                r"(restricted|disabled|deactivated|suspended)"),
+    ("model", r"invalid model\b|model\b.{0,80}(does not exist|not found|not a valid model|decommissioned)|"
+              r"not a valid model id|no endpoints found for"),
 )  # fmt: skip
+_SENTENCES = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
 """Sentences of servers, tried in this order."""
 
 _STATUSES: Mapping[int, Kind] = {

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from practicum.core.types import Prompt
-from practicum.models.client import JSON, Structure
+
+if TYPE_CHECKING:
+    from practicum.models.client import JSON, Structure
 
 Form = Literal["native", "tool", "prompted", "grammar", "json_object", "text"]
 """How JSON is asked for: a `Structure`, or, where the server refused that, JSON without a schema, or text. The last two
@@ -48,8 +50,9 @@ class Refused:
             instead = "user"
         elif name in ("response_format", "tools", "grammar"):
             name, instead = "response_format", "text" if form in ("json_object", "prompted") else "json_object"
-        if name in self.replaced and self.replaced[name] == instead:
-            return
+        late = self.replaced.get(name) in (instead, "text") if name == "response_format" else name in self.replaced
+        if late:
+            return  # another call met the same refusal before
         self.replaced[name] = instead
         self.said(name, instead, sentence)
 
@@ -60,7 +63,8 @@ class Refused:
                 return "json_object"
             case "text":
                 return "text"
-        return structure
+        # pydantic-ai puts the schema into a message of the system.
+        return "text" if structure == "prompted" and "system" in self.replaced else structure
 
     def settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of a request, with those of `extra_body`, without what was refused."""
