@@ -67,7 +67,11 @@ class ChatModel:
         """What pydantic-ai makes of a completion, or of an error, which it raises as one of its own."""
 
         from openai.types.chat import ChatCompletion
+        from pydantic_ai.exceptions import UnexpectedModelBehavior
         from pydantic_ai.models import ModelRequestParameters
+
+        if isinstance(outcome, dict) and not outcome.get("choices"):
+            raise UnexpectedModelBehavior("the reply holds no answer (`choices` is empty)")
 
         async def create(**_: Any) -> Any:
             if isinstance(outcome, Exception):
