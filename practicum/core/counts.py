@@ -60,6 +60,18 @@ class Count(StrEnum):
         "call[|s] whose tokens were estimated, because the server's counts are missing or impossible",
         True,
     )
+    FILTERED_REQUESTS = "filtered_requests", "request[|s] that the provider's content filter refused", True
+    OVERLONG_REQUESTS = "overlong_requests", "attempt[|s] lost, because the prompt exceeds the model's window", True
+    REFUSED_REQUESTS = "refused_requests", "request[|s] that the provider refused", True
+    INVALID_SAMPLES = "invalid_samples", "request[|s] for which the provider could not make valid output", True
+    REPEATED_SAMPLES = (
+        "repeated_samples",
+        "answer[|s] requested again, because the provider could not make valid output",
+    )
+    REFUSED_PARAMETERS = (
+        "refused_parameters",
+        "parameter[|s] that a model's server refused, left out or replaced",
+    )
     MOVED_CALLS = "moved_calls", "call[|s] answered by another server, because [its|their] own one failed", True
     MENDED_TEXTS = "mended_texts", "answer[|s] with characters that no text can hold, which were replaced", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompt[|s] shortened to fit the model's window"

@@ -30,6 +30,7 @@ from practicum.core.errors import (
     OutputError,
     PlaceTaken,
     ProviderError,
+    RequestError,
     Stopped,
     UsageError,
     WindowError,
@@ -53,13 +54,29 @@ from practicum.models.prompting import (
 from practicum.models.receiving import received
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
-from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
+from practicum.store.journal import (
+    NOTE_ROLE,
+    JournalRow,
+    digest,
+    dump_failure,
+    load_failure,
+    noting_refusal,
+    request_error,
+)
 from practicum.store.reviews import PENDING, REJECTED, WHY
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import named_choices
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+
+KIND = "kind"
+"""Ends the place of a note on why the provider refused a request."""
+
+REFUSED: Mapping[str, Count] = {
+    "filter": Count.FILTERED_REQUESTS, "input": Count.REFUSED_REQUESTS, "sample": Count.INVALID_SAMPLES,
+}  # fmt: skip
+"""Counters of refused requests, by the kind of the error."""
 
 KEPT = ". What was paid for is kept: correct the method and resume the run"
 """Ends every error about a mistake in a method."""
@@ -266,6 +283,18 @@ class Run:
         self._state.lost[row.place] = row
         self.chain.losses.add(row.place)
 
+    async def _lose_call(self, record: JournalRow, error: ProviderError) -> None:
+        """Keep the failure of a call. A request that the provider refused would be refused again: that is a result,
+        which a resume does not ask for again."""
+        self._state.last_error = str(error)
+        failure = replace(record, answer=str(error), ok=False)
+        if isinstance(error, RequestError):
+            kind = JournalRow(f"{record.place} {KIND}", NOTE_ROLE, NOTE_ROLE, error.kind, sources=self.about)
+            self._count_refused(error)
+            await self._write(kind, failure)
+        else:
+            self._lose(failure)
+
     async def _write(self, *rows: JournalRow) -> None:
         """Write results to disk, together with the failures that they may rest on: a resume never forgets a failure
         that the run went on from, and tries again what was lost besides."""
@@ -427,9 +456,10 @@ class Run:
         """Tell who watches the run that a step begins."""
         self._state.observer.stepping(step, tasks, steps)
 
-    async def agent(self, task: Task, view: View) -> Trace:
+    async def agent(self, task: Task, view: View, *, must_fit: bool = False) -> Trace:
         """One attempt of the agent. A failure is data: the trace carries it as `error`. Raises BrokenAgentError if all
-        of the first attempts failed."""
+        of the first attempts failed, and with `must_fit` WindowError if the prompt is larger than the model's window.
+        """
         proof, broken, before = self._state.proof, False, self.chain.calls
         view = framed_view(view, self._state.nonce)
         proof.begins(self.job)
@@ -438,8 +468,11 @@ class Run:
         except AgentError as error:
             trace, broken = Trace(answer="", error=str(error)), True
         except (OutputError, ProviderError) as error:
+            if must_fit and isinstance(error, WindowError):
+                raise
             # There is nothing to learn from: no answer came, or none that could be parsed.
-            trace = Trace(answer="", error=str(error), lost=True)
+            trace = Trace(answer="", error=str(error), lost=True, refused=isinstance(error, RequestError))
+            self.count(Count.OVERLONG_REQUESTS, isinstance(error, WindowError))
         finally:
             proof.ended(self.job)
             self._needed(self.chain.calls - before)
@@ -678,11 +711,11 @@ class Run:
             self._state.budget.attempts += own
             try:
                 result = await self._done(do)
-            except ProviderError as error:
-                self._lose(replace(record, answer=dump_failure(error), ok=False))
-                self._state.last_error = str(error)
-                raise
-            except (AgentError, OutputError) as error:
+            except (AgentError, OutputError, ProviderError) as error:
+                if isinstance(error, ProviderError) and not isinstance(error, RequestError):
+                    self._lose(replace(record, answer=dump_failure(error), ok=False))
+                    self._state.last_error = str(error)
+                    raise
                 failure = replace(record, answer=dump_failure(error), ok=False)
                 if role == "agent" and isinstance(error, AgentError) and not proof.given:
                     proof.failed(failure)
@@ -734,7 +767,7 @@ class Run:
         known = self._state.journal.find(place, question)
         if known is not None:
             if not known.ok and not known.silent:
-                raise ProviderError(known.answer)
+                raise self._failed(known)
             self._timed(known)
             text, cut, *changed = json.loads(known.answer)
             changed = [Count[key.upper()] for keys in changed for key in keys]
@@ -743,8 +776,23 @@ class Run:
             return Reply(text, known.usage, cut, tuple(changed))
         return await self._pay(
             JournalRow(place, role, question, "", sources=self.about, prompt=prompt),
-            seat.client, prompt, schema, replace(options, wait=self._wait),
+            seat.client, prompt, schema,
+            replace(options, wait=self._wait, refused=self._state.refused_by(seat.client.name)),
         )  # fmt: skip
+
+    def _failed(self, known: JournalRow) -> ProviderError:
+        """The error of a call that failed before a resume."""
+        kind = self._state.journal.find(f"{known.place} {KIND}", NOTE_ROLE)
+        if kind is None:
+            return ProviderError(known.answer)
+        error = request_error(known.answer, kind.answer)
+        self._count_refused(error)
+        return error
+
+    def _count_refused(self, error: RequestError) -> None:
+        """Count a request that the provider refused. A prompt above the window may be shortened yet."""
+        if (count := REFUSED.get(error.kind)) is not None:
+            self.count(count)
 
     def _changed(self, keys: Sequence[str] = ()) -> None:
         """Count what had to be changed about a reply."""
@@ -764,7 +812,11 @@ class Run:
             await self.require_working_agent()
         estimate = prompt_tokens(prompt)
         state.largest[role] = max(state.largest.get(role, 0), estimate)
-        check_fits_window(client, role, estimate)
+        try:
+            check_fits_window(client, role, estimate)
+        except WindowError as error:
+            await self._lose_call(record, error)
+            raise
         if client.window is not None:
             # Some servers refuse a limit that exceeds the window together with the prompt. It is lowered for sending
             # alone: a resume may have a model with another window.
@@ -791,16 +843,18 @@ class Run:
             except BaseException as error:
                 if isinstance(error, ProviderError):
                     error.args = self._redacted(error.args)
-                    self._lose(replace(record, answer=str(error), ok=False))
-                    state.last_error = str(error)
+                    await self._lose_call(record, error)
                 call = replace(call, error=self._redacted(str(error)) or type(error).__name__)
                 if isinstance(error, Exception):
                     # Not where it was cancelled: nobody knows what becomes of it, so it stays in flight.
                     state.flight.end(sent)
+                if isinstance(error, RequestError):
+                    state.refused_request(client.name, record, error)
                 raise
             finally:
                 state.budget.settle(need, call.usage)
                 state.observer.called(replace(call, seconds=time.monotonic() - began))
+            state.in_row.pop((client.name, role), None)
             usage = reply.usage
             self._changed(reply.changed)
             changed = [reply.changed] if reply.changed else []

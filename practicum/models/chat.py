@@ -30,6 +30,10 @@ STRICT_KEYWORDS = frozenset(
 """Keywords of a JSON schema that mean the same to every server."""
 
 
+_NOT_IN_BODY = ("timeout", "extra_body", "extra_headers")
+"""Settings of a request that are no fields of its body."""
+
+
 @dataclass(frozen=True)
 class ChatModel:
     """A model behind a connection. `model_name` and `base_url` are what a model of pydantic-ai calls them."""
@@ -48,8 +52,10 @@ class ChatModel:
 
     async def ask(self, body: JSON, settings: Mapping[str, Any]) -> Reply:
         """The answer to a request with this body. Raises errors of pydantic-ai."""
-        body = {"model": self.model_name, **body, **settings}
-        options: Any = {"timeout": body.pop("timeout", None)}
+        extra, headers = settings.get("extra_body", {}), settings.get("extra_headers", {})
+        plain = {name: value for name, value in settings.items() if name not in _NOT_IN_BODY}
+        body = {"model": self.model_name, **body, **plain, **extra}
+        options: Any = {"timeout": settings.get("timeout"), "headers": headers}
         try:
             # The SDK's method for completions also compares what is sent and received with the types of all variants.
             completion = await self.connection.post("/chat/completions", cast_to=object, body=body, options=options)
@@ -61,7 +67,11 @@ class ChatModel:
         """What pydantic-ai makes of a completion, or of an error, which it raises as one of its own."""
 
         from openai.types.chat import ChatCompletion
+        from pydantic_ai.exceptions import UnexpectedModelBehavior
         from pydantic_ai.models import ModelRequestParameters
+
+        if isinstance(outcome, dict) and not outcome.get("choices"):
+            raise UnexpectedModelBehavior("the reply holds no answer (`choices` is empty)")
 
         async def create(**_: Any) -> Any:
             if isinstance(outcome, Exception):

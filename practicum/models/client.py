@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from practicum.core.counts import Count
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Prompt, Usage
+from practicum.models.refused import Refused
 
 T = TypeVar("T")
 Structure = Literal["native", "tool", "prompted", "grammar"]
@@ -55,7 +56,8 @@ async def wait_out(wait: Wait) -> None:
 class CallOptions:
     """Sampling options of one call. `timeout` is in seconds; None leaves a value to the provider.
 
-    A client awaits `wait` between two tries of a call. It raises Stopped if the run stops meanwhile.
+    A client awaits `wait` between two tries of a call. It raises Stopped if the run stops meanwhile. `refused` are the
+    parameters that the model's server refused so far: a client leaves them out, and adds those that it refuses now.
     """
 
     temperature: float | None = None
@@ -63,6 +65,7 @@ class CallOptions:
     timeout: float = 120.0
     seed: int | None = None
     wait: Callable[[Wait], Awaitable[None]] = field(default=wait_out, compare=False, repr=False)
+    refused: Refused = field(default_factory=Refused, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

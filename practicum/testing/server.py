@@ -224,7 +224,24 @@ def _answer(body: Body, seed: int) -> tuple[str, str | None]:
     form = body.get("response_format") or {}
     if form.get("type") == "json_schema":
         return json.dumps(fill(form["json_schema"]["schema"], seed)), None
+    if (schema := _schema_in_prompt(body)) is not None:
+        return json.dumps(fill(schema, seed)), None
     return pseudo_words(Random(seed)), None
+
+
+def _schema_in_prompt(body: Body) -> Body | None:
+    """The first JSON schema of an object in the messages, for clients that ask for JSON in the prompt."""
+    for text in (_text(turn.get("content")) for turn in body["messages"]):
+        start = text.find("{") if '"properties"' in text else -1
+        while start >= 0:
+            try:
+                value, _ = json.JSONDecoder().raw_decode(text, start)
+            except ValueError:
+                value = None
+            if isinstance(value, dict) and value.get("type") == "object" and "properties" in value:
+                return value
+            start = text.find("{", start + 1)
+    return None
 
 
 def _forced_tool(body: Body) -> dict[str, Any] | None:

@@ -153,7 +153,6 @@ def test_invalid_output_is_repaired(tmp_path: Path, kind: str) -> None:
 STOPS: dict[str, tuple[str, str]] = {
     "401": ("401", "refused the key: check the variable of its key"),
     "404": ("404", "was not found: check the model's name and the address"),
-    "context": ("context", "the prompt is larger than the window"),
 }
 
 

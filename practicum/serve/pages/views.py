@@ -398,7 +398,7 @@ async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Resp
     return await visit.page(
         "interaction.html", status, here="Interactions", one=found, entries=entries, shown=shown, made=made,
         again=again, same=same, cost=cost, gone=context is None, failed=failed, said=done(visit), wrote=visit.form,
-        thoughts=found.get("thoughts", ""), silence=SILENCES.get(found.get("silence", "")),
+        thoughts=found.get("thoughts", ""), silence=SILENCES.get(found.get("silence", ""), "").partition(";")[0],
         reports=[
             (report, reads.said(report)) for report in (found["outcome"] or {"reports": []})["reports"]
         ],
