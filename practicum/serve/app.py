@@ -582,12 +582,16 @@ class _Relay:
             return False
         answer = self.call.told = answer or Answer()
         self.is_whole = answer.whole
+        if answer.failed:
+            service.counts["upstream failures"] += 1
+            self.call.error = "error in a response with status 200"
         if self.request is None or self.shown is None:
             return False
         self.call.interaction, self.call.version = self.id, self.shown.version
         service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
-            session=self.session, user=self.user, status=self.status if self.is_whole else status,
+            session=self.session, user=self.user,
+            status=502 if answer.failed else self.status if self.is_whole else status,
             seconds=time.monotonic() - self.call.started,
             purpose="title" if is_housekeeping(self.request) else None,
         )  # fmt: skip

@@ -9,6 +9,7 @@ it and a prefix cache keeps serving it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -18,6 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from practicum.core.counts import Count
+from practicum.core.thoughts import Answer as Said
 from practicum.core.thoughts import silence, split_thoughts
 
 Kind = Literal["chat", "responses", "messages"]
@@ -173,10 +175,18 @@ def _points(
     digest.update(fields.get("system", NULL) if kind == "messages" else fields.get("instructions", NULL))
     for place, (raw, item) in enumerate(zip(items, read, strict=True)):
         digest.update(raw)
-        if item.role == "user" and (text := _text(item.content)):
+        if item.role == "user" and not _continues(kind, item) and (text := _text(item.content)):
             points.append((place, digest.copy().hexdigest()))
             texts.append(text)
     return points, texts
+
+
+def _continues(kind: Kind, item: _Item) -> bool:
+    """Whether a user's message brings results of tools, so that the agent goes on with what it was asked before. What
+    an agent writes beside them, such as reminders, is no question."""
+    if kind != "messages" or _first(item.content) != b"[":
+        return False
+    return any(part.type == "tool_result" for part in msgspec.json.decode(item.content, type=list[_Part]))
 
 
 def _text(content: Raw) -> str:
@@ -207,8 +217,8 @@ def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
                 yield "call", f"{block.name}({_plain(block.input)})"[:MOST_TEXT]
             elif block.type == "tool_result":
                 yield "result", _text(block.content)[:MOST_TEXT]
-            elif block.type == "text" and block.text and item.role == "assistant":
-                yield "text", block.text[:MOST_TEXT]
+            elif block.type == "text" and block.text:
+                yield "text" if item.role == "assistant" else "user", block.text[:MOST_TEXT]
 
 
 def _first(raw: Raw) -> bytes:
@@ -275,8 +285,8 @@ class Answer:
     """What a response answers: the id, the model and the text, the tools it calls, and what it used.
 
     `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
-    it has a shape that is not of the protocol; the rest is read. `text` is without the model's `thoughts`. `silence`
-    says why a whole answer without calls of tools says nothing.
+    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error. `text` is
+    without the model's `thoughts`.
     """
 
     id: str = ""
@@ -288,8 +298,8 @@ class Answer:
     output_tokens: int = 0
     whole: bool = False
     unread: bool = False
+    failed: bool = False
     thoughts: str = ""
-    silence: Count | None = None
     _ends: set[str] = field(default_factory=set)
 
     def end(self, *reasons: Any) -> None:
@@ -298,14 +308,19 @@ class Answer:
 
     def settle(self, text: str, thoughts: Iterable[str]) -> None:
         """Set the text, from which inline thoughts are taken, and the thoughts that had a field of their own."""
-        said = split_thoughts(text)
-        said = said._replace(thoughts=said.thoughts or "\n".join(filter(None, thoughts)))
-        self.text, self.thoughts = said.text[:MOST_TEXT], said.thoughts[:MOST_TEXT]
-        if self.whole and not self.calls:
-            self.silence = silence(
-                said, refused="refusal" in self._ends, filtered="content_filter" in self._ends,
-                cut=not self._ends.isdisjoint(_LIMITS),
-            )  # fmt: skip
+        said = split_thoughts(_whole_characters(text))
+        self.text = said.text[:MOST_TEXT]
+        self.thoughts = (said.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
+
+    @property
+    def silence(self) -> Count | None:
+        """Why a whole answer that could be read and calls no tool says nothing; None if it says something."""
+        if not self.whole or self.calls or self.unread or self.failed:
+            return None
+        return silence(
+            Said(self.text, self.thoughts), refused="refusal" in self._ends, filtered="content_filter" in self._ends,
+            cut=not self._ends.isdisjoint(_LIMITS),
+        )  # fmt: skip
 
 
 _LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
@@ -360,6 +375,8 @@ class _Stream:
     def take(self, event: Mapping[str, Any]) -> None:
         """Add an event."""
         answer, kind = self.answer, event.get("type")
+        if _reports_error(event):
+            answer.failed = answer.whole = True
         started = _object(event.get("message") or event.get("response")) or event
         answer.id = answer.id or _string(started.get("id"))
         answer.model = answer.model or _string(started.get("model"))
@@ -397,7 +414,7 @@ class _Stream:
         self._thoughts.append(_string(delta.get("thinking")))
         self.answer.end(delta.get("stop_reason"))
         if self._calls:
-            self._calls[-1][1] += _string(delta.get("partial_json"))
+            self._calls[-1][1] += self._given(delta.get("partial_json"), "")
         self.answer.whole = self.answer.whole or bool(delta.get("stop_reason"))
 
     def _add_to_choice(self, choice: Mapping[str, Any]) -> None:
@@ -423,7 +440,7 @@ class _Stream:
     def end(self) -> Answer:
         """What the events answer."""
         answer, response = self.answer, self._response
-        answer.calls = [(name, given) for name, given in self._calls]
+        answer.calls = [(name, _whole_characters(given)) for name, given in self._calls]
         if response is not None:
             # The last event repeats all of the answer, but some servers leave out the output there.
             answer.calls = response.calls or answer.calls
@@ -432,6 +449,7 @@ class _Stream:
         answer.settle(text or "".join(self._text), [thoughts or "".join(self._thoughts)])
         if response is not None:
             answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
+            answer.failed = answer.failed or response.failed
         return answer
 
 
@@ -463,8 +481,21 @@ def _of_response(response: Mapping[str, Any]) -> Answer:
             answer.calls.append((_string(block.get("name")), _plain(block.get("input"))))
     answer.settle("\n".join(filter(None, text)), thoughts)
     known = (response.get(name) for name in ("choices", "output", "content"))
-    answer.unread = answer.unread or not any(isinstance(value, list | str) for value in known)
+    answer.failed = _reports_error(response)
+    answer.unread = answer.unread or not (answer.failed or any(isinstance(value, list | str) for value in known))
     return answer
+
+
+def _reports_error(response: Mapping[str, Any]) -> bool:
+    """Whether a response, or an event of one, is an error: some servers send it with the status 200."""
+    return bool(response.get("error")) or response.get("type") in ("error", "response.failed")
+
+
+def _whole_characters(text: str) -> str:
+    """A text whose halves of characters, which no store takes, are joined or replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _answered(content: Any, answer: Answer, between: str) -> str:
@@ -517,7 +548,11 @@ def _decoded(data: bytes) -> dict[str, Any] | None:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        try:
+            # It also reads NaN among logprobs, and halves of a character that was cut between two events.
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
     return value if isinstance(value, dict) else None
 
 
@@ -530,7 +565,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return _whole_characters(value) if isinstance(value, str) else ""
 
 
 def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:

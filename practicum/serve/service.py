@@ -111,6 +111,9 @@ same time."""
 AT_ONCE = 1_000
 """Rows that are asked for by their keys in one query, at most."""
 
+MESSAGES = 200
+"""Stored interactions whose texts are read when a space is opened, to know what its requests have in common."""
+
 RECENT = 5_000
 """Interactions that are kept in memory, since most feedback is about one of them."""
 
@@ -271,6 +274,7 @@ class Service:
         newest: Any = select(func.max(o.c.at)).where(o.c.run_id == name)
         ((space.counted,),) = await asyncio.to_thread(self.log.rows, newest)
         space.counted = space.counted or 0.0
+        await self.read_messages(space)
         # Whatever the first request would be late for.
         await space.show(text_request("warm up"), "")
         space.announced = self.log.database.changes(name)
@@ -283,6 +287,16 @@ class Service:
         self._removed.discard(name)
         self.spaces[name] = space
         return space
+
+    async def read_messages(self, space: Space) -> None:
+        """Find questions by the messages that are stored, and by no others."""
+        i = tables.interactions
+        newest = select(i.c.data).where(i.c.run_id == space.name).order_by(i.c.id.desc()).limit(MESSAGES)
+
+        def read() -> None:
+            space.questions.start([json.loads(row.data)["query"] for row in self.log.rows(newest)][::-1])
+
+        await asyncio.to_thread(read)
 
     def _is_there(self, name: str) -> bool:
         """Whether there is a run of a space, on whichever node it was made."""
@@ -544,8 +558,9 @@ class Service:
             return
         answer = answer or Answer()
         data = {
-            "query": query, "steps": steps, "answer": answer.text, "calls": answer.calls, "entries": shown.entries,
-            "corrections": shown.corrections, "pin": shown.session, "status": status, "seconds": round(seconds, 3),
+            "query": query, "question": shown.question or query, "steps": steps, "answer": answer.text,
+            "calls": answer.calls, "entries": shown.entries, "corrections": shown.corrections, "pin": shown.session,
+            "status": status, "seconds": round(seconds, 3),
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
@@ -630,20 +645,23 @@ class Service:
             known = self._recent.get(f"{name} {feedback.interaction}")
             if known is None:
                 known = await self._find(name, feedback)
-            answer = feedback.answer or known.answer
+            draft = Correction(
+                0, known.query, feedback.target or "", feedback.correction or "", trust,
+                question=space.question(known.data),
+            )  # fmt: skip
             text = " ".join(filter(None, (feedback.target, feedback.correction)))
             holds = self._holds(text, trust, screened)
             written = None
             while written is None:
                 replaced: list[int] = []
                 if text and holds:
-                    replaced = await space.corrections.replaced_by(known.query, feedback.target or "", answer)
+                    replaced = await space.corrections.replaced_by(draft, feedback.answer or known.answer)
                 change = partial(
                     self._write,
                     space=space,
                     known=known,
+                    draft=draft,
                     feedback=feedback,
-                    trust=trust,
                     replaced=replaced,
                     holds=holds,
                 )
@@ -698,7 +716,7 @@ class Service:
 
             made = None
             while made is None:
-                same = await space.corrections.replaced_by(draft.searched, "", "") if holds else []
+                same = await space.corrections.replaced_by(draft) if holds else []
                 made = await asyncio.wrap_future(self.log.do(partial(write, replaced=same), name))
                 if made is None:
                     # Another node changed what holds.
@@ -721,8 +739,8 @@ class Service:
         return await asyncio.wrap_future(self.log.do(find))
 
     def _write(
-        self, db: Connection, space: Space, known: Interaction, feedback: Feedback, trust: Trust, replaced: list[int],
-        holds: bool,
+        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback,
+        replaced: list[int], holds: bool,
     ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
         """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
         others than this node knows."""
@@ -732,13 +750,13 @@ class Service:
             raise Unknown(f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
             return None
-        outcome = write_outcome(db, space.name, known, feedback, trust, self.log.database.now(db))
+        outcome = write_outcome(db, space.name, known, feedback, draft.trust, self.log.database.now(db))
         told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
         if not told or outcome.score == 1.0 or not known.query:
             return outcome, None
         t = tables.corrections
         number = next_number(db, t, space.name)
-        correction = Correction(number, known.query, outcome.target, outcome.words, trust)
+        correction = replace(draft, number=number, target=outcome.target, words=outcome.words)
         row = {
             "run_id": space.name, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
             "data": json.dumps(correction.as_data(), ensure_ascii=False),
@@ -772,8 +790,7 @@ class Service:
     async def list_corrections(self, name: str, state: str, after: int, limit: int) -> answers.Corrections:
         """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
         Raises UnknownSpace."""
-        await self.space(name)
-        t = tables.corrections
+        space, t = await self.space(name), tables.corrections
         mine = (t.c.run_id == name) & (t.c.state == state)
         number: Any = select(func.count()).where(mine)
         ((total,),) = await asyncio.to_thread(self.log.rows, number)
@@ -782,8 +799,9 @@ class Service:
         known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
         found: list[answers.StoredCorrection] = [
             {
-                "id": f"c{row.number}", "interaction": row.interaction, "query": one.query, "target": one.target,
-                "words": one.words, "trust": one.trust, "note": one.note,
+                "id": f"c{row.number}", "interaction": row.interaction, "query": one.query,
+                "question": space.question(asdict(one)), "target": one.target, "words": one.words, "trust": one.trust,
+                "note": one.note,
             }
             for row, one in known
         ]  # fmt: skip
@@ -846,7 +864,7 @@ class Service:
                 correction = Correction(number, **json.loads(rows[0].data))
                 gone = [number] if number in space.corrections else []
                 if approved:
-                    gone = await space.corrections.replaced_by(correction.searched, correction.target, "")
+                    gone = await space.corrections.replaced_by(correction)
                 replaced = gone if approved else []
                 decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), name))
             space.corrections.change(gone, [correction] if approved else [])

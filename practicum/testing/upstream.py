@@ -4,10 +4,12 @@ An answer is rendered once, and kept as bytes, so that the server takes little o
 the events of the real APIs. Use `upstream` in this process, or run `python -m practicum.testing.upstream`. (`server` is
 a simulated model: it has latencies, a prefix cache and structured outputs, but one protocol and no streams.)
 
-The header `x-sim-fault` of a request, or `fault` of the options for all requests, makes its answer fail or differ:
+The header `x-sim-fault` of a request, or `fault` of the options for all requests, makes its answer fail or differ;
+several are divided by commas:
 
     429, 500    an error in the form of the protocol; the first with Retry-After
     html        status 200 and a page
+    error       status 200 and an error, in a stream after half of the answer
     hang        nothing, until the client goes away
     slow        the answer, but only after `SLOW` seconds
     die         half of the answer, then the connection is closed
@@ -50,7 +52,7 @@ SLOW = 1.0
 INPUT_TOKENS, CACHED_TOKENS = 120, 64
 """The usage of every answer; its output tokens are the chunks it has as a stream."""
 TIME = 1_700_000_000
-FAULTS = ("429", "500", "html", "hang", "slow", "die", "cut", "endless", "crlf", "gzip", "parts", "odd")
+FAULTS = ("429", "500", "html", "error", "hang", "slow", "die", "cut", "endless", "crlf", "gzip", "parts", "odd")
 THOUGHT = "The user wants to know something."
 _ID = "0simulated0id0"  # stands in rendered answers for the part of ids that differs
 _BACKLOG = 4096
@@ -59,7 +61,8 @@ _BACKLOG = 4096
 @dataclass(frozen=True, kw_only=True)
 class UpstreamOptions:
     """How the upstream answers. `delay` seconds pass before the first byte and `gap` seconds between `chunks`;
-    `responder` returns the answer to a parsed body; `keep` keeps what is received; `fault` is one of FAULTS."""
+    `responder` returns the answer to a parsed body; `keep` keeps what is received; `fault` names one of FAULTS
+    or more."""
 
     port: int = 0
     chunks: int = 60
@@ -107,6 +110,7 @@ class Upstream:
             self.requests.append(Received(path, headers, raw))
         given = dict(scope["headers"])
         fault = given.get(b"x-sim-fault", self.options.fault.encode()).decode("latin-1")
+        faults = tuple(filter(None, fault.split(",")))
         if b"x-sim-request-id" in given:
             send = _with_header(send, (b"x-request-id", given[b"x-sim-request-id"]))
         match scope["method"], path:
@@ -120,23 +124,23 @@ class Upstream:
             case "POST", ("/v1/messages/count_tokens" | "/v1/responses/input_tokens"):
                 await _send_json(send, {"input_tokens": len(raw) // 4})
             case "POST", ("/v1/chat/completions" | "/v1/completions" | "/v1/responses" | "/v1/messages"):
-                await self._answer(path, raw, fault, receive, send)
+                await self._answer(path, raw, faults, receive, send)
             case _:
                 await _send_error(send, path, 404, "not_found_error", f"nothing is simulated at {path}")
 
-    async def _answer(self, path: str, raw: bytes, fault: str, receive: Receive, send: Send) -> None:
+    async def _answer(self, path: str, raw: bytes, faults: tuple[str, ...], receive: Receive, send: Send) -> None:
         try:
             body = json.loads(raw)
             if not isinstance(body, dict) or not body.get(_ASKED.get(path, "messages")):
                 raise ValueError("the body has nothing to answer")
-            if fault and fault not in FAULTS:
-                raise ValueError(f"unknown fault {fault!r}: known are {', '.join(FAULTS)}")
+            if unknown := {*faults} - {*FAULTS}:
+                raise ValueError(f"unknown faults {', '.join(unknown)}: known are {', '.join(FAULTS)}")
         except ValueError as error:
             await _send_error(send, path, 400, "invalid_request_error", str(error))
             return
-        if seconds := self.options.delay + SLOW * (fault == "slow"):
+        if seconds := self.options.delay + SLOW * ("slow" in faults):
             await asyncio.sleep(seconds)
-        match fault:
+        match faults[0] if faults else "":
             case "429":
                 retry = (b"retry-after", b"1")
                 await _send_error(send, path, 429, "rate_limit_error", "Rate limit reached (simulated).", retry)
@@ -149,24 +153,24 @@ class Upstream:
                 while (await receive())["type"] != "http.disconnect":
                     pass
             case _:
-                await self._send_answer(path, body, send, fault)
-                if fault == "endless":
+                await self._send_answer(path, body, send, faults)
+                if "endless" in faults:
                     while (await receive())["type"] != "http.disconnect":
                         pass
                     self.left += 1
 
-    async def _send_answer(self, path: str, body: Body, send: Send, fault: str) -> None:
+    async def _send_answer(self, path: str, body: Body, send: Send, faults: tuple[str, ...]) -> None:
         answer = self.options.responder(body) if self.options.responder else TEXT
         call = answer if isinstance(answer, str) else (answer["name"], json.dumps(answer["arguments"]))
         stream, include = bool(body.get("stream")), bool((body.get("stream_options") or {}).get("include_usage"))
-        rendered = _render(path, str(body.get("model", "sim")), call, self.options.chunks, stream, include, fault)
+        rendered = _render(path, str(body.get("model", "sim")), call, self.options.chunks, stream, include, faults)
         id = uuid4().hex[:24].encode()
         parts = [part.replace(_ID.encode(), id) for part in rendered]
         if body.get("metadata") and path == "/v1/responses":
             metadata = b'"metadata": ' + json.dumps(body["metadata"]).encode()
             parts = [part.replace(b'"metadata": {}', metadata) for part in parts]
         coded = []
-        if fault == "gzip":
+        if "gzip" in faults:
             coded = [(b"content-encoding", b"gzip")]
             parts = _gzipped(parts) if stream else [b"".join(_gzipped(parts))]
         if stream:
@@ -174,9 +178,9 @@ class Upstream:
         else:
             length = (b"content-length", str(sum(map(len, parts))).encode())
             await _start(send, 200, b"application/json", length, *coded)
-        if fault in ("die", "endless"):
+        if "die" in faults or "endless" in faults:
             parts = parts[: len(parts) // 2] if stream else [parts[0][: len(parts[0]) // 2], b""]
-        broken = fault in ("die", "endless", "cut")
+        broken = bool({"die", "endless", "cut"} & {*faults})
         for number, part in enumerate(parts):
             # A sleep of zero seconds ends the turn of the loop, so that each chunk is sent by itself.
             if number:
@@ -208,7 +212,13 @@ def _gzipped(parts: Sequence[bytes]) -> list[bytes]:
 
 @lru_cache(maxsize=1024)
 def _render(
-    path: str, model: str, answer: str | tuple[str, str], chunks: int, stream: bool, include_usage: bool, fault: str
+    path: str,
+    model: str,
+    answer: str | tuple[str, str],
+    chunks: int,
+    stream: bool,
+    include_usage: bool,
+    faults: tuple[str, ...],
 ) -> list[bytes]:
     """The parts of an answer: one if it is JSON, one an event if it is a stream."""
     name, text = ("", answer) if isinstance(answer, str) else answer
@@ -223,11 +233,14 @@ def _render(
             whole, events = _responses(model, name, pieces)
         case _:
             whole, events = _messages(model, name, pieces)
-    if fault in ("parts", "odd"):
+    for fault in {"parts", "odd"} & {*faults}:
         whole, events = _changed(whole, fault), [_changed(event, fault) for event in events]
+    if "error" in faults:
+        whole = {"type": "error", "error": {"type": "api_error", "message": "The server is overloaded (simulated)."}}
+        events = [*events[: len(events) // 2], whole]
     if not stream:
         return [json.dumps(whole).encode()]
-    end = b"\r\n" if fault == "crlf" else b"\n"
+    end = b"\r\n" if "crlf" in faults else b"\n"
     if "completions" in path:
         lines = [[b"data: " + json.dumps(event).encode()] for event in events] + [[b"data: [DONE]"]]
     else:
@@ -417,7 +430,7 @@ async def upstream(options: UpstreamOptions | None = None) -> AsyncIterator[Upst
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until the process is stopped, with the options of a command line."""
     parser = argparse.ArgumentParser(prog="python -m practicum.testing.upstream", description=__doc__)
-    parser.add_argument("--fault", choices=FAULTS, default="")
+    parser.add_argument("--fault", default="", help="one or more of " + ", ".join(FAULTS))
     for name in ("port", "chunks", "delay", "gap"):
         default = getattr(UpstreamOptions, name)
         parser.add_argument(f"--{name}", type=type(default), default=default)
