@@ -68,7 +68,7 @@ def learn(
 
 @opt.settings(
     "model", "role", "price", "agent", "guard_tools", "structure", "temperature", "timeout", "retries", "window",
-    "concurrency", "api_key_env", "max_reply_mb", *opt.ON_CLUSTER, *opt.LIMITS,
+    "concurrency", "api_key_env", "max_reply_mb", "model_options", *opt.ON_CLUSTER, *opt.LIMITS,
 )  # fmt: skip
 def resume(
     run: opt.RunFolder, trust_run: opt.TrustRun = False, log: opt.Log = [], json_: opt.Json = False, **given: Any

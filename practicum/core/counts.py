@@ -35,6 +35,15 @@ class Count(StrEnum):
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
+    EMPTY_ANSWERS = "empty_answers", "answer[|s] of a model without any text", True
+    REFUSED_ANSWERS = "refused_answers", "answer[|s] that a model refused to give", True
+    FILTERED_ANSWERS = "filtered_answers", "answer[|s] that the provider's content filter stopped", True
+    UNSAID_THOUGHTS = "unsaid_thoughts", "answer[|s] that [consists|consist] of thoughts only", True
+    SILENT_CUTS = (
+        "silent_cuts",
+        "answer[|s] that reached the limit of output tokens before [it|they] said anything (`max_output_tokens`)",
+        True,
+    )
     CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
     OVERLONG_ANSWERS = (
         "overlong_answers",
@@ -50,6 +59,18 @@ class Count(StrEnum):
         "estimated_usage",
         "call[|s] whose tokens were estimated, because the server's counts are missing or impossible",
         True,
+    )
+    FILTERED_REQUESTS = "filtered_requests", "request[|s] that the provider's content filter refused", True
+    OVERLONG_REQUESTS = "overlong_requests", "attempt[|s] lost, because the prompt exceeds the model's window", True
+    REFUSED_REQUESTS = "refused_requests", "request[|s] that the provider refused", True
+    INVALID_SAMPLES = "invalid_samples", "request[|s] for which the provider could not make valid output", True
+    REPEATED_SAMPLES = (
+        "repeated_samples",
+        "answer[|s] requested again, because the provider could not make valid output",
+    )
+    REFUSED_PARAMETERS = (
+        "refused_parameters",
+        "parameter[|s] that a model's server refused, left out or replaced",
     )
     MOVED_CALLS = "moved_calls", "call[|s] answered by another server, because [its|their] own one failed", True
     MENDED_TEXTS = "mended_texts", "answer[|s] with characters that no text can hold, which were replaced", True

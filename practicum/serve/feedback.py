@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from sqlalchemy import Connection, func, select
 
 from practicum.core.errors import UsageError
+from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
 from practicum.serve import answers, tables
@@ -72,6 +73,11 @@ class Feedback(BaseModel):
     comment: _Text | None = None
     answer: _Text | None = None
 
+    @field_validator("answer")
+    @classmethod
+    def _without_thoughts(cls, answer: str | None) -> str | None:
+        return split_thoughts(answer).text or None if answer else None
+
     @model_validator(mode="after")
     def _is_about_something(self) -> Feedback:
         if (self.interaction is None) == (self.session is None):
@@ -126,6 +132,11 @@ class Interaction:
     @property
     def answer(self) -> str:
         return str(self.data["answer"])
+
+    @property
+    def silent(self) -> bool:
+        """Whether the model said nothing: its answer was empty, refused, filtered, or cut before it began."""
+        return "silence" in self.data
 
 
 class Unknown(UsageError):
@@ -221,7 +232,7 @@ def write_outcome(
     if feedback.session is not None:
         data["session"] = feedback.session
     fields, least = taught(data)
-    score = scored(fields, str(fields.get("answer") or interaction.answer))
+    score = scored(fields, fields.get("answer") or (None if interaction.silent else interaction.answer))
     # What may have been learned from already is not held out any more.
     fresh = row is None or row.state in (NOTHING, HELD)
     held_out = fresh and "target" in own and drawn(interaction.id, HELD_OUT)
@@ -275,11 +286,13 @@ def _credit(db: Connection, space: str, items: Sequence[str], score: float, befo
     db.execute(add.values([{"item": item, **counted} for item in items]))
 
 
-def scored(data: Mapping[str, Any], answer: str) -> float | None:
+def scored(data: Mapping[str, Any], answer: str | None) -> float | None:
     """The score of an outcome. Without one, an answer that had to be corrected was wrong, unless it is the right one
-    all the same."""
+    all the same. If there was no answer (None), it was not wrong either."""
     if "score" in data:
         return float(data["score"])
+    if answer is None:
+        return None
     if "target" in data:
         return float(normalise(answer) == normalise(str(data["target"])))
     return 0.0 if "correction" in data else None

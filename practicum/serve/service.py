@@ -573,6 +573,11 @@ class Service:
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
+        if answer.thoughts:
+            data["thoughts"] = answer.thoughts
+        if answer.silence is not None and status < 300:
+            data["silence"] = answer.silence
+            self.counts[answer.silence.replace("_", " ")] += purpose is None
         if purpose is not None:
             data["purpose"] = purpose
         row = {
@@ -590,7 +595,7 @@ class Service:
         self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
-        if answer.text and purpose is None and drawn(id, self.settings.judge):
+        if answer.text and answer.silence is None and purpose is None and drawn(id, self.settings.judge):
             self._judge_later(known, space)
         if shown.vector is not None and purpose != "title":
             watcher = self._watcher(space)

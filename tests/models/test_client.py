@@ -61,7 +61,7 @@ def learn_from(folder: Path, faults: list[tuple[str, int]], n: int = 4, **config
     """A run with a server that has faults, and the server's counts."""
 
     async def work() -> tuple[Result, dict[str, Any]]:
-        async with serve(ServerOptions(faults=faults, **AT_ONCE)) as server:
+        async with serve(ServerOptions(behaviours=faults, **AT_ONCE)) as server:
             return await _learn(server.url, folder, n, config), server.stats()
 
     return practicum.run_sync(work())
@@ -153,7 +153,6 @@ def test_invalid_output_is_repaired(tmp_path: Path, kind: str) -> None:
 STOPS: dict[str, tuple[str, str]] = {
     "401": ("401", "refused the key: check the variable of its key"),
     "404": ("404", "was not found: check the model's name and the address"),
-    "context": ("context", "the prompt is larger than the window"),
 }
 
 

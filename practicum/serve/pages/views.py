@@ -15,6 +15,7 @@ from starlette.responses import Response
 from practicum.core.context import Context
 from practicum.core.edits import Edit, Entry
 from practicum.core.screen import flags
+from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
 from practicum.serve.corrections import Correction
 from practicum.serve.log import Log
@@ -396,6 +397,7 @@ async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Resp
     return await visit.page(
         "interaction.html", status, here="Interactions", one=found, entries=entries, shown=shown, made=made,
         again=again, same=same, cost=cost, gone=context is None, failed=failed, said=done(visit), wrote=visit.form,
+        thoughts=found.get("thoughts", ""), silence=SILENCES.get(found.get("silence", ""), "").partition(";")[0],
         asked=space.question,
         reports=[
             (report, reads.said(report)) for report in (found["outcome"] or {"reports": []})["reports"]
