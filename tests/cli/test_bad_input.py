@@ -110,7 +110,8 @@ CASES: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("model options that are no JSON", (*LEARN, *SCRIPTED, "--model-options", "thinking=off"), 2),
     (
         "a secret in a header",
-        (*LEARN, *SCRIPTED, "--model-options", '{{"headers": {{"X-Api-Key": "abc"}}}}'), 2,
+        (*LEARN, *SCRIPTED, "--model-options", '{{"headers": {{"X-Api-Key": "abc"}}}}'),
+        2,
     ),
     ("a negative budget", (*LEARN, *SCRIPTED, "--max-usd", "-1"), 2),
     ("a budget of zero", (*LEARN, *SCRIPTED, "--max-calls", "0"), 2),
