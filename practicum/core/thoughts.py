@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from practicum.core.counts import Count
@@ -116,14 +116,14 @@ def silence(
     return Count.UNSAID_THOUGHTS if answer.thoughts else Count.EMPTY_ANSWERS
 
 
-SILENCES = {
+SILENCES: Mapping[str, str] = {
     Count.EMPTY_ANSWERS: "is empty; ask the model for one answer by hand to see why, or take another model",
     Count.REFUSED_ANSWERS: "is a refusal; change the instructions or the tasks, or take another model",
     Count.FILTERED_ANSWERS: "was stopped by the provider's content filter; change the filter, leave out such tasks, or "
     "take another model",
-    Count.UNSAID_THOUGHTS: "has thoughts only; turn thinking off, or start the server with the reasoning parser of the "
-    "model",
+    Count.UNSAID_THOUGHTS: "has thoughts only; turn thinking off (`model_options`), or start the server with the "
+    "reasoning parser of the model",
     Count.SILENT_CUTS: "reached the limit of output tokens before it said anything; raise `max_output_tokens`, or turn "
-    "thinking off",
+    "thinking off (`model_options`)",
 }
 """For each kind of silence, what is the matter and what to change, to follow "the answer"."""

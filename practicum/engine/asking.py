@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from practicum.core.errors import OutputError
+from practicum.core.thoughts import SILENCES
 from practicum.core.types import Profile, Prompt
 from practicum.models.client import JSON, Reply
 from practicum.models.prompting import describe_validation_error, extract_json, json_schema, repair_prompt
@@ -31,7 +32,7 @@ class Replies(Protocol):
         output_tokens: int = 0,
     ) -> Reply: ...  # fmt: skip
 
-    async def give_up(self, role: str, problem: str, cut: bool) -> OutputError: ...
+    async def give_up(self, role: str, problem: str, advice: str) -> OutputError: ...
 
 
 async def ask_for(
@@ -56,4 +57,7 @@ async def ask_for(
         except ValidationError as error:
             problem = describe_validation_error(error, reply.cut)
             prompt = repair_prompt(prompt, reply.text, problem)
-    raise await run.give_up(role, problem, reply.cut)
+    if reply.silence is not None:
+        raise await run.give_up(role, f"the answer {SILENCES[reply.silence]}", "")
+    advice = "raise `max_output_tokens`" if reply.cut else "try `structure=tool` or `structure=prompted`"
+    raise await run.give_up(role, problem, f"; {advice}, or take another model")

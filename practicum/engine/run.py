@@ -48,7 +48,6 @@ from practicum.models.budget import Need
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 from practicum.models.prompting import (
     check_fits_window,
-    invalid_output_message,
     prompt_digest,
     prompt_tokens,
 )
@@ -399,11 +398,14 @@ class Run:
             self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
 
-    async def give_up(self, role: str, problem: str, cut: bool) -> OutputError:
-        """The error of a role whose last output did not fit either."""
+    async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
+        """The error of a role whose last output did not fit either. `advice` says what to change."""
         self.count(Count.UNPARSED_OUTPUTS)
         self._state.unparsed.append(self.place)
-        self._state.last_error = invalid_output_message(role, self._state.seat(role).client.name, problem, cut)
+        model = self._state.seat(role).client.name
+        self._state.last_error = (
+            f"the {role} ({model}) gave no valid output, asked three times: {problem}{advice}"
+        )  # fmt: skip
         return OutputError(self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
@@ -651,6 +653,7 @@ class Run:
         self.chain.losses.update(*(self._state.rests_on.get(key, ()) for key in keys))
         dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
+            # A resume, or the same command, asks again for answers without text: the model's server may have changed.
             self.try_again([top.place])
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
         known.update(zip(todo, fresh, strict=True))
@@ -763,7 +766,7 @@ class Run:
         question = prompt_digest(role, seat.client.name, prompt, schema, options)
         known = self._state.journal.find(place, question)
         if known is not None:
-            if not known.ok:
+            if not known.ok and not known.silent:
                 raise self._failed(known)
             self._timed(known)
             text, cut, *changed = json.loads(known.answer)
@@ -856,7 +859,9 @@ class Run:
             self._changed(reply.changed)
             changed = [reply.changed] if reply.changed else []
             answer = json.dumps([reply.text, reply.cut, *changed], ensure_ascii=False)
-            record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
+            record = replace(
+                record, answer=answer, usage=usage, seconds=time.monotonic() - began, ok=reply.silence is None
+            )  # fmt: skip
             self._timed(record)
             await self._write(record)
             state.flight.end(sent)

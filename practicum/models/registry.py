@@ -45,6 +45,9 @@ ROLES: Mapping[str, str] = {
 LOCAL_WINDOW = 8192
 """Default window of a local model, in tokens."""
 
+LOCAL_OUTPUT = 1024
+"""Default limit of tokens for an answer of a local model to a request that gives none."""
+
 LOCAL_SLOTS = 4
 """Calls that a local model works on at once, at most."""
 
@@ -65,8 +68,9 @@ class ClientSettings:
     window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). `prices` are those
     that the user gave (see `models.prices`). llama.cpp writes its log into the folder `log`; `progress` is called with
     the bytes downloaded so far and their total. `api_key_env` names the variable with the key of the one address that
-    is asked, and `max_reply_mb` is the most megabytes of a reply. `options` is what every
-    request also has. `host` opens local models on other machines.
+    is asked, and `max_reply_mb` is the most megabytes of a reply. `options` is what every request also has.
+    `output_tokens` limits the answers of local models to requests without a limit of their own. `host` opens local
+    models on other machines.
     """
 
     concurrency: int = 16
@@ -79,6 +83,7 @@ class ClientSettings:
     api_key_env: str | None = None
     max_reply_mb: float = MAX_REPLY_MB
     options: ModelOptions = field(default_factory=ModelOptions)
+    output_tokens: int = LOCAL_OUTPUT
     host: Callable[[str, ClientSettings], Client] | None = None
 
 
@@ -173,7 +178,10 @@ class Models:
         path = resolve(name, self.settings.progress)
         slots = min(self.settings.concurrency, LOCAL_SLOTS)
         window = self.settings.window or LOCAL_WINDOW
-        server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
+        server = LocalServer(
+            path, slots=slots + SPARE_SLOTS, window=window, output_tokens=self.settings.output_tokens,
+            log=self.settings.log / "llama.log",
+        )  # fmt: skip
         return self._openai_compatible(
             name, server.url, path.stem, server.key, server.close,
             structure="grammar", slots=slots, window=server.window, price=price_of(name, self.settings.prices),

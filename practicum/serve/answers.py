@@ -103,11 +103,13 @@ class History(TypedDict):
 
 
 class StoredCorrection(TypedDict):
-    """A correction, or a note: that has `words` alone, and as `query` what it is about."""
+    """A correction: `query` is the text of the request, and `question` what it asks. A note has `words` alone, and as
+    `query` what it is about."""
 
     id: str
     interaction: str
     query: str
+    question: str
     target: str
     words: str
     trust: Trust

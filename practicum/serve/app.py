@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
@@ -39,10 +40,11 @@ from practicum.serve.protocols import (
     read_stream,
     with_metadata,
 )
+from practicum.serve.purpose import is_housekeeping
 from practicum.serve.service import Service, UnknownSpace, new_id
 from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
-from practicum.serve.upstream import RETURNED, Upstream
+from practicum.serve.upstream import RETURNED, Upstream, decoded
 
 if TYPE_CHECKING:
     from practicum.serve.mcp_http import Agents
@@ -55,6 +57,9 @@ Asgi = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 PROTOCOLS: Mapping[str, Kind] = {
     "/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"
 }  # fmt: skip
+
+COUNTING: Mapping[str, Kind] = {"/v1/messages/count_tokens": "messages", "/v1/responses/input_tokens": "responses"}
+"""Where a client asks how many tokens a request would have: with what it would be shown."""
 
 MOST_BODY = 32 * 2**20
 """Bytes of the largest request: images are sent in it."""
@@ -224,7 +229,7 @@ class App:
             status, headers = status_of(error)
             what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
             self.service.counts[what] += 1
-            await call.answer(status, _error(call.path, status, str(error)), *headers)
+            await call.answer(status, error_body(call.path, status, str(error)), *headers)
         finally:
             self._ended(call)
 
@@ -261,12 +266,17 @@ class App:
         elif path in _OWN_PATHS:
             allowed = ", ".join(known for known, own in OPERATIONS if own == path) or "GET"
             raise Refused(405, f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode()))
+        elif (right := _right_address(call)) is not None:
+            raise Refused(404, f"there is nothing at {path:.200}: {right}")
         elif method == "POST" and path in PROTOCOLS:
             _, space = await self.enter(call, "ask")
             await self._complete(call, PROTOCOLS[path], space)
         elif path.startswith("/v1/"):
-            await self.enter(call, "ask")
-            await self._pass_on(call)
+            _, space = await self.enter(call, "ask")
+            body = await call.body(MOST_BODY)
+            if method == "POST" and path in COUNTING:
+                _, _, body = await self._prepare(COUNTING[path], space, call.header(b"x-practicum-session"), body)
+            await self._pass_on(call, body)
         elif path == "/mcp" and self.agents is not None:
             grant, space = await self.enter(call, None)
             session = call.header(b"x-practicum-session") or call.header(b"mcp-session-id")
@@ -370,50 +380,57 @@ class App:
         body = await call.body(MOST_BODY)
         arrived = time.monotonic()
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
-        request: Request | None = None
+        request, shown, body = await self._prepare(kind, space, session, body)
+        relay = _Relay(self, call, kind, space, request, shown, new_id(), session, user)
+        headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
+        path, span = _upstream_path(call), None
+        if self.spans is not None:
+            span = self._begin_span(self.spans, call, request)
+            span.pass_trace(headers)
+        call.added = time.monotonic() - arrived
+        try:
+            async with _while_connected(call), self.upstream.send("POST", path, headers, body) as response:
+                await relay.pass_on(response)
+        except _Left:
+            call.error = "cancelled"
+            relay.keep(LEFT)
+            if not relay.is_whole:
+                raise
+            call.error = ""
+        except asyncio.CancelledError:
+            # The service stops, and the answer takes too long.
+            call.error = "cancelled"
+            relay.keep(503)
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            await relay.failed(error)
+        finally:
+            if span is not None:
+                about = {"space": space, "version": call.version, "interaction": call.interaction}
+                span.end(call.status or 500, call.told, call.error, about)
+
+    async def _prepare(
+        self, kind: Kind, space: str, session: str | None, body: bytes
+    ) -> tuple[Request | None, Shown | None, bytes]:  # fmt: skip
+        """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
+        goes on as it came. Raises UnknownSpace."""
+        request = None
         try:
             request = read_request(kind, body)
-        except Unreadable:
-            self.service.counts["unread requests"] += 1
-        shown = None
-        if request is not None:
             opening = request.points[0][1] if request.points else ""
             shown = await self.service.show(space, request, session or opening)
             model = "" if request.model else self.upstream.model
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
-        id = new_id()
-        headers = self.upstream.headers(call.scope["headers"], self.pass_key)
-        path = _upstream_path(call)
-        span = None
-        if self.spans is not None:
-            span = self._begin_span(self.spans, call, request)
-            span.pass_trace(headers)
-        call.added = time.monotonic() - arrived
-        task = asyncio.current_task()
-        assert task is not None
-        left = asyncio.ensure_future(call.receive())
-        left.add_done_callback(cancel := lambda _: task.cancel())
-        relay = _Relay(self, call, kind, space, request, shown, id, session, user)
-        try:
-            async with self.upstream.send("POST", path, headers, body) as response:
-                await relay.pass_on(response)
-        except asyncio.CancelledError:
-            call.error = "cancelled"
-            # Otherwise the service stops, and the answer takes too long.
-            relay.keep(LEFT if left.done() else 503)
-            if not left.done():
-                raise
-            call.status = LEFT
-            raise _Left from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            await relay.failed(error)
-        finally:
-            left.remove_done_callback(cancel)
-            left.cancel()
-            if span is not None:
-                about = {"space": space, "version": call.version, "interaction": call.interaction}
-                span.end(call.status or 500, call.told, call.error, about)
+            return request, shown, body
+        except Unreadable:
+            self.service.counts["unread requests"] += 1
+        except UnknownSpace:
+            raise
+        except Exception as error:
+            self.service.counts["unchanged requests"] += 1
+            self.service.faults.note("preparing a request", error)
+        return request, None, body
 
     def _begin_span(self, spans: Spans, call: Call, request: Request | None) -> Span:
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
@@ -422,30 +439,55 @@ class App:
         model = (request.model if request else "") or self.upstream.model
         return Span(spans, headers, call.path, call.started, upstream, model)
 
-    async def _pass_on(self, call: Call) -> None:
-        """Pass on a request that practicum has nothing to do with."""
-        body = await call.body(MOST_BODY)
-        headers = self.upstream.headers(call.scope["headers"], self.pass_key)
-        path, began = _upstream_path(call), False
+    async def _pass_on(self, call: Call, body: bytes) -> None:
+        """Pass on a request of which nothing is kept."""
+        headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
+        path, began, ended = _upstream_path(call), False, False
         try:
-            async with self.upstream.send(call.method, path, headers, body or None) as response:
+            send = self.upstream.send(call.method, path, headers, body or None)
+            async with _while_connected(call), send as response:
                 await call.begin(response.status, _returned(response))
                 began = True
                 async for chunk in response.content.iter_any():
+                    ended = chunk.rstrip().endswith(b"[DONE]")
                     await call.write(chunk, more=True)
                 await call.write(b"")
+                ended = True
+        except _Left:
+            if not ended:
+                raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.service.counts["upstream failures"] += 1
             status, message = _upstream_error(error)
             if began:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
-            await call.answer(status, _error(call.path, status, message))
+            await call.answer(status, error_body(call.path, status, message))
+
+
+@asynccontextmanager
+async def _while_connected(call: Call) -> AsyncIterator[None]:
+    """Cancel what is in the block when the client leaves. Raises _Left then."""
+    task = asyncio.current_task()
+    assert task is not None
+    left = asyncio.ensure_future(call.receive())
+    left.add_done_callback(cancel := lambda _: task.cancel())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not left.done():
+            raise
+        task.uncancel()
+        raise _Left from None
+    finally:
+        left.remove_done_callback(cancel)
+        left.cancel()
 
 
 @dataclass
 class _Relay:
-    """A response on its way to the client, and the interaction that it ends."""
+    """A response on its way to the client, and the interaction that it ends. `status` is the upstream's, and `is_whole`
+    whether all of the answer was received."""
 
     app: App
     call: Call
@@ -456,22 +498,34 @@ class _Relay:
     id: str
     session: str | None
     user: str | None
+    status: int = 200
+    is_whole: bool = False
     _chunks: list[bytes] = field(default_factory=list)
+    _events: _Events | None = None
+    _encoding: str = ""
+    _is_page: bool = False
     _streaming: bool = False
-    _kept: bool = False
+    _kept: bool | None = None
 
     async def pass_on(self, response: aiohttp.ClientResponse) -> None:
         """Pass on a response: a stream while it arrives, another one when it is complete."""
         call, good = self.call, response.status < 300
-        if good and response.content_type == "text/event-stream":
+        self.status, self._encoding = response.status, response.headers.get("content-encoding", "")
+        kind = response.content_type
+        self._is_page = kind == "text/html"
+        wanted = self.request is not None and self.request.stream and kind not in ("application/json", "text/html")
+        if good and (wanted or kind == "text/event-stream"):
             await call.begin(response.status, [*_returned(response), *self._headers()])
             self._streaming = True
-            events = _Events(self._metadata) if self.kind == "responses" else None
+            if self.kind == "responses" and not self._encoding:
+                # Compressed events cannot be changed.
+                self._events = _Events(self._metadata)
             async for chunk in response.content.iter_any():
                 self._chunks.append(chunk)
-                await call.write(events.take(chunk) if events else chunk, more=True)
+                await call.write(self._events.take(chunk) if self._events else chunk, more=True)
             self.keep(response.status)
-            await call.write(events.rest if events else b"")
+            await call.write(self._rest)
+            self.is_whole = True
             return
         body = await response.read()
         if not good:
@@ -479,6 +533,7 @@ class _Relay:
             call.error = str(response.status)
             await call.begin(response.status, [*_returned(response), (b"content-length", b"%d" % len(body))])
             await call.write(body)
+            self.is_whole = True
             return
         self._chunks.append(body)
         headers = self._headers() if self.keep(response.status) else []
@@ -486,35 +541,75 @@ class _Relay:
             body = with_metadata(body, self._metadata)
         await call.begin(response.status, [*_returned(response), *headers, (b"content-length", b"%d" % len(body))])
         await call.write(body)
+        self.is_whole = True
 
     async def failed(self, error: BaseException) -> None:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
+        status, message = _upstream_error(error)
+        if self._streaming:
+            self.keep(status)
+        if self.is_whole:
+            await self.call.write(self._rest)
+            return
         self.app.service.counts["upstream failures"] += 1
         self.call.error = type(error).__name__
-        status, message = _upstream_error(error)
-        body = _error(self.call.path, status, message)
+        body = error_body(self.call.path, status, message)
         if not self._streaming:
             await self.call.answer(status, body)
             return
-        self.keep(status)
         name = "" if self.kind == "chat" else "event: error\n"
         await self.call.write(f"{name}data: {json.dumps(body)}\n\n".encode())
 
     def keep(self, status: int) -> bool:
-        """Keep the interaction, if it was shown anything and was answered. Returns whether it is kept."""
-        if self._kept or self.request is None or self.shown is None:
-            return self._kept
-        body = b"".join(self._chunks)
-        answer = read_stream(body) if self._streaming else read_answer(body)
-        if answer is None or (not body and status != LEFT):
+        """Keep the interaction, if it was shown anything and was answered. Returns whether it is kept. An answer that
+        is whole has the status of the upstream, whatever followed it."""
+        if self._kept is None:
+            self._kept = False
+            try:
+                self._kept = self._keep(status)
+            except Exception as error:
+                self.app.service.faults.note("keeping an interaction", error)
+        return self._kept
+
+    def _keep(self, status: int) -> bool:
+        service, body = self.app.service, b"".join(self._chunks)
+        if not body and status >= 400 and not (self._streaming and status == LEFT):
             return False
-        self._kept = True
-        self.call.told, self.call.interaction, self.call.version = answer, self.id, self.shown.version
-        self.app.service.keep(
+        answer = self._answer(body)
+        if body or status < 400:
+            service.counts["unread answers"] += answer is None or answer.unread
+        if answer is None and self._is_page:
+            return False
+        answer = self.call.told = answer or Answer()
+        self.is_whole = answer.whole
+        if answer.failed:
+            service.counts["upstream failures"] += 1
+            self.call.error = "error in a response with status 200"
+        if self.request is None or self.shown is None:
+            return False
+        self.call.interaction, self.call.version = self.id, self.shown.version
+        service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
-            session=self.session, user=self.user, status=status, seconds=time.monotonic() - self.call.started,
+            session=self.session, user=self.user,
+            status=502 if answer.failed else self.status if self.is_whole else status,
+            seconds=time.monotonic() - self.call.started,
+            purpose="title" if is_housekeeping(self.request) else None,
         )  # fmt: skip
         return True
+
+    def _answer(self, body: bytes) -> Answer | None:
+        """What the response answers; None if it cannot be read."""
+        plain = decoded(body, self._encoding, MOST_BODY)
+        if plain is None:
+            return None
+        # Some servers answer with a stream that they call JSON, or the other way round.
+        first, second = (read_stream, read_answer) if self._streaming else (read_answer, read_stream)
+        return first(plain) or second(plain)
+
+    @property
+    def _rest(self) -> bytes:
+        """What was received of an event that is not complete."""
+        return self._events.rest if self._events else b""
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         if self.shown is None:
@@ -530,6 +625,13 @@ class _Relay:
         return {"practicum_interaction": self.id, "practicum_version": str(self.shown.version)}
 
 
+_EVENT_ENDS = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
+"""The end of an event: an empty line, with any of the three ends of a line. CR at the end of what was received may be a
+half of CR LF."""
+
+_DATA = re.compile(rb"(?:\A|[\r\n])data: ?")
+
+
 class _Events:
     """The events of a stream of the protocol `responses`: those that hold the response get metadata."""
 
@@ -539,23 +641,27 @@ class _Events:
 
     def take(self, chunk: bytes) -> bytes:
         """The events that are complete after this chunk."""
-        *whole, self.rest = (self.rest + chunk).split(b"\n\n")
-        return b"".join(self._with_metadata(event) + b"\n\n" for event in whole)
+        # An empty line may have begun in the chunk before.
+        received, searched = self.rest + chunk, max(len(self.rest) - 3, 0)
+        passed, done = list[bytes](), 0
+        for end in _EVENT_ENDS.finditer(received, searched):
+            passed += self._with_metadata(received[done : end.start()]), end[0]
+            done = end.end()
+        self.rest = received[done:]
+        return b"".join(passed)
 
     def _with_metadata(self, event: bytes) -> bytes:
-        if not self._metadata or not event.startswith((b"event: response.c", b"event: response.in_progress")):
-            return event
-        head, mark, data = event.partition(b"data: ")
-        if b'"response":' not in data[:200]:
+        data = _DATA.search(event)
+        if not self._metadata or data is None or b'"response":' not in event[data.end() : data.end() + 200]:
             return event
         import msgspec
 
         try:
-            fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+            fields = msgspec.json.decode(event[data.end() :], type=dict[str, msgspec.Raw])
             fields["response"] = msgspec.Raw(with_metadata(bytes(fields["response"]), self._metadata))
-        except (msgspec.MsgspecError, KeyError):
+        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError):
             return event
-        return head + mark + msgspec.json.encode(fields)
+        return event[: data.end()] + msgspec.json.encode(fields)
 
 
 def _returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
@@ -572,6 +678,34 @@ def _upstream_path(call: Call) -> str:
     return path.removeprefix("/v1") + (f"?{query}" if query else "")
 
 
+_ELSEWHERE = re.compile(
+    r"/(?!s/|static/)(?:[^/]+/)*?(?P<api>chat/completions|completions|responses|messages|embeddings|models)(?P<more>/.*)?"
+)
+"""Addresses of APIs as clients write them, such as /chat/completions and /openai/v1/chat/completions."""
+
+_GEMINI = re.compile(r"/v1(?:alpha|beta)\d*/.*|/v1/models/[^/]+:(?:generateContent|streamGenerateContent|countTokens)")
+
+
+def _right_address(call: Call) -> str | None:
+    """What a client should use in place of an address that belongs to another API, or lacks its /v1."""
+    path = call.path
+    twice = path.startswith("/v1/v1/")
+    if path.startswith("/v1/") and not twice and not _GEMINI.fullmatch(path):
+        return None
+    base = f"{call.scope.get('scheme', 'http')}://{call.headers.get(b'host', 'HOST'):.200}"
+    found = _ELSEWHERE.fullmatch(path)
+    if found is not None and ":" not in (found["more"] or ""):
+        more = found["api"] + (found["more"] or "")
+        client = base if more.startswith("messages") else f"{base}/v1"
+        return f"use {base}/v1/{more}, so the base URL of your client is {client}"
+    if twice or path in ("/api/chat", "/api/generate") or _GEMINI.fullmatch(path):
+        return (
+            f"the protocols of OpenAI are at {base}/v1 (chat/completions, responses), and that of Anthropic at "
+            f"{base}/v1/messages"
+        )
+    return None
+
+
 def _upstream_error(error: BaseException) -> tuple[int, str]:
     if isinstance(error, TimeoutError):
         return 504, "the upstream did not answer in time"
@@ -580,10 +714,10 @@ def _upstream_error(error: BaseException) -> tuple[int, str]:
     return 502, "the upstream broke off its answer"
 
 
-def _error(path: str, status: int, message: str) -> dict[str, Any]:
+def error_body(path: str, status: int, message: str) -> dict[str, Any]:
     """An error in the form of the protocol, so that its clients read it."""
     error = {"message": f"practicum: {message}", "type": _TYPES.get(status, "api_error"), "param": None, "code": None}
-    return {"type": "error", "error": error} if path == "/v1/messages" else {"error": error}
+    return {"type": "error", "error": error} if path.startswith("/v1/messages") else {"error": error}
 
 
 _TYPES = {

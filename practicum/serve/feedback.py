@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from sqlalchemy import Connection, func, select
 
 from practicum.core.errors import UsageError
+from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
 from practicum.serve import tables
@@ -68,6 +69,11 @@ class Feedback(BaseModel):
     label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     comment: _Text | None = None
     answer: _Text | None = None
+
+    @field_validator("answer")
+    @classmethod
+    def _without_thoughts(cls, answer: str | None) -> str | None:
+        return split_thoughts(answer).text or None if answer else None
 
     @model_validator(mode="after")
     def _is_about_something(self) -> Feedback:
@@ -123,6 +129,11 @@ class Interaction:
     @property
     def answer(self) -> str:
         return str(self.data["answer"])
+
+    @property
+    def silent(self) -> bool:
+        """Whether the model said nothing: its answer was empty, refused, filtered, or cut before it began."""
+        return "silence" in self.data
 
 
 class Unknown(UsageError):
@@ -192,7 +203,7 @@ def write_outcome(
     if feedback.session is not None:
         data["session"] = feedback.session
     fields, least = taught(data)
-    score = scored(fields, str(fields.get("answer") or interaction.answer))
+    score = scored(fields, fields.get("answer") or (None if interaction.silent else interaction.answer))
     # What may have been learned from already is not held out any more.
     fresh = row is None or row.state in (NOTHING, HELD)
     held_out = fresh and "target" in own and drawn(interaction.id, HELD_OUT)
@@ -205,10 +216,12 @@ def write_outcome(
         "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
     db.execute(upsert(t, db.dialect.name), values)
+    about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["model"]}
+    if row is None and "purpose" in interaction.data:
+        tables.count_later(db, {**about, "requests": 1})
     if score is not None and score != before:
         _credit(db, space, shown_items(db, space, interaction, "session" in data), score, before)
         added = {"scored": int(before is None), "total": score - (before or 0.0)}
-        about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["model"]}
         tables.count_later(db, {**about, **added})
     return Outcome(
         interaction, "kept" if row is None else "changed", trust, score, before,
@@ -244,11 +257,13 @@ def _credit(db: Connection, space: str, items: Sequence[str], score: float, befo
     db.execute(add.values([{"item": item, **counted} for item in items]))
 
 
-def scored(data: Mapping[str, Any], answer: str) -> float | None:
+def scored(data: Mapping[str, Any], answer: str | None) -> float | None:
     """The score of an outcome. Without one, an answer that had to be corrected was wrong, unless it is the right one
-    all the same."""
+    all the same. If there was no answer (None), it was not wrong either."""
     if "score" in data:
         return float(data["score"])
+    if answer is None:
+        return None
     if "target" in data:
         return float(normalise(answer) == normalise(str(data["target"])))
     return 0.0 if "correction" in data else None

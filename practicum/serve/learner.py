@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -330,7 +330,9 @@ class Learner(threading.Thread):
                 stale = (there.c.run_id == store.run_id) & revisions & there.c.step.is_(None)
                 values = {
                     "run_id": store.run_id, "id": f"{row.id}.{row.revision}",
-                    "data": json.dumps(reported(taught(data)[0], own, row.score, row.trust), ensure_ascii=False),
+                    "data": json.dumps(
+                        reported(taught(data)[0], own, space.question, row.score, row.trust), ensure_ascii=False
+                    ),
                 }  # fmt: skip
                 store.execute(there.delete().where(stale), store.insert_new(there).values(**values))
         return [row.id for row in rows]
@@ -396,8 +398,8 @@ class Learner(threading.Thread):
             select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
             .where(o.c.run_id == space.name, o.c.state == HELD).order_by(o.c.id.desc()).limit(GATE_TASKS)
         )  # fmt: skip
-        found = [(row.id, json.loads(row.asked)["query"], json.loads(row.data)["own"]["target"]) for row in rows]
-        return [Task(id, query, target) for id, query, target in found if query]
+        found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
+        return [Task(id, question, target) for id, question, target in found if question]
 
     async def _replay(self, space: Space, tasks: Sequence[Task], base: int, version: int) -> Trial:
         """The paired test of the acceptance gate, on requests from which nothing was learned."""
@@ -415,30 +417,34 @@ class Learner(threading.Thread):
         """The vectors of the newest requests, shape (n, d)."""
         i = tables.interactions
         newest = select(i.c.data).where(i.c.run_id == space.name).order_by(i.c.id.desc()).limit(KINDS_FROM)
-        queries = [json.loads(row.data)["query"] for row in self.service.log.rows(newest)]
-        queries = [searched(query) for query in queries if query]
+        questions = [space.question(json.loads(row.data)) for row in self.service.log.rows(newest)]
+        questions = [searched(question) for question in questions if question]
         embedder = run_embedder(space.reader.config, self.parts)
-        return await embedder.embed(queries) if queries else np.zeros((0, 1), dtype=np.float32)
+        return await embedder.embed(questions) if questions else np.zeros((0, 1), dtype=np.float32)
 
 
-def reported(data: Mapping[str, Any], interactions: Sequence[Any], score: float | None, trust: str) -> dict[str, Any]:
+def reported(
+    data: Mapping[str, Any], interactions: Sequence[Any], question: Callable[[Mapping[str, Any]], str],
+    score: float | None, trust: str,
+) -> dict[str, Any]:  # fmt: skip
     """What the run of a space is told of an outcome, of which `data` is what it teaches. The attempts of a session are
-    one attempt: its first request, what was said and done since, and its last answer."""
+    one attempt: the `question` of its first request, what was said and done since, and its last answer."""
     known = [(row, json.loads(row.data)) for row in interactions]
     # In the requests of one agent's work, the last one has the steps of all before it.
     turns = [one for one, after in pairwise(known) if after[1]["query"] != one[1]["query"]] + known[-1:]
     steps = list[dict[str, str]]()
     for number, (_, asked) in enumerate(turns):
-        steps += [{"kind": "user", "text": asked["query"]}] if number else []
+        steps += [{"kind": "user", "text": question(asked)}] if number else []
         steps += [{"kind": kind, "text": text} for kind, text in asked["steps"]]
         steps += [{"kind": "call", "text": f"{name}({said})"} for name, said in asked["calls"]]
         steps += [{"kind": "answer", "text": asked["answer"]}] if number < len(turns) - 1 and asked["answer"] else []
     last, first = turns[-1][1], turns[0][1]
     note = "\n".join(str(data[name]) for name in ("correction", "comment", "label") if name in data)
-    said = read_report(
-        {"answer": str(data.get("answer") or last["answer"]), "steps": steps}, score, data.get("target"),
-        note if score is not None else "",
-    )  # fmt: skip
+    answer = str(data.get("answer") or last["answer"])
+    trace = {"answer": answer, "reasoning": last.get("thoughts", ""), "steps": steps}
+    # Where the model said nothing, a right answer teaches, and there is no attempt that was wrong.
+    silent = "silence" in last and "answer" not in data and score is None and "target" in data
+    said = read_report(None if silent else trace, score, data.get("target"), note if score is not None else "")
     shown = {id: similarity for _, asked in known for id, similarity in asked["entries"]}
-    outcome: dict[str, Any] = json.loads(outcome_row("", first["query"], known[-1][0].version, shown.items())["data"])
+    outcome: dict[str, Any] = json.loads(outcome_row("", question(first), known[-1][0].version, shown.items())["data"])
     return {**outcome, **said, "reported": True, "trust": trust}

@@ -343,7 +343,7 @@ def _waiting_correction(one: Mapping[str, Any]) -> str:
         return f"- {one['id']} note{about}: {one_line(one['words'], 1_000)}"
     said = [f"right answer: {one_line(one['target'], 1_000)}"] if one["target"] else []
     said += [f"what was wrong: {one_line(one['words'], 1_000)}"] if one["words"] else []
-    return f"- {one['id']} correction of {one_line(one['query'], 300)!r}: {'; '.join(said)}"
+    return f"- {one['id']} correction of {one_line(one['question'], 300)!r}: {'; '.join(said)}"
 
 
 TOOLS: dict[str, type[Tool]] = {

@@ -155,6 +155,7 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
                 del service._recent[key]
     if space.rollout is not None:
         space.rollout.sessions.difference_update(found.pins)
+    await service.read_messages(space)
     # Its corrections and what waits, as after a change by another node.
     await service.refresh(space)
     return removed

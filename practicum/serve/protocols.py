@@ -9,15 +9,22 @@ it and a prefix cache keeps serving it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
+from practicum.core.counts import Count
+from practicum.core.thoughts import Answer as Said
+from practicum.core.thoughts import silence, split_thoughts
+
 Kind = Literal["chat", "responses", "messages"]
+
+T = TypeVar("T")
 
 MOST_TEXT = 20_000
 """Characters of a text that are kept."""
@@ -146,10 +153,10 @@ def read_request(kind: Kind, body: bytes) -> Request:
             digest = blake2b(conversation, digest_size=12).hexdigest()
             return Request(kind, fields, [], text[:MOST_TEXT], (), ((0, digest),), stream, model, True)
         points, texts = _points(kind, fields, items, read)
+        last = points[-1][0] if points else len(items)
+        steps = [step for item in read[last + 1 :] for step in _steps(kind, item)]
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
-    last = points[-1][0] if points else len(items)
-    steps = [step for item in read[last + 1 :] for step in _steps(kind, item)]
     query = texts[-1] if texts else ""
     return Request(kind, fields, items, query[:MOST_TEXT], tuple(steps[-MOST_STEPS:]), tuple(points), stream, model)
 
@@ -168,10 +175,18 @@ def _points(
     digest.update(fields.get("system", NULL) if kind == "messages" else fields.get("instructions", NULL))
     for place, (raw, item) in enumerate(zip(items, read, strict=True)):
         digest.update(raw)
-        if item.role == "user" and (text := _text(item.content)):
+        if item.role == "user" and not _continues(kind, item) and (text := _text(item.content)):
             points.append((place, digest.copy().hexdigest()))
             texts.append(text)
     return points, texts
+
+
+def _continues(kind: Kind, item: _Item) -> bool:
+    """Whether a user's message brings results of tools, so that the agent goes on with what it was asked before. What
+    an agent writes beside them, such as reminders, is no question."""
+    if kind != "messages" or _first(item.content) != b"[":
+        return False
+    return any(part.type == "tool_result" for part in msgspec.json.decode(item.content, type=list[_Part]))
 
 
 def _text(content: Raw) -> str:
@@ -202,8 +217,8 @@ def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
                 yield "call", f"{block.name}({_plain(block.input)})"[:MOST_TEXT]
             elif block.type == "tool_result":
                 yield "result", _text(block.content)[:MOST_TEXT]
-            elif block.type == "text" and block.text and item.role == "assistant":
-                yield "text", block.text[:MOST_TEXT]
+            elif block.type == "text" and block.text:
+                yield "text" if item.role == "assistant" else "user", block.text[:MOST_TEXT]
 
 
 def _first(raw: Raw) -> bytes:
@@ -267,7 +282,12 @@ def _after_system(items: list[Raw], text: str) -> list[Raw]:
 
 @dataclass
 class Answer:
-    """What a response answers: the id, the model and the text, the tools it calls, and what it used."""
+    """What a response answers: the id, the model and the text, the tools it calls, and what it used.
+
+    `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
+    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error. `text` is
+    without the model's `thoughts`.
+    """
 
     id: str = ""
     model: str = ""
@@ -276,134 +296,276 @@ class Answer:
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    whole: bool = False
+    unread: bool = False
+    failed: bool = False
+    thoughts: str = ""
+    _ends: set[str] = field(default_factory=set)
+
+    def end(self, *reasons: Any) -> None:
+        """Note why the answer ended, as the protocol says it. None says nothing."""
+        self._ends.update(reason for reason in reasons if isinstance(reason, str))
+
+    def settle(self, text: str, thoughts: Iterable[str]) -> None:
+        """Set the text, from which inline thoughts are taken, and the thoughts that had a field of their own."""
+        said = split_thoughts(_whole_characters(text))
+        self.text = said.text[:MOST_TEXT]
+        self.thoughts = (said.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
+
+    @property
+    def silence(self) -> Count | None:
+        """Why a whole answer that could be read and calls no tool says nothing; None if it says something."""
+        if not self.whole or self.calls or self.unread or self.failed:
+            return None
+        return silence(
+            Said(self.text, self.thoughts), refused="refusal" in self._ends, filtered="content_filter" in self._ends,
+            cut=not self._ends.isdisjoint(_LIMITS),
+        )  # fmt: skip
 
 
-class _Details(Struct):
-    cached_tokens: int | None = None
+_LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
+"""Why an answer ended, in the protocols, if it reached a limit of tokens."""
 
+_TEXTS = ("text", "output_text", "input_text")
+"""Types of parts that are text. Other parts, such as thinking, are not what is answered."""
 
-class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    input_tokens_details: _Details | None = None
-
-    def add_to(self, answer: Answer) -> None:
-        details = self.prompt_tokens_details or self.input_tokens_details or _Details()
-        # Anthropic's input tokens are those that were neither read from the cache nor written to it.
-        apart = (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
-        answer.input_tokens = self.prompt_tokens or (self.input_tokens or 0) + apart or answer.input_tokens
-        answer.output_tokens = self.completion_tokens or self.output_tokens or answer.output_tokens
-        answer.cached_tokens = details.cached_tokens or self.cache_read_input_tokens or answer.cached_tokens
-
-
-class _Delta(Struct):
-    """A message of a chat, or what a chunk adds to one."""
-
-    content: str | None = None
-    tool_calls: list[_Call] | None = None
-    text: str | None = None
-    partial_json: str | None = None
-
-
-class _Choice(Struct):
-    index: int = 0
-    message: _Delta | None = None
-    delta: _Delta | None = None
-
-
-class _Output(Struct):
-    type: str = ""
-    content: list[_Part] | None = None
-    name: str = ""
-    arguments: Any = None
-
-
-class _Response(Struct):
-    """A response, or a chunk or an event of one, in any of the protocols."""
-
-    id: str = ""
-    model: str = ""
-    type: str = ""
-    choices: list[_Choice] | None = None
-    output: list[_Output] | None = None
-    content: list[_Block] | None = None
-    usage: _Usage | None = None
-    delta: _Delta | str | None = None
-    content_block: _Block | None = None
-    message: _Response | None = None
-    response: _Response | None = None
-
-
-_decode_response: Callable[[bytes], _Response] = msgspec.json.Decoder(_Response).decode
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+"""The last events of a stream of the protocol `responses`."""
 
 
 def read_answer(body: bytes) -> Answer | None:
-    """The answer of a whole response; None if it is not of a known protocol."""
-    try:
-        return _of_response(_decode_response(body))
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    """The answer of a whole response; None if it is not a JSON object."""
+    response = _decoded(body)
+    return None if response is None else _of_response(response)
 
 
 def read_stream(body: bytes) -> Answer | None:
-    """The answer of a stream of events; None if it is not of a known protocol."""
-    answer, text, calls = Answer(), list[str](), list[list[str]]()
+    """The answer of a stream of events, as far as it was received; None if it has no event that is a JSON object."""
+    reading, found = _Stream(), False
+    for data, last in _events(body):
+        if data == b"[DONE]":
+            reading.answer.whole = found = True
+        elif (event := _decoded(data)) is not None:
+            reading.take(event)
+            found = True
+        elif not last:
+            reading.answer.unread = True
+    return reading.end() if found else None
+
+
+def _events(body: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The data of each event, and whether it is the last one and may have been cut."""
+    *blocks, rest = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
+    for number, block in enumerate([*blocks, rest]):
+        lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
+        # Some servers leave out the empty line between events.
+        apart = all(line.startswith((b"{", b"[DONE]")) for line in lines)
+        for data in lines if apart else [b"\n".join(lines)]:
+            yield data, number == len(blocks)
+
+
+class _Stream:
+    """The events of a stream, of any of the protocols, put together."""
+
+    def __init__(self) -> None:
+        self.answer = Answer()
+        self._text, self._thoughts, self._calls = list[str](), list[str](), list[list[str]]()
+        self._response: Answer | None = None
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Add an event."""
+        answer, kind = self.answer, event.get("type")
+        if _reports_error(event):
+            answer.failed = answer.whole = True
+        started = _object(event.get("message") or event.get("response")) or event
+        answer.id = answer.id or _string(started.get("id"))
+        answer.model = answer.model or _string(started.get("model"))
+        for usage in (event.get("usage"), started.get("usage")):
+            _add_usage(answer, usage)
+        if kind in _ENDS:
+            self._response = _of_response(started)
+            answer.whole = True
+        elif kind == "response.output_text.delta":
+            self._text.append(self._given(event.get("delta"), ""))
+        elif kind == "response.output_item.done":
+            self._end_item(_object(event.get("item")))
+        elif kind == "content_block_start":
+            self._begin_block(_object(event.get("content_block")))
+        elif kind in ("content_block_delta", "message_delta"):
+            self._add_to_block(self._given(event.get("delta"), {}))
+        elif kind == "message_stop":
+            answer.whole = True
+        for choice in _objects(event.get("choices")):
+            if not choice.get("index"):
+                self._add_to_choice(choice)
+
+    def _end_item(self, item: Mapping[str, Any]) -> None:
+        if item.get("type") == "function_call":
+            self._calls.append([_string(item.get("name")), _plain(item.get("arguments"))])
+
+    def _begin_block(self, block: Mapping[str, Any]) -> None:
+        if block.get("type") == "tool_use":
+            self._calls.append([_string(block.get("name")), ""])
+        elif block.get("type") == "text":
+            self._text += ["\n" if any(self._text) else "", _string(block.get("text"))]
+
+    def _add_to_block(self, delta: Mapping[str, Any]) -> None:
+        self._text.append(self._given(delta.get("text"), ""))
+        self._thoughts.append(_string(delta.get("thinking")))
+        self.answer.end(delta.get("stop_reason"))
+        if self._calls:
+            self._calls[-1][1] += self._given(delta.get("partial_json"), "")
+        self.answer.whole = self.answer.whole or bool(delta.get("stop_reason"))
+
+    def _add_to_choice(self, choice: Mapping[str, Any]) -> None:
+        delta: dict[str, Any] = self._given(choice.get("delta"), {})
+        self._text.append(_answered(delta.get("content"), self.answer, ""))
+        self._thoughts.append(_thought(delta))
+        self.answer.end(choice.get("finish_reason"), "refusal" if delta.get("refusal") else None)
+        for call in _objects(delta.get("tool_calls")):
+            function = _object(call.get("function"))
+            if name := _string(function.get("name")):
+                self._calls.append([name, ""])
+            if self._calls:
+                self._calls[-1][1] += _plain(function.get("arguments") or "")
+        self.answer.whole = self.answer.whole or bool(choice.get("finish_reason"))
+
+    def _given(self, value: Any, missing: T) -> T:
+        """A value of the same type as `missing`, which is what it is where there is none."""
+        if isinstance(value, type(missing)):
+            return value
+        self.answer.unread = self.answer.unread or value is not None
+        return missing
+
+    def end(self) -> Answer:
+        """What the events answer."""
+        answer, response = self.answer, self._response
+        answer.calls = [(name, _whole_characters(given)) for name, given in self._calls]
+        if response is not None:
+            # The last event repeats all of the answer, but some servers leave out the output there.
+            answer.calls = response.calls or answer.calls
+            answer.end(*response._ends)
+        text, thoughts = (response.text, response.thoughts) if response is not None else ("", "")
+        answer.settle(text or "".join(self._text), [thoughts or "".join(self._thoughts)])
+        if response is not None:
+            answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
+            answer.failed = answer.failed or response.failed
+        return answer
+
+
+def _of_response(response: Mapping[str, Any]) -> Answer:
+    answer, text = Answer(_string(response.get("id")), _string(response.get("model")), whole=True), list[str]()
+    thoughts = [_thought(response)]
+    _add_usage(answer, response.get("usage"))
+    answer.end(response.get("stop_reason"), _object(response.get("incomplete_details")).get("reason"))
+    for choice in _objects(response.get("choices"))[:1]:
+        message = _object(choice.get("message"))
+        text.append(_answered(message.get("content"), answer, ""))
+        thoughts.append(_thought(message))
+        answer.end(choice.get("finish_reason"), "refusal" if message.get("refusal") else None)
+        for call in _objects(message.get("tool_calls")):
+            function = _object(call.get("function"))
+            answer.calls.append((_string(function.get("name")), _plain(function.get("arguments"))))
+    for item in _objects(response.get("output")):
+        if item.get("type") in ("message", None):
+            text.append(_answered(item.get("content"), answer, "\n"))
+            answer.end(*(part.get("type") for part in _objects(item.get("content"))))
+        elif item.get("type") == "reasoning":
+            parts = [*_objects(item.get("summary")), *_objects(item.get("content"))]
+            thoughts += [_string(part.get("text")) for part in parts]
+        elif item.get("type") == "function_call":
+            answer.calls.append((_string(item.get("name")), _plain(item.get("arguments"))))
+    text.append(_answered(response.get("content"), answer, "\n"))
+    for block in _objects(response.get("content")):
+        if block.get("type") == "tool_use":
+            answer.calls.append((_string(block.get("name")), _plain(block.get("input"))))
+    answer.settle("\n".join(filter(None, text)), thoughts)
+    known = (response.get(name) for name in ("choices", "output", "content"))
+    answer.failed = _reports_error(response)
+    answer.unread = answer.unread or not (answer.failed or any(isinstance(value, list | str) for value in known))
+    return answer
+
+
+def _reports_error(response: Mapping[str, Any]) -> bool:
+    """Whether a response, or an event of one, is an error: some servers send it with the status 200."""
+    return bool(response.get("error")) or response.get("type") in ("error", "response.failed")
+
+
+def _whole_characters(text: str) -> str:
+    """A text whose halves of characters, which no store takes, are joined or replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _answered(content: Any, answer: Answer, between: str) -> str:
+    """The text of a message of an answer: a text, or its parts that are text, with `between` between them. A content of
+    another shape makes the answer `unread`."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts, texts = content if isinstance(content, list) else [content], list[str]()
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+        elif not isinstance(part, dict):
+            answer.unread = True
+        elif (part.get("type") or "text") in _TEXTS:
+            if isinstance(text := part.get("text"), str):
+                texts.append(text)
+            else:
+                answer.unread = True
+    return between.join(filter(None, texts))
+
+
+def _thought(message: Mapping[str, Any]) -> str:
+    """The thoughts in a message, or in a part of one: in a field of their own, or in parts of the content."""
+    inner = [part.get("thinking") for part in _objects(message.get("content"))]
+    parts = [
+        "".join(_string(one.get("text")) for one in _objects(part)) if isinstance(part, list) else part
+        for part in (message.get("reasoning_content") or message.get("reasoning"), *inner)
+    ]  # fmt: skip
+    return "\n".join(part for part in parts if isinstance(part, str) and part)
+
+
+def _add_usage(answer: Answer, usage: Any) -> None:
+    """Add what a response says that it used. What it does not say stays as it was."""
+    used = _object(usage)
+
+    def tokens(name: str, of: Mapping[str, Any] = used) -> int:
+        return number if isinstance(number := of.get(name), int) and 0 < number < 2**53 else 0
+
+    details = _object(used.get("prompt_tokens_details") or used.get("input_tokens_details"))
+    # Anthropic's input tokens are those that were neither read from the cache nor written to it.
+    apart = tokens("cache_read_input_tokens") + tokens("cache_creation_input_tokens")
+    answer.input_tokens = tokens("prompt_tokens") or tokens("input_tokens") + apart or answer.input_tokens
+    answer.output_tokens = tokens("completion_tokens") or tokens("output_tokens") or answer.output_tokens
+    cached = tokens("cached_tokens", details) or tokens("cache_read_input_tokens")
+    answer.cached_tokens = cached or answer.cached_tokens
+
+
+def _decoded(data: bytes) -> dict[str, Any] | None:
+    """A JSON object; None for anything else."""
     try:
-        for line in body.split(b"\n"):
-            if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
-                continue
-            event = _decode_response(line[5:])
-            if event.type == "response.completed" and event.response is not None:
-                return _of_response(event.response)
-            started = event.message or event.response
-            answer.id = answer.id or (event.id if started is None else started.id)
-            answer.model = answer.model or (event.model if started is None else started.model)
-            for usage in (event.usage, started and started.usage):
-                if usage:
-                    usage.add_to(answer)
-            deltas = [choice.delta for choice in event.choices or () if choice.index == 0]
-            for delta in (*deltas, event.delta):
-                if isinstance(delta, str) and event.type == "response.output_text.delta":
-                    text.append(delta)
-                elif isinstance(delta, _Delta):
-                    text += [part for part in (delta.content, delta.text) if part]
-                    for call in delta.tool_calls or ():
-                        if call.function.name:
-                            calls.append([call.function.name, ""])
-                        if calls:
-                            calls[-1][1] += _plain(call.function.arguments or "")
-                    if delta.partial_json and calls:
-                        calls[-1][1] += delta.partial_json
-            if event.content_block is not None and event.content_block.type == "tool_use":
-                calls.append([event.content_block.name, ""])
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    answer.text, answer.calls = "".join(text)[:MOST_TEXT], [(name, said) for name, said in calls]
-    return answer
+        value = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            # It also reads NaN among logprobs, and halves of a character that was cut between two events.
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
 
 
-def _of_response(response: _Response) -> Answer:
-    answer, text = Answer(response.id, response.model), list[str]()
-    if response.usage is not None:
-        response.usage.add_to(answer)
-    for message in [c.message for c in response.choices or () if c.message is not None][:1]:
-        text.append(message.content or "")
-        answer.calls += [(c.function.name, _plain(c.function.arguments)) for c in message.tool_calls or ()]
-    for item in response.output or ():
-        text += [part.text for part in item.content or () if part.text]
-        if item.type == "function_call":
-            answer.calls.append((item.name, _plain(item.arguments)))
-    for block in response.content or ():
-        text += [block.text] if block.text else []
-        if block.type == "tool_use":
-            answer.calls.append((block.name, _plain(block.input)))
-    answer.text = "\n".join(filter(None, text))[:MOST_TEXT]
-    return answer
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _string(value: Any) -> str:
+    return _whole_characters(value) if isinstance(value, str) else ""
 
 
 def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:
@@ -412,7 +574,7 @@ def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:
     try:
         fields = msgspec.json.decode(response, type=dict[str, Raw])
         own = msgspec.json.decode(fields["metadata"], type=dict[str, Any] | None) or {}
-    except (msgspec.MsgspecError, KeyError):
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError):
         return response
     fields["metadata"] = _raw({**own, **metadata})
     return b"{" + b",".join(_encode(name) + b":" + bytes(value) for name, value in fields.items()) + b"}"

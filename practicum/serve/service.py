@@ -37,6 +37,7 @@ from practicum.engine.framing import nonce_for
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
 from practicum.serve.corrections import Correction
+from practicum.serve.faults import Faults
 from practicum.serve.feedback import (
     WAITING,
     Conflict,
@@ -51,6 +52,7 @@ from practicum.serve.feedback import (
 from practicum.serve.learner import Learner
 from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
 from practicum.serve.protocols import Answer, Request, text_request
+from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
     CANARY,
     PROMOTED,
@@ -108,6 +110,9 @@ same time."""
 
 AT_ONCE = 1_000
 """Rows that are asked for by their keys in one query, at most."""
+
+MESSAGES = 200
+"""Stored interactions whose texts are read when a space is opened, to know what its requests have in common."""
 
 RECENT = 5_000
 """Interactions that are kept in memory, since most feedback is about one of them."""
@@ -179,6 +184,7 @@ class Service:
         self.upstream = upstream
         self.late, self.opens = LATE, OPENS
         self.counts: Counter[str] = Counter()
+        self.faults = Faults(self.counts)
         self.began = time.time()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
@@ -268,6 +274,7 @@ class Service:
         newest: Any = select(func.max(o.c.at)).where(o.c.run_id == name)
         ((space.counted,),) = await asyncio.to_thread(self.log.rows, newest)
         space.counted = space.counted or 0.0
+        await self.read_messages(space)
         # Whatever the first request would be late for.
         await space.show(text_request("warm up"), "")
         space.announced = self.log.database.changes(name)
@@ -280,6 +287,16 @@ class Service:
         self._removed.discard(name)
         self.spaces[name] = space
         return space
+
+    async def read_messages(self, space: Space) -> None:
+        """Find questions by the messages that are stored, and by no others."""
+        i = tables.interactions
+        newest = select(i.c.data).where(i.c.run_id == space.name).order_by(i.c.id.desc()).limit(MESSAGES)
+
+        def read() -> None:
+            space.questions.start([json.loads(row.data)["query"] for row in self.log.rows(newest)][::-1])
+
+        await asyncio.to_thread(read)
 
     def _is_there(self, name: str) -> bool:
         """Whether there is a run of a space, on whichever node it was made."""
@@ -526,26 +543,37 @@ class Service:
             self.counts["unchanged requests"] += 1
             logger.warning("a request of space %s goes on unchanged: %s", name, str(error) or "too late")
             return None
-        except Exception:
+        except Exception as error:
             # Whatever is wrong here, the user's agent has to get its answer.
             self.counts["unchanged requests"] += 1
-            logger.exception("a request of space %s goes on unchanged", name)
+            self.faults.note("choosing what a request is shown", error)
             return None
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
-        *, session: str | None, user: str | None, status: int, seconds: float,
+        *, session: str | None, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
     ) -> None:  # fmt: skip
-        """Keep an interaction: what was asked, shown and answered."""
+        """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user."""
         if space in self._removed:
             return
         answer = answer or Answer()
         data = {
-            "query": query, "steps": steps, "answer": answer.text, "calls": answer.calls, "entries": shown.entries,
-            "corrections": shown.corrections, "pin": shown.session, "status": status, "seconds": round(seconds, 3),
+            "query": query, "question": shown.question or query, "steps": steps, "answer": answer.text,
+            "calls": answer.calls, "entries": shown.entries, "corrections": shown.corrections, "pin": shown.session,
+            "status": status, "seconds": round(seconds, 3),
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
+        if answer.thoughts:
+            data["thoughts"] = answer.thoughts
+        if answer.silence is not None and status < 300:
+            data["silence"] = answer.silence
+            self.counts[answer.silence.replace("_", " ")] += purpose is None
+        if purpose is not None:
+            data["purpose"] = purpose
+        if purpose == "title":
+            # A title is no turn of the conversation that it is about.
+            session = None
         row = {
             "run_id": space, "id": id, "at": time.time(), "session": session, "user": user,
             "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
@@ -558,12 +586,12 @@ class Service:
             self._recent[f"{space} {key}"] = known
         while len(self._recent) > RECENT:
             self._recent.popitem(last=False)
-        self.counts["interactions"] += 1
+        self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
-        if answer.text and drawn(id, self.settings.judge):
+        if answer.text and answer.silence is None and purpose is None and drawn(id, self.settings.judge):
             self._judge_later(known, space)
-        if shown.vector is not None:
+        if shown.vector is not None and purpose != "title":
             watcher = self._watcher(space)
             best = shown.entries[0][1] if shown.entries else None
             for alarm in watcher.request(shown.vector, best):
@@ -593,7 +621,10 @@ class Service:
         request = text_request(query)
         id = new_id()
         shown = await space.show(request, session or id)
-        self.keep(name, id, request, query, (), shown, None, session=session, user=user, status=200, seconds=0.0)
+        self.keep(
+            name, id, request, query, (), shown, None, session=session, user=user, status=200, seconds=0.0,
+            purpose="context",
+        )  # fmt: skip
         turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
         notes = [one.note for one in shown.learned.values() if one.note]
         text = "\n\n".join(filter(None, [shown.fixed, *notes, *turns]))
@@ -614,20 +645,23 @@ class Service:
             known = self._recent.get(f"{name} {feedback.interaction}")
             if known is None:
                 known = await self._find(name, feedback)
-            answer = feedback.answer or known.answer
+            draft = Correction(
+                0, known.query, feedback.target or "", feedback.correction or "", trust,
+                question=space.question(known.data),
+            )  # fmt: skip
             text = " ".join(filter(None, (feedback.target, feedback.correction)))
             holds = self._holds(text, trust, screened)
             written = None
             while written is None:
                 replaced: list[int] = []
                 if text and holds:
-                    replaced = await space.corrections.replaced_by(known.query, feedback.target or "", answer)
+                    replaced = await space.corrections.replaced_by(draft, feedback.answer or known.answer)
                 change = partial(
                     self._write,
                     space=space,
                     known=known,
+                    draft=draft,
                     feedback=feedback,
-                    trust=trust,
                     replaced=replaced,
                     holds=holds,
                 )
@@ -640,6 +674,7 @@ class Service:
                 space.corrections.change(replaced, [correction])
                 space.corrected += 1
         self.counts["feedback"] += 1
+        self.counts["interactions"] += outcome.status == "kept" and "purpose" in known.data
         if outcome.newly_waiting:
             self._waits(space)
         if outcome.score is not None and outcome.before is None:
@@ -681,7 +716,7 @@ class Service:
 
             made = None
             while made is None:
-                same = await space.corrections.replaced_by(draft.searched, "", "") if holds else []
+                same = await space.corrections.replaced_by(draft) if holds else []
                 made = await asyncio.wrap_future(self.log.do(partial(write, replaced=same), name))
                 if made is None:
                     # Another node changed what holds.
@@ -704,8 +739,8 @@ class Service:
         return await asyncio.wrap_future(self.log.do(find))
 
     def _write(
-        self, db: Connection, space: Space, known: Interaction, feedback: Feedback, trust: Trust, replaced: list[int],
-        holds: bool,
+        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback,
+        replaced: list[int], holds: bool,
     ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
         """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
         others than this node knows."""
@@ -715,13 +750,13 @@ class Service:
             raise Unknown(f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
             return None
-        outcome = write_outcome(db, space.name, known, feedback, trust, self.log.database.now(db))
+        outcome = write_outcome(db, space.name, known, feedback, draft.trust, self.log.database.now(db))
         told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
         if not told or outcome.score == 1.0 or not known.query:
             return outcome, None
         t = tables.corrections
         number = next_number(db, t, space.name)
-        correction = Correction(number, known.query, outcome.target, outcome.words, trust)
+        correction = replace(draft, number=number, target=outcome.target, words=outcome.words)
         row = {
             "run_id": space.name, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
             "data": json.dumps(correction.as_data(), ensure_ascii=False),
@@ -755,8 +790,7 @@ class Service:
     async def list_corrections(self, name: str, state: str, after: int, limit: int) -> answers.Corrections:
         """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
         Raises UnknownSpace."""
-        await self.space(name)
-        t = tables.corrections
+        space, t = await self.space(name), tables.corrections
         mine = (t.c.run_id == name) & (t.c.state == state)
         number: Any = select(func.count()).where(mine)
         ((total,),) = await asyncio.to_thread(self.log.rows, number)
@@ -765,8 +799,9 @@ class Service:
         known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
         found: list[answers.StoredCorrection] = [
             {
-                "id": f"c{row.number}", "interaction": row.interaction, "query": one.query, "target": one.target,
-                "words": one.words, "trust": one.trust, "note": one.note,
+                "id": f"c{row.number}", "interaction": row.interaction, "query": one.query,
+                "question": space.question(asdict(one)), "target": one.target, "words": one.words, "trust": one.trust,
+                "note": one.note,
             }
             for row, one in known
         ]  # fmt: skip
@@ -829,7 +864,7 @@ class Service:
                 correction = Correction(number, **json.loads(rows[0].data))
                 gone = [number] if number in space.corrections else []
                 if approved:
-                    gone = await space.corrections.replaced_by(correction.searched, correction.target, "")
+                    gone = await space.corrections.replaced_by(correction)
                 replaced = gone if approved else []
                 decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), name))
             space.corrections.change(gone, [correction] if approved else [])

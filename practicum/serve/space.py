@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.views import View, behind
 from practicum.engine.framing import NOTES
-from practicum.serve.corrections import HEADING, NOTED, Correction, Corrections
+from practicum.serve.corrections import HEADING, NOTED, SIMILAR, SIMILAR_HEADING, Correction, Corrections, Near
 from practicum.serve.feedback import drawn
 from practicum.serve.protocols import Learned, Request
+from practicum.serve.questions import Questions
 from practicum.serve.rollout import Rollout
 from practicum.session.components import Parts
 from practicum.session.reader import Reader
@@ -61,8 +62,9 @@ LONGEST_QUERY = 2_000
 
 @dataclass(frozen=True)
 class Shown:
-    """What a request is shown: `fixed` behind the system message, `learned` by the places of user messages. `entries`
-    were looked up for the last one, with their similarities, and so were the corrections of these numbers."""
+    """What a request is shown: `fixed` behind the system message, `learned` by the places of user messages. `question`
+    is what the last one asks; `entries` were looked up for it, with their similarities, and so were the corrections of
+    these numbers."""
 
     version: int
     session: str = ""
@@ -70,6 +72,7 @@ class Shown:
     learned: dict[int, Learned] = field(default_factory=dict)
     entries: tuple[tuple[str, float], ...] = ()
     corrections: tuple[int, ...] = ()
+    question: str = ""
     rollout: int | None = None
     kind: int | None = None
     vector: np.ndarray | None = field(default=None, compare=False)
@@ -94,6 +97,7 @@ class _Point:
     learned: Learned
     entries: tuple[tuple[str, float], ...]
     corrections: tuple[int, ...]
+    question: str
     version: int
     changes: int
 
@@ -105,7 +109,10 @@ class Space:
         self.name = name
         self.folder = folder
         self.reader = reader
-        self.corrections = Corrections(reader.retriever.vectors)
+        self.questions = Questions()
+        self.corrections = Corrections(
+            reader.retriever.vectors, self.questions, SIMILAR["small" if self.small else "full"]
+        )
         self.rollout: Rollout | None = None
         self.waiting = 0
         """Outcomes that can be learned from and were not."""
@@ -295,36 +302,42 @@ class Space:
             return Shown(version, session, self._fixed_text(view))
         *earlier, (place, digest) = request.points
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
-        query = searched(request.query)
         point = self._points.get(digest)
         if point is None or (point.version, point.changes) != (version, self.corrections.changes):
-            view = await self.view(query, context)
-            near = await self.corrections.near(query)
-            numbers = tuple(correction.number for correction in near)
-            shown = self._learned(view, near)
-            fixed = self._fixed_text(view)
-            point = _Point(fixed, shown, view.retrieved, numbers, version, self.corrections.changes)
+            question = self.questions.of(request.query).text
+            self.corrections.reconsider(self.questions.add(request.query))
+            view = await self.view(searched(question), context)
+            changes, near = self.corrections.changes, await self.corrections.near(searched(question))
+            numbers = tuple(each.correction.number for each in near)
+            shown, fixed = self._learned(view, near), self._fixed_text(view)
+            point = _Point(fixed, shown, view.retrieved, numbers, question, version, changes)
             self._points[digest] = point
             if len(self._points) > POINTS:
                 self._points.popitem(last=False)
         if point.learned.note or point.learned.turns:
             learned[place] = point.learned
-        vector = await self.reader.retriever.vectors.query(query)
+        vector = await self.reader.retriever.vectors.query(searched(point.question))
         rollout = self.rollout
         counted = rollout is not None and version in (rollout.version, rollout.base)
         return Shown(
-            version, session, point.fixed, learned, point.entries, point.corrections,
+            version, session, point.fixed, learned, point.entries, point.corrections, point.question,
             rollout.number if rollout is not None and counted else None,
             rollout.kind_of(vector) if rollout is not None and counted else None, vector,
         )  # fmt: skip
 
     async def show_again(
-        self, query: str, context: Context, corrections: list[Correction]
+        self, question: str, context: Context, corrections: Sequence[Correction]
     ) -> tuple[str, Learned, tuple[tuple[str, float], ...]]:
-        """What a request was shown of a version and of these corrections: the fixed part, what was looked up for it,
-        and the entries that it was."""
-        view = await self.view(searched(query), context)
-        return self._fixed_text(view), self._learned(view, corrections), view.retrieved
+        """What a request with this question was shown of a version and of these corrections: the fixed part, what was
+        looked up for it, and the entries that it was."""
+        view = await self.view(searched(question), context)
+        near = [Near(each, await self.corrections.is_same(searched(question), each)) for each in corrections]
+        return self._fixed_text(view), self._learned(view, near), view.retrieved
+
+    def question(self, data: Mapping[str, Any]) -> str:
+        """The question of a stored interaction or correction, as it is known now; it may be called in any thread."""
+        found = self.questions.of(data["query"])
+        return found.text if found.neighbours else str(data["question"] or data["query"])
 
     def _still_true(self, digest: str, version: int, context: Context) -> _Point | None:
         """What an earlier message was shown, unless some of it holds no longer."""
@@ -344,20 +357,25 @@ class Space:
             self._fixed = pages, text
         return self._fixed[1]
 
-    def _learned(self, view: View, corrections: list[Correction]) -> Learned:
-        """What was looked up for a request. A small model gets solved tasks as earlier turns, which it can continue; a
-        capable one as notes, so that the conversation stays the user's own."""
+    def _learned(self, view: View, near: Sequence[Near]) -> Learned:
+        """What was looked up for a request. A small model gets solved tasks, and the right answer to the same request,
+        as earlier turns, which it can continue; a capable one as notes, so that the conversation stays the user's
+        own."""
         pages = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
         solved = [(turn.user, turn.assistant) for turn in view.turns]
         if self.small:
-            solved += [(correction.query, correction.target) for correction in corrections if correction.target]
-            corrections = [correction for correction in corrections if not correction.target]
+            told = [each for each in near if each.same and each.correction.target]
+            solved += [(each.correction.asked, each.correction.target) for each in told]
+            near = [each for each in near if each not in told]
         elif solved:
             shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)
             pages.append("# Solved tasks that are similar\n" + "\n".join(shown))
-        for heading, note in ((NOTED, True), (HEADING, False)):
-            if said := [correction.text for correction in corrections if correction.note is note]:
-                pages.append("\n".join([heading, *said]))
+        notes = [each.correction.text for each in near if each.correction.note]
+        similar = [each.correction.text for each in near if not each.same and not each.correction.note]
+        same = [each.correction.text for each in near if each.same]
+        for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
+            if texts:
+                pages.append("\n".join([heading, *texts]))
         return Learned(self._framed(tuple(pages)) if pages else "", tuple(solved) if self.small else ())
 
     def _framed(self, pages: tuple[str, ...]) -> str:

@@ -39,7 +39,7 @@ interactions = _table(
     Column("version", Integer, nullable=False),  # that was shown
     Column("rollout", Integer),  # the rollout whose candidate or control it was, if one was under way
     Column("kind", Integer),  # of the request, during a rollout
-    Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status
+    Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status, purpose
     Index("interactions_by_session", "run_id", "session", "id"),
     Index("interactions_by_response", "run_id", "response", "id"),
     Index("interactions_by_rollout", "run_id", "rollout", "id"),
@@ -119,7 +119,7 @@ hours = _table(
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
     Column("model", NAME, primary_key=True),  # that the requests named; may be empty
-    Column("requests", Integer, nullable=False),  # interactions that began in this hour
+    Column("requests", Integer, nullable=False),  # that began in this hour; of a `purpose`: that got an outcome in it
     Column("failed", Integer, nullable=False),  # of them: with a status of 400 and more
     Column("seconds", Float, nullable=False),  # from a request to the end of its answer, in all
     Column("input_tokens", BigInteger, nullable=False),
@@ -188,11 +188,13 @@ def forget_versions(db: Connection, space: str) -> None:
 
 
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """What an interaction adds to `hours`."""
+    """What an interaction adds to `hours`. One that is no request of a user adds its tokens alone."""
     read, cached, written = data["tokens"]
+    counted = "purpose" not in data
     return {
-        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["model"], "requests": 1,
-        "failed": int(data["status"] >= 400), "seconds": data["seconds"], "input_tokens": read,
+        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["model"],
+        "requests": int(counted), "failed": int(counted and data["status"] >= 400),
+        "seconds": data["seconds"] if counted else 0.0, "input_tokens": read,
         "cached_tokens": cached, "output_tokens": written,
     }  # fmt: skip
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from multidict import CIMultiDict
 
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
-from practicum.models.registry import ClientSettings, Models, is_local
+from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
 
 CONNECT = 10.0
 """Seconds until a connection is made."""
@@ -24,9 +27,16 @@ _DROPPED = frozenset({
 """Headers of a request that are the connection's or hold a key."""
 
 RETURNED = (
-    b"content-type", b"retry-after", b"request-id", b"x-request-id", b"openai-", b"x-ratelimit-", b"anthropic-",
+    b"content-type", b"content-encoding", b"content-disposition", b"retry-after", b"x-should-retry", b"request-id",
+    b"x-request-id", b"openai-", b"x-ratelimit-", b"anthropic-",
 )  # fmt: skip
 """How headers of a response begin that are returned to the client."""
+
+
+_FORM = "application/x-www-form-urlencoded"
+
+_NOT_ADDED = ("User-Agent", "Content-Type")
+"""Headers that aiohttp would add where the client sent none."""
 
 
 @dataclass
@@ -52,15 +62,20 @@ class Upstream:
             connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
         )
 
-    def headers(self, given: Iterable[tuple[bytes, bytes]], client_key: bool) -> dict[str, str]:
-        """The headers of a request upstream: the client's, without those of the connection and of practicum, and with
-        the key of the service, or with the client's own one."""
-        kept: dict[str, str] = {"Accept-Encoding": "identity"}
+    def headers(
+        self, given: Iterable[tuple[bytes, bytes]], client_key: bool, body: bytes = b""
+    ) -> CIMultiDict[str]:  # fmt: skip
+        """The headers of a request upstream with this body: the client's, without those of the connection and of
+        practicum, and with the key of the service, or with the client's own one."""
+        kept = CIMultiDict({"Accept-Encoding": "identity"})
         for raw, value in given:
             name = raw.decode("latin-1")
             own = client_key and name in ("authorization", "x-api-key")
             if own or not (name in _DROPPED or name.startswith(("x-practicum-", "x-forwarded-"))):
-                kept[name] = value.decode("latin-1")
+                kept.add(name, _as_written(value))
+        if kept.get("content-type", _FORM).partition(";")[0].strip().lower() == _FORM and _is_json(body):
+            # `curl -d` calls every body a form.
+            kept["content-type"] = "application/json"
         if self.key and not client_key:
             if self.anthropic:
                 kept["x-api-key"] = self.key
@@ -69,10 +84,13 @@ class Upstream:
                 kept["authorization"] = f"Bearer {self.key}"
         return kept
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Any:
+    def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
         """Send a request; `path` begins behind the /v1 of the address. Returns aiohttp's context of the response."""
         assert self._session is not None
-        return self._session.request(method, self.address + path, data=body, headers=headers, allow_redirects=False)
+        return self._session.request(
+            method, self.address + path, data=body, headers=headers, allow_redirects=False,
+            skip_auto_headers=_NOT_ADDED,
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Close connections, and end a model in this process."""
@@ -82,12 +100,67 @@ class Upstream:
             await self._models.close()
 
 
-def open_upstream(name: str, logs: Path, timeout: float) -> Upstream:
+def _as_written(value: bytes) -> str:
+    """The value of a header as the text that aiohttp sends as the same bytes. Bytes that are not UTF-8 are read as
+    Latin-1, and are sent as UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether a body is a JSON object or array."""
+    if body.lstrip()[:1] not in (b"{", b"["):
+        return False
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
+    """A body of a response without its content encoding, as far as it was received. None for an encoding other than
+    gzip and deflate, a damaged body, and one of more than `most` bytes."""
+    for name in reversed([name.strip().lower() for name in encoding.split(",")]):
+        try:
+            if name in ("gzip", "x-gzip"):
+                body = _inflated(body, most, zlib.MAX_WBITS | 16)
+            elif name == "deflate":
+                # With a header of zlib, as the standard says, or without one, as some servers do.
+                begins = body[:1] and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
+                body = _inflated(body, most, zlib.MAX_WBITS if begins else -zlib.MAX_WBITS)
+            elif name not in ("", "identity"):
+                return None
+        except (zlib.error, OverflowError):
+            return None
+    return body
+
+
+def _inflated(body: bytes, most: int, bits: int) -> bytes:
+    """A body without compression. Raises zlib.error, or OverflowError if it has more than `most` bytes."""
+    whole = bytearray()
+    while body:
+        part = zlib.decompressobj(bits)
+        whole += part.decompress(body, most + 1 - len(whole))
+        if len(whole) > most:
+            raise OverflowError
+        body = part.unused_data
+    return bytes(whole)
+
+
+def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | None = None) -> Upstream:
     """The server that a name means: a provider's model, an OpenAI-compatible address with or without the name of a
-    model, or a model on this machine, which is started.
+    model, or a model on this machine, which is started. `output_tokens` limits the answers of that one to requests
+    without a limit of their own (default: LOCAL_OUTPUT).
 
     Raises UsageError or ModelError if the name, the key or the model is wrong.
     """
+    if output_tokens is not None and not is_local(name):
+        raise UsageError(
+            "`max_output_tokens` limits the answers of local models; other servers have limits of their own"
+        )
     if len(addresses(name)) > 1:
         raise UsageError(f"the upstream {name!r} must be one server: put a load balancer before several")
     if name.startswith(ADDRESSES) and not name.partition("#")[2]:
@@ -95,7 +168,7 @@ def open_upstream(name: str, logs: Path, timeout: float) -> Upstream:
         return Upstream(address, key_for(address), timeout=timeout)
     if name.startswith("scripted:"):
         raise UsageError("a script answers no requests over HTTP: give the address of a server as the upstream")
-    models = Models(ClientSettings(log=logs))
+    models = Models(ClientSettings(log=logs, output_tokens=output_tokens or LOCAL_OUTPUT))
     client: Any = models.open(name)
     address, small = str(client.model.base_url or "").rstrip("/"), is_local(name)
     if not address:

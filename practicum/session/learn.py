@@ -72,7 +72,7 @@ from practicum.tasks.load import choices_from
 from practicum.tasks.stored import levels
 from practicum.tasks.traces import TraceStream
 
-KEPT, NOTHING_KEPT = "What was done is kept", "Nothing was paid for yet"
+KEPT, NOTHING_KEPT, NOTHING_SAID = "What was done is kept", "Nothing was paid for yet", "Nothing else was done"
 """Begins what an error says about how to go on."""
 
 SAVE_TIME_EVERY = 5.0
@@ -217,7 +217,9 @@ def _pinned(setup: Setup) -> dict[str, Any]:
 
 def without_advice(message: str) -> str:
     """The message of an error that ended a run, without what it says about how to go on."""
-    return message.partition(f" {KEPT}")[0].partition(f" {NOTHING_KEPT}")[0].removesuffix(".")
+    for advice in (KEPT, NOTHING_KEPT, NOTHING_SAID):
+        message = message.partition(f" {advice}")[0]
+    return message.removesuffix(".")
 
 
 def begun(folder: Path) -> bool:
@@ -303,8 +305,9 @@ class Session:
     def _way_on(self, error: PracticumError) -> str:
         """How to go on after an error that ended the run."""
         go_on, other = f"practicum resume {self.folder}", isinstance(error, ModelError)
-        if read_kept(self.store).nothing:
-            again = f"{NOTHING_KEPT}: correct it and give the same command again, or: {go_on}"
+        if (now := read_kept(self.store)).nothing:
+            said = NOTHING_SAID if now.spent.calls else NOTHING_KEPT
+            again = f"{said}: correct it and give the same command again, or: {go_on}"
             return f"{again} --model NAME" if other else again
         kept = f"{KEPT}; continue with: {go_on}"
         return f"{kept}, or with another model: {go_on} --model NAME" if other else kept

@@ -43,6 +43,11 @@ class JournalRow:
     prompt: Prompt | None = None
     number: int = field(default=0, compare=False)
 
+    @property
+    def silent(self) -> bool:
+        """Whether it is a reply without text: paid for, and not ok, so that a resume after an outage asks again."""
+        return not self.ok and self.usage.calls > 0
+
 
 def digest(*parts: Any) -> str:
     """A digest of what is asked. Parts are strings or JSON values, hashed with their lengths."""

@@ -4,13 +4,23 @@ An answer is rendered once, and kept as bytes, so that the server takes little o
 the events of the real APIs. Use `upstream` in this process, or run `python -m practicum.testing.upstream`. (`server` is
 a simulated model: it has latencies, a prefix cache and structured outputs, but one protocol and no streams.)
 
-The header `x-sim-fault` of a request makes its answer fail:
+The header `x-sim-fault` of a request, or `fault` of the options for all requests, makes its answer fail or differ;
+several are divided by commas:
 
     429, 500    an error in the form of the protocol; the first with Retry-After
     html        status 200 and a page
+    error       status 200 and an error, in a stream after half of the answer
     hang        nothing, until the client goes away
     slow        the answer, but only after `SLOW` seconds
     die         half of the answer, then the connection is closed
+    cut         all events of a stream, then the connection is closed without the end of the body
+    endless     a stream whose answer does not end until the client leaves; `left` counts these clients
+    crlf        the lines of a stream end with CR and LF
+    gzip        a compressed answer, also where the client asked for none
+    parts       a content that is a list of thinking and text
+    odd         a content that is neither a text nor a list
+
+The header `x-sim-request-id` is sent back as `x-request-id`, with the same bytes.
 """
 
 import argparse
@@ -18,6 +28,7 @@ import asyncio
 import json
 import signal
 import socket
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -41,7 +52,8 @@ SLOW = 1.0
 INPUT_TOKENS, CACHED_TOKENS = 120, 64
 """The usage of every answer; its output tokens are the chunks it has as a stream."""
 TIME = 1_700_000_000
-FAULTS = ("429", "500", "html", "hang", "slow", "die")
+FAULTS = ("429", "500", "html", "error", "hang", "slow", "die", "cut", "endless", "crlf", "gzip", "parts", "odd")
+THOUGHT = "The user wants to know something."
 _ID = "0simulated0id0"  # stands in rendered answers for the part of ids that differs
 _BACKLOG = 4096
 
@@ -49,7 +61,8 @@ _BACKLOG = 4096
 @dataclass(frozen=True, kw_only=True)
 class UpstreamOptions:
     """How the upstream answers. `delay` seconds pass before the first byte and `gap` seconds between `chunks`;
-    `responder` returns the answer to a parsed body; `keep` keeps what is received."""
+    `responder` returns the answer to a parsed body; `keep` keeps what is received; `fault` names one of FAULTS
+    or more."""
 
     port: int = 0
     chunks: int = 60
@@ -57,6 +70,7 @@ class UpstreamOptions:
     gap: float = 0.0
     responder: Callable[[Body], Answer] | None = None
     keep: bool = False
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,7 @@ class Upstream:
     options: UpstreamOptions
     url: str = ""
     requests: list[Received] = field(default_factory=list)
+    left: int = 0
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         read = bytearray()
@@ -93,7 +108,11 @@ class Upstream:
         if self.options.keep:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             self.requests.append(Received(path, headers, raw))
-        fault = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-sim-fault"), "")
+        given = dict(scope["headers"])
+        fault = given.get(b"x-sim-fault", self.options.fault.encode()).decode("latin-1")
+        faults = tuple(filter(None, fault.split(",")))
+        if b"x-sim-request-id" in given:
+            send = _with_header(send, (b"x-request-id", given[b"x-sim-request-id"]))
         match scope["method"], path:
             case "GET", "/v1/models":
                 model = {"id": "sim", "object": "model", "created": TIME, "owned_by": "practicum"}
@@ -102,24 +121,26 @@ class Upstream:
                 vector = {"object": "embedding", "index": 0, "embedding": [0.6, 0.8]}
                 usage = {"prompt_tokens": 1, "total_tokens": 1}
                 await _send_json(send, {"object": "list", "data": [vector], "model": "sim", "usage": usage})
-            case "POST", ("/v1/chat/completions" | "/v1/responses" | "/v1/messages"):
-                await self._answer(path, raw, fault, receive, send)
+            case "POST", ("/v1/messages/count_tokens" | "/v1/responses/input_tokens"):
+                await _send_json(send, {"input_tokens": len(raw) // 4})
+            case "POST", ("/v1/chat/completions" | "/v1/completions" | "/v1/responses" | "/v1/messages"):
+                await self._answer(path, raw, faults, receive, send)
             case _:
                 await _send_error(send, path, 404, "not_found_error", f"nothing is simulated at {path}")
 
-    async def _answer(self, path: str, raw: bytes, fault: str, receive: Receive, send: Send) -> None:
+    async def _answer(self, path: str, raw: bytes, faults: tuple[str, ...], receive: Receive, send: Send) -> None:
         try:
             body = json.loads(raw)
-            if not isinstance(body, dict) or not body.get("input" if path == "/v1/responses" else "messages"):
+            if not isinstance(body, dict) or not body.get(_ASKED.get(path, "messages")):
                 raise ValueError("the body has nothing to answer")
-            if fault and fault not in FAULTS:
-                raise ValueError(f"unknown fault {fault!r}: known are {', '.join(FAULTS)}")
+            if unknown := {*faults} - {*FAULTS}:
+                raise ValueError(f"unknown faults {', '.join(unknown)}: known are {', '.join(FAULTS)}")
         except ValueError as error:
             await _send_error(send, path, 400, "invalid_request_error", str(error))
             return
-        if seconds := self.options.delay + SLOW * (fault == "slow"):
+        if seconds := self.options.delay + SLOW * ("slow" in faults):
             await asyncio.sleep(seconds)
-        match fault:
+        match faults[0] if faults else "":
             case "429":
                 retry = (b"retry-after", b"1")
                 await _send_error(send, path, 429, "rate_limit_error", "Rate limit reached (simulated).", retry)
@@ -132,38 +153,72 @@ class Upstream:
                 while (await receive())["type"] != "http.disconnect":
                     pass
             case _:
-                await self._send_answer(path, body, send, dies=fault == "die")
+                await self._send_answer(path, body, send, faults)
+                if "endless" in faults:
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
+                    self.left += 1
 
-    async def _send_answer(self, path: str, body: Body, send: Send, dies: bool) -> None:
+    async def _send_answer(self, path: str, body: Body, send: Send, faults: tuple[str, ...]) -> None:
         answer = self.options.responder(body) if self.options.responder else TEXT
         call = answer if isinstance(answer, str) else (answer["name"], json.dumps(answer["arguments"]))
         stream, include = bool(body.get("stream")), bool((body.get("stream_options") or {}).get("include_usage"))
-        rendered = _render(path, str(body.get("model", "sim")), call, self.options.chunks, stream, include)
+        rendered = _render(path, str(body.get("model", "sim")), call, self.options.chunks, stream, include, faults)
         id = uuid4().hex[:24].encode()
         parts = [part.replace(_ID.encode(), id) for part in rendered]
         if body.get("metadata") and path == "/v1/responses":
             metadata = b'"metadata": ' + json.dumps(body["metadata"]).encode()
             parts = [part.replace(b'"metadata": {}', metadata) for part in parts]
+        coded = []
+        if "gzip" in faults:
+            coded = [(b"content-encoding", b"gzip")]
+            parts = _gzipped(parts) if stream else [b"".join(_gzipped(parts))]
         if stream:
-            await _start(send, 200, b"text/event-stream; charset=utf-8", (b"cache-control", b"no-cache"))
+            await _start(send, 200, b"text/event-stream; charset=utf-8", (b"cache-control", b"no-cache"), *coded)
         else:
-            await _start(send, 200, b"application/json", (b"content-length", str(len(parts[0])).encode()))
-            parts = [parts[0][: len(parts[0]) // 2], b""] if dies else parts
-        if dies:
-            parts = parts[: len(parts) // 2]
+            length = (b"content-length", str(sum(map(len, parts))).encode())
+            await _start(send, 200, b"application/json", length, *coded)
+        if "die" in faults or "endless" in faults:
+            parts = parts[: len(parts) // 2] if stream else [parts[0][: len(parts[0]) // 2], b""]
+        broken = bool({"die", "endless", "cut"} & {*faults})
         for number, part in enumerate(parts):
             # A sleep of zero seconds ends the turn of the loop, so that each chunk is sent by itself.
             if number:
                 await asyncio.sleep(self.options.gap)
-            await send({"type": "http.response.body", "body": part, "more_body": stream or dies})
+            await send({"type": "http.response.body", "body": part, "more_body": stream or broken})
         # uvicorn closes the connection of an app that returns before its answer is complete.
-        if stream and not dies:
+        if stream and not broken:
             await send({"type": "http.response.body"})
+
+
+_ASKED = {"/v1/responses": "input", "/v1/completions": "prompt"}
+"""The field that asks, where it is not `messages`."""
+
+
+def _with_header(send: Send, header: tuple[bytes, bytes]) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], header]
+        await send(message)
+
+    return sending
+
+
+def _gzipped(parts: Sequence[bytes]) -> list[bytes]:
+    """The parts of a compressed body, each of which can be read once it is there."""
+    packing = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    return [*(packing.compress(part) + packing.flush(zlib.Z_SYNC_FLUSH) for part in parts), packing.flush()]
 
 
 @lru_cache(maxsize=1024)
 def _render(
-    path: str, model: str, answer: str | tuple[str, str], chunks: int, stream: bool, include_usage: bool
+    path: str,
+    model: str,
+    answer: str | tuple[str, str],
+    chunks: int,
+    stream: bool,
+    include_usage: bool,
+    faults: tuple[str, ...],
 ) -> list[bytes]:
     """The parts of an answer: one if it is JSON, one an event if it is a stream."""
     name, text = ("", answer) if isinstance(answer, str) else answer
@@ -172,15 +227,54 @@ def _render(
     match path:
         case "/v1/chat/completions":
             whole, events = _chat(model, name, pieces, include_usage)
+        case "/v1/completions":
+            whole, events = _completion(model, pieces)
         case "/v1/responses":
             whole, events = _responses(model, name, pieces)
         case _:
             whole, events = _messages(model, name, pieces)
+    for fault in {"parts", "odd"} & {*faults}:
+        whole, events = _changed(whole, fault), [_changed(event, fault) for event in events]
+    if "error" in faults:
+        whole = {"type": "error", "error": {"type": "api_error", "message": "The server is overloaded (simulated)."}}
+        events = [*events[: len(events) // 2], whole]
     if not stream:
         return [json.dumps(whole).encode()]
-    if path == "/v1/chat/completions":
-        return [*(f"data: {json.dumps(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"]
-    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+    end = b"\r\n" if "crlf" in faults else b"\n"
+    if "completions" in path:
+        lines = [[b"data: " + json.dumps(event).encode()] for event in events] + [[b"data: [DONE]"]]
+    else:
+        lines = [[f"event: {one['type']}".encode(), f"data: {json.dumps(one)}".encode()] for one in events]
+    return [end.join([*each, b"", b""]) for each in lines]
+
+
+def _changed(value: Any, fault: str) -> Any:
+    """An answer, or an event of one, with its texts in parts, or in a shape of no protocol."""
+    if isinstance(value, list):
+        return [_changed(one, fault) for one in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: _changed(one, fault) for name, one in value.items()}
+    content = changed.get("content")
+    thought: Body = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
+    if fault == "odd" and content:
+        changed["content"] = {"of": {"no": "protocol"}} if isinstance(content, str) else [7]
+    elif isinstance(content, str) and content:
+        changed["content"] = [thought, {"type": "text", "text": content}]
+    elif content and isinstance(content[0], dict):
+        changed["content"] = [thought | {"thinking": THOUGHT}, *content]
+    if fault == "odd" and changed.get("type") in ("response.output_text.delta", "content_block_delta"):
+        changed["delta"] = 7
+    return changed
+
+
+def _completion(model: str, pieces: Sequence[str]) -> tuple[Body, list[Body]]:
+    head = {"id": f"cmpl-{_ID}", "object": "text_completion", "created": TIME, "model": model}
+
+    def of(text: str, finish: str | None) -> Body:
+        return {**head, "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}]}
+
+    return of("".join(pieces), "stop"), [*(of(piece, None) for piece in pieces), of("", "stop")]
 
 
 def _chat(model: str, name: str, pieces: Sequence[str], include_usage: bool) -> tuple[Body, list[Body]]:
@@ -336,6 +430,7 @@ async def upstream(options: UpstreamOptions | None = None) -> AsyncIterator[Upst
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until the process is stopped, with the options of a command line."""
     parser = argparse.ArgumentParser(prog="python -m practicum.testing.upstream", description=__doc__)
+    parser.add_argument("--fault", default="", help="one or more of " + ", ".join(FAULTS))
     for name in ("port", "chunks", "delay", "gap"):
         default = getattr(UpstreamOptions, name)
         parser.add_argument(f"--{name}", type=type(default), default=default)

@@ -351,7 +351,9 @@ def test_the_attempts_of_a_session_are_one() -> None:
         interaction("Fix it", "Fixed.", ["call", "read(a)"], ["result", "text"]),
         interaction("And b?", "Done."),
     ]
-    told = reported({"session": "s", "target": "right", "comment": "slow"}, rows, 0.0, "own")
+    told = reported(
+        {"session": "s", "target": "right", "comment": "slow"}, rows, lambda asked: asked["query"], 0.0, "own"
+    )
     assert told["query"] == "Fix it"
     assert told["trace"]["answer"] == "Done."
     steps = [(step["kind"], step["text"]) for step in told["trace"]["steps"]]

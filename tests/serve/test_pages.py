@@ -476,7 +476,7 @@ async def test_addresses_of_nothing_are_no_pages(tmp_path: Path) -> None:
         for path in ("/nothing", "/s/none", "/s/..%2f..", "/s/default/x", "/s/default/playbook/e9", "/static/x",
                      "/s/default/playbook/x", "/s/default/interactions/x", "/s/default/interactions/i0-0", "/s//x",
                      "/static/..%2fpages.py"):  # fmt: skip
-            page = await person.get(path)
+            page = await person.get(path, accept="text/html")
             assert page.status == 404, path
             assert "<html" in page.text
         for odd in ("page=-1", "page=x", "page=99999999999", "days=8", "before=x", "state=x", "which=x", "q=%00%ff"):

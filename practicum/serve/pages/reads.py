@@ -226,13 +226,15 @@ def price_of(service: Service, model: str) -> Pricing:
 
 class _Timed(msgspec.Struct):
     seconds: float = 0.0
+    purpose: str | None = None
 
 
 def latencies(log: Log, name: str) -> tuple[float | None, float | None]:
     """The median and the 99th percentile of the times of the newest requests, in seconds."""
     i = tables.interactions
     rows = log.rows(select(i.c.data).where(i.c.run_id == name).order_by(i.c.id.desc()).limit(TIMED))
-    found = sorted(msgspec.json.decode(row.data, type=_Timed).seconds for row in rows)
+    timed = [msgspec.json.decode(row.data, type=_Timed) for row in rows]
+    found = sorted(one.seconds for one in timed if one.purpose is None)
     if not found:
         return None, None
     return found[len(found) // 2], found[min(int(0.99 * len(found)), len(found) - 1)]

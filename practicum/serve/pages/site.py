@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
@@ -28,7 +28,7 @@ from practicum.core.look import asset, environment
 from practicum.core.words import one_line, sentence
 from practicum.models.keys import is_loopback
 from practicum.serve.access import SIGNED_IN, Forbidden, Grant, Keys, TooMany, Wrong
-from practicum.serve.app import status_of
+from practicum.serve.app import error_body, status_of
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.pages import actions, views
 from practicum.serve.pages.reads import ID, waiting_of
@@ -348,6 +348,10 @@ class Site:
     async def _no_page(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         text = NO_PAGE.get(status, "")
+        if "endpoint" not in request.scope and "text/html" not in request.headers.get("accept", ""):
+            # A program asks, which wants the API and has another address.
+            said = f"there is nothing at {request.url.path:.200}: the API is at {request.base_url}v1"
+            return JSONResponse(error_body(request.url.path, status, said), status)
         response = await self.page(
             "message.html", getattr(request.state, "visit", None), status,
             heading=HEADINGS.get(status, "This page failed"), text=text, link="/", link_text="All spaces", kept=(),

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from practicum.core.context import Context
 from practicum.core.edits import Edit, Entry
 from practicum.core.screen import flags
+from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
 from practicum.serve.corrections import Correction
 from practicum.serve.log import Log
@@ -309,8 +310,7 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
     cards, more = await visit.run(_queue, visit.service.log, space, space.newest)
     return await visit.page(
         "review.html", status, here="Review", cards=cards, more=more, live=space.live, failed=failed,
-        said=done(visit), waits=len(cards) + more,
-        tried=tried,
+        said=done(visit), waits=len(cards) + more, tried=tried, asked=space.question,
     )  # fmt: skip
 
 
@@ -362,8 +362,10 @@ async def interactions(visit: Visit) -> Response:
     listed = await visit.run(
         reads.interactions, visit.service.log, visit.space, which, user, session, before
     )  # fmt: skip
+    space = await visit.service.space(visit.space)
     return await visit.page(
         "interactions.html", here="Interactions", listed=listed, which=which, user=user, session=session, before=before,
+        asked=space.question,
     )  # fmt: skip
 
 
@@ -397,6 +399,8 @@ async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Resp
     return await visit.page(
         "interaction.html", status, here="Interactions", one=found, entries=entries, shown=shown, made=made,
         again=again, same=same, cost=cost, gone=context is None, failed=failed, said=done(visit), wrote=visit.form,
+        thoughts=found.get("thoughts", ""), silence=SILENCES.get(found.get("silence", ""), "").partition(";")[0],
+        asked=space.question,
         reports=[
             (report, reads.said(report)) for report in (found["outcome"] or {"reports": []})["reports"]
         ],
@@ -415,9 +419,9 @@ async def _shown_again(
     space: Space, found: dict[str, Any], context: Context, shown: Sequence[dict[str, Any]]
 ) -> tuple[str, bool]:  # fmt: skip
     """What a request was shown, as text, made once more; and whether the same entries were looked up again."""
-    fields = ("number", "query", "target", "words", "trust", "note")
+    fields = ("number", "query", "target", "words", "trust", "note", "question")
     corrections = [Correction(**{name: one[name] for name in fields}) for one in shown]
-    fixed, learned, entries = await space.show_again(found["query"], context, corrections)
+    fixed, learned, entries = await space.show_again(found["question"], context, corrections)
     turns = [f"user: {user}\nassistant: {answer}" for user, answer in learned.turns]
     same = [id for id, _ in entries] == [id for id, _ in found["entries"]] and len(shown) == len(found["corrections"])
     return "\n\n".join(filter(None, (fixed, learned.note, *turns))), same
@@ -428,6 +432,7 @@ async def _shown_again(
 
 async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """The corrections and notes in a state."""
+    space = await visit.service.space(visit.space)
     state = visit.asked("state") if visit.asked("state") in CORRECTION_STATES else CORRECTION_STATES[0]
     rows, total = await visit.run(
         reads.corrections, visit.service.log, visit.space, state, number(visit, "before"), reads.ROWS
@@ -435,7 +440,7 @@ async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Resp
     return await visit.page(
         "corrections.html", status, here="Corrections", rows=rows, total=total, state=state, states=CORRECTION_STATES,
         more=rows[-1]["number"] if len(rows) == reads.ROWS else None, before=number(visit, "before"), failed=failed,
-        said=done(visit), wrote=visit.form,
+        said=done(visit), wrote=visit.form, asked=space.question,
     )  # fmt: skip
 
 

@@ -1,0 +1,153 @@
+"""What a request asks: the part of its text that the other requests of its space do not share.
+
+Agents put rules, reminders, file lists and the date around each question, in the same message. Compared whole, all such
+messages are alike. So a text is cut into pieces, its lines and sentences. The messages that share the most text with it
+are its neighbours: requests of the same agent. A piece that most neighbours have too is boilerplate, and what is left
+is the question. Nothing is known of any agent's tags or wording.
+
+A question that is asked often is not boilerplate: repeated messages count once, and it stands in few of the messages
+that share its boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, pieces
+that differ in their digits alone are the question ("Where is order 17?").
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+EVIDENCE = 16
+"""Messages that are remembered for each piece: the last ones that had it."""
+
+PIECES = 5_000
+"""Pieces that are remembered of a space: those that were seen last."""
+
+MESSAGES = 1_000
+"""Digests of messages that are remembered, so that a repeated message counts once."""
+
+LONG = 1_000
+"""Characters of shared text from which on one neighbour is enough. Less text takes two, since two messages may share
+some sentences by chance."""
+
+SHORT = 40
+"""Characters of shared text from which on a message is a neighbour."""
+
+_SENTENCE = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？：；])")
+_DIGIT = re.compile(r"\d")
+
+
+@dataclass(frozen=True)
+class Question:
+    """The question of a text. `neighbours` is the number of messages that it was compared with; with none, the
+    question is the whole text."""
+
+    text: str
+    neighbours: int
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A line or a sentence. `key` ignores its digits, `exact` does not."""
+
+    line: int
+    text: str
+    key: int
+    exact: int
+
+
+class Questions:
+    """Finds the questions of one space, and remembers its messages for that. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._having: OrderedDict[int, deque[int]] = OrderedDict()
+        """The last messages with each piece, by its key."""
+        self._messages: OrderedDict[int, int] = OrderedDict()
+        """The numbers of messages, by the hashes of their texts."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._having)
+
+    def start(self, texts: Iterable[str]) -> None:
+        """Forget all messages, and remember these, the oldest first."""
+        with self._lock:
+            self._having.clear()
+            self._messages.clear()
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> frozenset[int]:
+        """Remember a message. Returns its pieces; none if the message is known or has one piece alone."""
+        keys = pieces_of(text)
+        if not keys:
+            return keys
+        with self._lock:
+            if (known := hash(text)) in self._messages:
+                self._messages.move_to_end(known)
+                return frozenset()
+            self._count += 1
+            self._messages[known] = self._count
+            for key in keys:
+                self._having.setdefault(key, deque(maxlen=EVIDENCE)).append(self._count)
+                self._having.move_to_end(key)
+            while len(self._having) > PIECES:
+                self._having.popitem(last=False)
+            while len(self._messages) > MESSAGES:
+                self._messages.popitem(last=False)
+        return keys
+
+    def of(self, text: str) -> Question:
+        """The question of a text."""
+        pieces = _pieces(text)
+        if len(pieces) < 2:
+            return Question(text, 0)
+        with self._lock:
+            neighbours = self._neighbours(text, pieces)
+            if not neighbours:
+                return Question(text, 0)
+            shared = [self._shares(piece.key, neighbours) for piece in pieces]
+            if all(shared):
+                shared = [self._shares(piece.exact, neighbours) for piece in pieces]
+        length = sum(len(piece.text) for piece, is_shared in zip(pieces, shared, strict=True) if is_shared)
+        left = [piece for piece, is_shared in zip(pieces, shared, strict=True) if not is_shared]
+        enough = length >= (LONG if len(neighbours) == 1 else SHORT)
+        if not enough or not any(char.isalnum() for piece in left for char in piece.text):
+            return Question(text, len(neighbours))
+        lines = groupby(left, key=lambda piece: piece.line)
+        return Question("\n".join(" ".join(piece.text for piece in line) for _, line in lines), len(neighbours))
+
+    def _neighbours(self, text: str, pieces: list[_Piece]) -> set[int]:
+        """The numbers of the messages that share at least half as much text as the one that shares most."""
+        own, shared = self._messages.get(hash(text)), Counter[int]()
+        for piece in {piece.key: piece for piece in pieces}.values():
+            for message in self._having.get(piece.key, ()):
+                shared[message] += len(piece.text)
+        shared.pop(own or 0, None)
+        least = max([SHORT, *(length / 2 for length in shared.values())])
+        return {message for message, length in shared.items() if length >= least}
+
+    def _shares(self, key: int, neighbours: set[int]) -> bool:
+        """Whether most neighbours have a piece."""
+        return 2 * len(neighbours.intersection(self._having.get(key, ()))) > len(neighbours)
+
+
+def pieces_of(text: str) -> frozenset[int]:
+    """The pieces of a text, as keys that `Questions.add` returns too; none if it has one piece alone."""
+    pieces = _pieces(text)
+    return frozenset(key for piece in pieces for key in (piece.key, piece.exact)) if len(pieces) > 1 else frozenset()
+
+
+def _pieces(text: str) -> list[_Piece]:
+    found = list[_Piece]()
+    for number, line in enumerate(text.split("\n")):
+        for sentence in filter(str.strip, _SENTENCE.split(line)):
+            words = sentence.casefold().split()
+            exact = key = hash(" ".join(words))
+            if _DIGIT.search(sentence):
+                key = hash(" ".join("0" if _DIGIT.search(word) else word for word in words))
+            found.append(_Piece(number, sentence.strip(), key, exact))
+    return found

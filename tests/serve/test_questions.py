@@ -1,0 +1,161 @@
+"""Corrections reach the question that they are about, whatever text agents put around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import CHAT, MESSAGES, Served, asynchronous, prompt, served
+
+from practicum.serve.corrections import HEADING, SIMILAR_HEADING
+
+QUESTIONS = (
+    "Who approves travel above the limit?", "Where do I return a broken laptop?", "Which form registers a new vendor?",
+    "How long are door badges valid?", "What is the wifi name in the annex?", "Who waters the plants on floor nine?",
+)  # fmt: skip
+"""Each is corrected by a word of its own."""
+
+UNRELATED = (
+    "Translate this poem into Finnish.", "Why did the nightly build fail?", "Sort these integers in descending order.",
+    "Summarise the meeting about the merger.", "Does the regex match an empty string?", "Draw a histogram of rainfall.",
+)  # fmt: skip
+
+OBJECTS = (
+    "changelog", "lint settings", "failing test", "owner file", "type stubs", "licence header", "schema", "fixtures",
+    "release notes", "threat model",
+)  # fmt: skip
+
+
+def rules(of: str) -> str:
+    """Thirty rules that an agent repeats in each message."""
+    verbs = (("Read", "edit"), ("Check", "push"), ("Keep", "deploy"))
+    pairs = [(verb, what, then) for verb, then in verbs for what in OBJECTS]
+    return "\n".join(f"{n}. {verb} the {of} {what} before you {then}." for n, (verb, what, then) in enumerate(pairs))
+
+
+def _files(n: int) -> str:
+    return "\n".join(f"src/{name}_{n % 3}.py" for name in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta"))
+
+
+def _blocks(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def _around(asked: str) -> str:
+    lines = rules("gateway").split("\n")
+    return "\n".join([*lines[:12], asked, *lines[12:]])
+
+
+SHAPES: dict[str, Callable[[str, int], Any]] = {
+    "before": lambda asked, n: f"{rules('web')}\n\n{asked}",
+    "after": lambda asked, n: f"{asked}\n\n{rules('mobile')}",
+    "around": lambda asked, n: _around(asked),
+    "own block": lambda asked, n: _blocks(rules("billing"), asked),
+    "a clock and files": lambda asked, n: _blocks(
+        f"It is 2026-11-{n % 28 + 1:02} 09:{n % 60:02}.\nBranch main is {n} commits ahead.\n{_files(n)}", asked,
+        "Do not mention these notes.\nKeep the answer short.\nNever write a file that nobody asked for.",
+    ),
+    "one line": lambda asked, n: f"You answer for the office desk in one short sentence. The question follows: {asked}",
+}  # fmt: skip
+"""Messages of agents, by where the question is: each takes a question and the number of the message."""
+
+
+async def send(at: Served, content: Any, path: str = CHAT) -> str:
+    """Ask, and return the id of the interaction."""
+    return (await at.send("POST", path, {"messages": [{"role": "user", "content": content}]})).interaction
+
+
+async def wrong_lookups(at: Served, shape: Callable[[str, int], Any], first: int) -> list[str]:
+    """Correct each question, then ask each again and as many others. Returns the lookups that were wrong: any in
+    which a question is not shown its own correction alone, and another question none."""
+    words = {asked: f"word{first + n}x" for n, asked in enumerate(QUESTIONS)}
+    for n, (asked, word) in enumerate(words.items()):
+        id = await send(at, shape(asked, first + n))
+        await at.report(interaction=id, target=word)
+    wrong = []
+    for n, asked in enumerate((*QUESTIONS, *UNRELATED)):
+        await send(at, shape(asked, first + 20 + n))
+        sent = prompt(at.upstream.requests[-1].body)
+        if [word for word in words.values() if word in sent] != ([words[asked]] if asked in words else []):
+            wrong.append(asked)
+    return wrong
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@asynchronous
+async def test_a_correction_stays_with_its_question_among_boilerplate(shape: str, tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        assert await wrong_lookups(at, SHAPES[shape], 0) == []
+
+
+@asynchronous
+async def test_agents_with_different_boilerplate_share_a_space(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        wrong = [len(await wrong_lookups(at, shape, 100 * n)) for n, shape in enumerate(SHAPES.values())]
+        assert sum(wrong) <= 0.05 * len(SHAPES) * 12, wrong
+
+
+@asynchronous
+async def test_the_first_correction_stays_with_its_question_once_others_have_come(tmp_path: Path) -> None:
+    shape = SHAPES["before"]
+    async with served(tmp_path) as at:
+        await at.report(interaction=await send(at, shape(QUESTIONS[0], 0)), target="word0x")
+        await send(at, shape(UNRELATED[0], 1))
+        await send(at, shape(UNRELATED[1], 2))
+        assert "word0x" not in prompt(at.upstream.requests[-1].body)
+        await send(at, shape(QUESTIONS[0], 3))
+        assert "word0x" in prompt(at.upstream.requests[-1].body)
+        (live,) = (await at.send("GET", "/v1/corrections?state=live")).json["corrections"]
+        assert (live["question"], live["query"]) == (QUESTIONS[0], shape(QUESTIONS[0], 0))
+    async with served(tmp_path) as at:
+        # What the requests have in common is known after a restart.
+        await send(at, shape(UNRELATED[2], 4))
+        assert "word0x" not in prompt(at.upstream.requests[-1].body)
+        await send(at, shape(QUESTIONS[0], 5))
+        assert "word0x" in prompt(at.upstream.requests[-1].body)
+
+
+@asynchronous
+async def test_questions_that_differ_in_a_number_alone_are_different_questions(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        for n in range(11, 16):
+            id = await send(at, f"{rules('shop')}\n\nWhich shelf holds order {n}?")
+            await at.report(interaction=id, target=f"shelf{n}x")
+        for n in range(11, 16):
+            await send(at, f"{rules('shop')}\n\nWhich shelf holds order {n}?")
+            same = prompt(at.upstream.requests[-1].body).rpartition(HEADING)[2]
+            assert [m for m in range(11, 16) if f"shelf{m}x" in same] == [n]
+
+
+@asynchronous
+async def test_results_of_tools_are_no_question(tmp_path: Path) -> None:
+    asked: list[Any] = [{"role": "user", "content": _blocks(QUESTIONS[0])}]
+    call = {"type": "tool_use", "id": "t1", "name": "search", "input": {"text": "travel"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "nothing found"}
+    went_on = [
+        *asked, {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result, *_blocks("Remember to keep the list of tasks up to date.")]},
+    ]  # fmt: skip
+    async with served(tmp_path) as at:
+        id = (await at.send("POST", MESSAGES, {"messages": went_on, "max_tokens": 9})).interaction
+        await at.report(interaction=id, target="word0x")
+        await at.send("POST", MESSAGES, {"messages": asked, "max_tokens": 9})
+        assert "word0x" in prompt(at.upstream.requests[-1].body)
+
+
+@asynchronous
+async def test_a_correction_of_a_similar_request_is_worded_as_such(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        await at.report(interaction=await send(at, "Who handles refunds?"), target="The Falcon team.")
+        for asked, (heading, other) in {
+            "Who handles a refund?": (HEADING, SIMILAR_HEADING),
+            "Who handles parking permits?": (SIMILAR_HEADING, HEADING),
+        }.items():
+            await send(at, asked)
+            sent = prompt(at.upstream.requests[-1].body)
+            assert "The Falcon team." in sent.partition(heading)[2]
+            assert other not in sent
+        await send(at, "Which snakes live at the zoo?")
+        assert "The Falcon team." not in prompt(at.upstream.requests[-1].body)

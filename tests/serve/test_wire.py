@@ -1,0 +1,456 @@
+"""Requests and answers as real clients and model servers send them: streams that clients leave at once, answers in
+other shapes, bodies that nobody expects, and addresses that are not quite right."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from serving import CHAT, MESSAGES, RESPONSES, Reply, Served, asynchronous, prompt, served, until
+from sqlalchemy import select
+
+from practicum.serve import tables
+from practicum.serve.protocols import Unreadable, read_request, read_stream
+from practicum.serve.upstream import decoded
+from practicum.testing.upstream import TEXT, THOUGHT
+
+COMPLETIONS = "/v1/completions"
+QUESTION = "Which team handles lost cards?"
+ASKED: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": [{"role": "user", "content": QUESTION}]},
+    RESPONSES: {"input": QUESTION},
+    MESSAGES: {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 9},
+}
+LAST = {CHAT: b'"finish_reason": "stop"', RESPONSES: b"response.completed", MESSAGES: b"message_stop"}
+"""What is in the event after which nothing of the answer is missing."""
+
+
+async def kept(at: Served) -> list[dict[str, Any]]:
+    """The interactions, the oldest first."""
+    t = tables.interactions
+    await until(lambda: not at.service.log.unwritten)
+    rows = at.service.log.rows(select(t).order_by(t.c.id))
+    return [{**json.loads(row.data), "session": row.session} for row in rows]
+
+
+async def read_until(response: aiohttp.ClientResponse, mark: bytes) -> bytes:
+    """What arrives of a body until these bytes are among it."""
+    read = b""
+    while mark not in read:
+        read += (await response.content.readany()) or pytest.fail("the body ended")
+    return read
+
+
+# Whole answers
+
+
+@pytest.mark.parametrize("path", ASKED)
+@asynchronous
+async def test_an_answer_whose_last_event_was_sent_is_whole_when_the_client_closes(path: str, tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        body = {**ASKED[path], "stream": True}
+        for mark in (LAST[path], b'"'):
+            # The upstream stays silent after the first half, so the second client leaves in the middle.
+            fault = {"x-sim-fault": "cut" if mark == LAST[path] else "endless"}
+            async with at.http.post(at.url + path, json=body, headers=fault) as response:
+                await read_until(response, mark)
+        await until(lambda: at.service.counts["clients that left"])
+        whole, half = await kept(at)
+        assert (whole["status"], whole["answer"]) == (200, TEXT)
+        assert half["status"] == 499
+        assert at.service.counts["clients that left"] == 1
+        assert at.service.counts["upstream failures"] == 0
+        requests = (await at.send("GET", "/metrics")).body.decode()
+        route = path.rsplit("/v1/")[1].partition("/")[0]
+        assert f'practicum_requests_total{{route="{route}",status="200"}} 1.0' in requests
+        assert f'practicum_requests_total{{route="{route}",status="499"}} 1.0' in requests
+
+
+@pytest.mark.parametrize("path", ASKED)
+@asynchronous
+async def test_an_upstream_that_breaks_off_after_the_last_event_has_answered(path: str, tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", path, {**ASKED[path], "stream": True}, {"x-sim-fault": "cut"})
+        assert LAST[path] in reply.body
+        assert b"broke off" not in reply.body
+        assert [one["status"] for one in await kept(at)] == [200]
+
+
+# Shapes of answers
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.parametrize("path", ASKED)
+@asynchronous
+async def test_of_a_list_of_thinking_and_text_the_text_is_the_answer(path: str, stream: bool, tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "parts"})
+        assert (path, stream) == (MESSAGES, True) or THOUGHT.encode() in reply.body
+        assert [one["answer"] for one in await kept(at)] == [TEXT]
+        assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
+        assert at.service.counts["unread answers"] == 0
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.parametrize("path", ASKED)
+@asynchronous
+async def test_an_answer_that_cannot_be_read_is_kept_without_text_and_counted(
+    path: str, stream: bool, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "odd"})
+        assert reply.status == 200
+        assert [one["answer"] for one in await kept(at)] == [""]
+        assert (await at.report(interaction=reply.interaction, score=0.0)).status == 200
+        assert (await at.send("GET", "/health")).json["counts"]["unread answers"] == 1
+        assert b"practicum_unread_answers_total 1.0" in (await at.send("GET", "/metrics")).body
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.parametrize("path", ASKED)
+@asynchronous
+async def test_an_error_with_status_200_is_a_failure_of_the_upstream(path: str, stream: bool, tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "error"})
+        assert (reply.status, b"overloaded" in reply.body) == (200, True)
+        assert [one["status"] for one in await kept(at)] == [502]
+        assert (at.service.counts["upstream failures"], at.service.counts["unread answers"]) == (1, 0)
+
+
+def test_halves_of_characters_and_numbers_that_json_lacks_are_read() -> None:
+    half = 'data: {"choices":[{"index":0,"delta":{"content":"%s"},"logprobs":{"content":[NaN]}}]}\n\n'
+    stream = read_stream((half % r"\ud83d" + half % r"\ude00" + half % r"\ud83d").encode())
+    assert stream is not None
+    assert (stream.text, stream.unread, stream.whole) == ("\U0001f600\ufffd", False, False)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@pytest.mark.parametrize("path", ASKED)
+@asynchronous
+async def test_what_the_upstream_compresses_reaches_the_client_and_is_read(
+    path: str, stream: bool, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "gzip"})
+        # aiohttp decompresses what it is told is compressed.
+        assert reply.headers["content-encoding"] == "gzip"
+        assert b"Sentence 1" in reply.body
+        assert [one["answer"] for one in await kept(at)] == [TEXT]
+
+
+def test_encodings_that_cannot_be_read_are_none() -> None:
+    assert decoded(b"text", "identity", 9) == b"text"
+    assert decoded(b"text", "br", 9) is None
+    assert decoded(b"text", "gzip", 9) is None
+    packed = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03KLJN\x01\x00\x11\xcd\x82\xed\x04\x00\x00\x00"
+    assert decoded(packed, "gzip", 4) == decoded(packed[:-8], "gzip", 4) == b"abcd"
+    assert decoded(packed, "gzip", 3) is None
+    assert decoded(packed[10:-8], "deflate", 4) == b"abcd"
+
+
+# Streams
+
+
+@pytest.mark.parametrize("fault", ["endless", "crlf,endless"])
+@pytest.mark.parametrize("path", [*ASKED, COMPLETIONS])
+@asynchronous
+async def test_events_arrive_one_by_one_and_the_upstream_stops_when_the_client_leaves(
+    path: str, fault: str, tmp_path: Path
+) -> None:
+    body = {**ASKED.get(path, {"prompt": QUESTION}), "stream": True}
+    async with served(tmp_path) as at:
+        async with at.http.post(at.url + path, json=body, headers={"x-sim-fault": fault}) as response:
+            await read_until(response, b"Sentence 1")
+            assert at.upstream.left == 0
+        await until(lambda: at.upstream.left == 1)
+        await until(lambda: at.service.counts["clients that left"] == 1)
+
+
+@asynchronous
+async def test_events_that_end_with_cr_and_lf_get_the_metadata(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", RESPONSES, {**ASKED[RESPONSES], "stream": True}, {"x-sim-fault": "crlf"})
+        assert reply.body.count(b"practicum_interaction") == 3
+        assert reply.body.count(b"\n") == reply.body.count(b"\r\n")
+        assert [one["answer"] for one in await kept(at)] == [TEXT]
+
+
+@asynchronous
+async def test_headers_keep_their_bytes_in_both_directions(tmp_path: Path) -> None:
+    value = "Müller-€".encode()
+    async with served(tmp_path) as at:
+        host, port = at.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = json.dumps(ASKED[CHAT]).encode()
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-sim-request-id: %s\r\n"
+            b"x-twice: a\r\nx-twice: b\r\ncontent-length: %d\r\n\r\n%s" % (value, len(body), body)
+        )
+        received = await reader.read()
+        writer.close()
+        assert b"x-request-id: " + value + b"\r\n" in received
+        assert ("x-sim-request-id", value.decode("latin-1")) in at.upstream.requests[-1].headers.items()
+        assert "user-agent" not in at.upstream.requests[-1].headers
+
+
+# Bodies
+
+
+SAMPLES: dict[str, list[dict[str, Any]]] = {
+    CHAT: [
+        {
+            "model": "m",
+            "messages": [
+                {"role": "system", "content": "Be short."},
+                {"role": "user", "content": [{"type": "text", "text": QUESTION}, {"type": "image_url"}]},
+                {"role": "assistant", "content": "One moment.", "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                ]},
+                {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "found"}]},
+            ],
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+            "stream": False,
+        },
+        {"messages": [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ["a"]}]},
+    ],
+    RESPONSES: [
+        {
+            "model": "m", "instructions": "Be short.", "metadata": {"a": "b"}, "stream": False,
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
+                {"type": "reasoning", "summary": []},
+                {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"},
+                {"type": "function_call_output", "call_id": "1", "output": "found"},
+            ],
+        },
+        {"input": QUESTION},
+    ],
+    MESSAGES: [
+        {
+            "model": "m", "max_tokens": 9, "stream": False, "system": [{"type": "text", "text": "Be short."}],
+            "messages": [
+                {"role": "user", "content": QUESTION},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "found"}]},
+            ],
+        },
+    ],
+}  # fmt: skip
+ODD = (None, True, 7, 1.5, "", "text", "\ud800", [], ["a"], [None], [[]], {}, {"type": "text"}, {"text": 5}, [{"x": 1}])
+
+
+def mutated(body: Any, rng: random.Random) -> bytes:
+    """A body of which some values are others, some are gone, or some bytes are."""
+    value = json.loads(json.dumps(body))
+    for _ in range(rng.randint(1, 3)):
+        at, key = value, None
+        places = list[tuple[Any, Any]]()
+        stack = [at]
+        while stack:
+            at = stack.pop()
+            keys = list(at) if isinstance(at, dict) else range(len(at)) if isinstance(at, list) else ()
+            places += [(at, key) for key in keys]
+            stack += [at[key] for key in keys]
+        if not places:
+            break
+        at, key = rng.choice(places)
+        if rng.random() < 0.3:
+            del at[key]
+        else:
+            at[key] = deepcopy(rng.choice(ODD))
+    raw = json.dumps(value, ensure_ascii=rng.random() < 0.5).encode(errors="surrogatepass")
+    if rng.random() < 0.2:
+        cut = rng.randrange(len(raw))
+        raw = raw[:cut] + rng.choice([b"", b"\xff", b"{", b"\x00", raw[cut + 1 :]])
+    return raw
+
+
+@pytest.mark.parametrize("path", SAMPLES)
+@asynchronous
+async def test_every_body_reaches_the_upstream_and_one_that_cannot_be_read_does_so_byte_for_byte(
+    path: str, tmp_path: Path
+) -> None:
+    rng, kinds = random.Random(0), {CHAT: "chat", RESPONSES: "responses", MESSAGES: "messages"}
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", path, SAMPLES[path][0])
+        assert (await at.report(interaction=reply.interaction, target="the blue team")).status == 200
+        await at.send("POST", path, SAMPLES[path][0])
+        assert "the blue team" in prompt(at.upstream.requests[-1].body)
+        unread = 0
+        for number in range(150):
+            body = mutated(SAMPLES[path][number % len(SAMPLES[path])], rng)
+            before = len(at.upstream.requests)
+            reply = await at.send("POST", path, body)
+            (sent,) = at.upstream.requests[before:]
+            try:
+                read_request(kinds[path], body)  # type: ignore[arg-type]
+            except Unreadable:
+                unread += 1
+                assert sent.body == body
+            else:
+                was, is_now = json.loads(body), json.loads(sent.body)
+                others = {"messages", "input", "system", "instructions", "model"}
+                assert {k: v for k, v in is_now.items() if k not in others} == {
+                    k: v for k, v in was.items() if k not in others
+                }
+            async with at.http.post(at.upstream.url.removesuffix("/v1") + path, data=sent.body) as direct:
+                assert reply.status == direct.status
+        assert unread > 15
+        assert at.service.counts["unread requests"] == unread
+        assert at.service.counts["failed open"] == 0
+
+
+@asynchronous
+async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+    body = json.dumps({"model": "sim", **ASKED[CHAT]}).encode()
+    async with served(tmp_path) as at:
+        for place in ("practicum.serve.app.read_request", "practicum.serve.app.is_housekeeping"):
+            with monkeypatch.context() as patch:
+                patch.setattr(place, broken)
+                for stream in (False, True):
+                    for _ in range(2):
+                        headers = {"x-practicum-session": "s"}
+                        asked = body[:-1] + b', "stream": true}' if stream else body
+                        assert (await at.send("POST", CHAT, asked, headers)).status == 200
+                        assert at.upstream.requests[-1].body == asked
+        assert at.service.counts["failed open"] == 8
+        assert at.service.counts["unchanged requests"] == 4
+        assert b"practicum_failed_open_total 8.0" in (await at.send("GET", "/metrics")).body
+        assert await kept(at) == []
+    failures = [record for record in caplog.records if "failed open" in record.getMessage()]
+    assert len(failures) == 2
+
+
+@pytest.mark.parametrize("given", ["application/x-www-form-urlencoded", None])
+@asynchronous
+async def test_json_is_sent_as_json_whatever_curl_calls_it(given: str | None, tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        how: dict[str, Any] = {"headers": {"content-type": given}} if given else {"skip_auto_headers": ["content-type"]}
+        for path, body in ((CHAT, json.dumps(ASKED[CHAT])), ("/v1/embeddings", '{"input": "x"}')):
+            async with at.http.post(at.url + path, data=body.encode(), **how) as response:
+                assert response.status == 200
+            assert at.upstream.requests[-1].headers["content-type"] == "application/json"
+        async with at.http.post(f"{at.url}/v1/files", data=b"a=b", **how) as response:
+            assert at.upstream.requests[-1].headers.get("content-type") == given
+
+
+# What counts
+
+
+@asynchronous
+async def test_tokens_are_counted_with_what_would_be_shown(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        first = await at.send("POST", MESSAGES, ASKED[MESSAGES])
+        await at.report(interaction=first.interaction, target="the blue team")
+        for path, asked in (("/v1/messages/count_tokens", MESSAGES), ("/v1/responses/input_tokens", RESPONSES)):
+            counted = await at.send("POST", path, ASKED[asked])
+            assert "the blue team" in prompt(at.upstream.requests[-1].body)
+            assert counted.json["input_tokens"] > len(json.dumps(ASKED[asked])) // 4
+        assert at.service.counts["interactions"] == 1
+
+
+TITLES: dict[str, tuple[str, dict[str, Any]]] = {
+    # In the words of different clients, shortened.
+    "opencode": (CHAT, {"messages": [
+        {"role": "system", "content": "You are a title generator. You output ONLY a thread title. Nothing else."},
+        {"role": "user", "content": "Generate a title for this conversation:\n"}, {"role": "user", "content": QUESTION},
+    ]}),
+    "claude code": (MESSAGES, {**ASKED[MESSAGES], "tools": [], "system": [
+        {"type": "text", "text": "You are Claude Code, Anthropic's official CLI for Claude."},
+        {"type": "text", "text": "Generate a concise, sentence-case title (3-7 words) that captures the main topic or "
+                                 "goal of this coding session."},
+    ]}),
+    "a page for chats": (CHAT, {"messages": [{"role": "user", "content":
+        "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history."}]}),
+    "responses": (RESPONSES, {"instructions": "Provide a title of 5 words for the conversation.", "input": QUESTION}),
+    "compaction": (MESSAGES, {"max_tokens": 9, "system": "You are an assistant tasked with summarizing conversations.",
+        "messages": [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The blue team."},
+                     {"role": "user", "content": "Your task is to create a detailed summary."}]}),
+}  # fmt: skip
+OTHERS: dict[str, dict[str, Any]] = {
+    "code": {"messages": [{"role": "user", "content": "Write a function that returns the title of a thread."}]},
+    "memory": {"messages": [{"role": "system", "content": "Be short. Summary of the conversation: a card was lost."},
+                            {"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The blue one."},
+                            {"role": "user", "content": "Sure?"}]},
+    "a work": {"messages": [{"role": "system", "content": "You summarize conversations of the support team."},
+                            {"role": "user", "content": "A: Hello. B: Hello."}]},
+    "an agent": {"messages": [{"role": "system", "content": "Generate a title for each chat, and answer."},
+                              {"role": "user", "content": QUESTION}], "tools": [{"type": "function"}]},
+}  # fmt: skip
+
+
+@asynchronous
+async def test_titles_and_contexts_are_no_requests_of_users_until_they_have_an_outcome(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        headers, replies = {"x-practicum-session": "s"}, dict[str, Reply]()
+        await at.ask(QUESTION, headers)
+        for name, (path, body) in TITLES.items():
+            replies[name] = await at.send("POST", path, body, headers)
+        context = await at.send("POST", "/v1/context", {"input": QUESTION})
+        purposes = [one.get("purpose") for one in await kept(at)]
+        assert purposes == [None, *["title"] * len(TITLES), "context"]
+        assert requests_of(at) == at.service.counts["interactions"] == 1
+        for body in OTHERS.values():
+            assert (await at.send("POST", CHAT, body, headers)).status == 200
+        await kept(at)
+        assert requests_of(at) == at.service.counts["interactions"] == 1 + len(OTHERS)
+        # What is said of a session is about its last request, and not about a title.
+        titled = await at.send("POST", CHAT, TITLES["opencode"][1], headers)
+        said = await at.report(session="s", score=1.0)
+        assert said.json["interaction"] not in (titled.interaction, context.json["interaction"])
+        for _ in range(2):
+            await at.report(interaction=context.json["interaction"], score=0.5)
+        assert requests_of(at) == at.service.counts["interactions"] == 2 + len(OTHERS)
+
+
+def requests_of(at: Served) -> int:
+    """The requests that the overview of the space counts."""
+    return sum(row.requests for row in at.service.log.rows(select(tables.hours)))
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("path", "right", "base"),
+    [
+        ("/chat/completions", "/v1/chat/completions", "/v1"),
+        ("/responses", "/v1/responses", "/v1"),
+        ("/models", "/v1/models", "/v1"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions", "/v1"),
+        ("/v1/v1/messages", "/v1/messages", ""),
+        ("/v1/v1/messages/count_tokens", "/v1/messages/count_tokens", ""),
+        ("/v1beta/openai/chat/completions", "/v1/chat/completions", "/v1"),
+        ("/openai/deployments/gpt/chat/completions", "/v1/chat/completions", "/v1"),
+        ("/v1beta/models/gemini-2.5-flash:generateContent", "/v1/messages", "/v1"),
+        ("/v1/models/gemini-2.5-flash:streamGenerateContent", "/v1/messages", "/v1"),
+        ("/api/chat", "/v1/messages", "/v1"),
+        ("/v1", "", "/v1"),
+        ("/api/tags", "", "/v1"),
+    ],
+)
+@asynchronous
+async def test_an_address_of_another_api_is_answered_with_the_right_one(
+    path: str, right: str, base: str, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as at:
+        for method in ("POST", "GET"):
+            reply = await at.send(method, path, ASKED[CHAT] if method == "POST" else None)
+            assert reply.status == 404
+            assert f"{at.url}{right}" in reply.said
+            assert f"{at.url}{base}" in reply.said
+        assert not at.upstream.requests
+        # A person with a browser gets a page.
+        page = await at.send("GET", "/elsewhere", headers={"accept": "text/html,*/*"})
+        assert (page.status, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
