@@ -264,6 +264,22 @@ async def test_a_server_that_refuses_much_is_asked_in_every_structure(
         assert {body["max_completion_tokens"] for body in bodies} == {4096}
 
 
+@pytest.mark.parametrize("structure", ["native", "tool", "prompted"])
+@asynchronous
+async def test_a_gateway_behind_the_name_of_a_provider_is_adapted_to(
+    structure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [name for name in BEHAVIOURS if name.startswith("refuses") and name != "refuses-max-tokens"]
+    async with serve(ServerOptions(behaviours=[(name, 1) for name in names], **AT_ONCE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        evaluation = await practicum.evaluate(
+            TASKS, practicum.Context(), model="openai:sim", scorer="judge", structure=structure, concurrency=1,
+            model_options={"extra_body": {"top_p": 0.5, "stop": ["x"]}},
+        )  # fmt: skip
+        assert (evaluation.errors, evaluation.n) == (0, 6)
+
+
 # ---- options of a model
 
 BODY = {"chat_template_kwargs": {"enable_thinking": False}, "top_p": 0.9}
