@@ -18,6 +18,7 @@ from practicum.cli import (
     dynamics,
     edit,
     eval,
+    feedback,
     key,
     learn,
     mcp,
@@ -58,6 +59,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         run.run,
         serve.serve,
         key.app,
+        feedback.feedback,
         mcp.mcp,
     ),
     "Look at a run": (

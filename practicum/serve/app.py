@@ -43,6 +43,7 @@ from practicum.serve.protocols import (
 )
 from practicum.serve.purpose import is_housekeeping
 from practicum.serve.service import Service, UnknownSpace, new_id
+from practicum.serve.sessions import Caller
 from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream, decoded
@@ -276,7 +277,7 @@ class App:
             _, space = await self.enter(call, "ask")
             body = await call.body(MOST_BODY)
             if method == "POST" and path in COUNTING:
-                _, _, body = await self._prepare(COUNTING[path], space, call.header(b"x-practicum-session"), body)
+                _, _, body = await self._prepare(COUNTING[path], space, _caller(call), body)
             await self._pass_on(call, body)
         elif path == "/mcp" and self.agents is not None:
             grant, space = await self.enter(call, None)
@@ -380,9 +381,9 @@ class App:
     async def _complete(self, call: Call, kind: Kind, space: str) -> None:
         body = await call.body(MOST_BODY)
         arrived = time.monotonic()
-        session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
-        request, shown, body = await self._prepare(kind, space, session, body)
-        relay = _Relay(self, call, kind, space, request, shown, new_id(), session, user)
+        caller = _caller(call)
+        request, shown, body = await self._prepare(kind, space, caller, body)
+        relay = _Relay(self, call, kind, space, request, shown, caller.interaction, caller.user)
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
         path, span = _upstream_path(call), self._begin_span(call, request, headers)
         call.added = time.monotonic() - arrived
@@ -405,15 +406,14 @@ class App:
             self._end_span(span, call)
 
     async def _prepare(
-        self, kind: Kind, space: str, session: str | None, body: bytes
+        self, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, Shown | None, bytes]:  # fmt: skip
         """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
         goes on as it came. Raises UnknownSpace."""
         request = None
         try:
             request = read_request(kind, body)
-            opening = request.points[0][1] if request.points else ""
-            shown = await self.service.show(space, request, session or opening)
+            shown = await self.service.show(space, request, caller)
             model = "" if request.model else self.upstream.model
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
@@ -478,6 +478,11 @@ class App:
             await call.answer(status, error_body(call.path, status, message))
 
 
+def _caller(call: Call) -> Caller:
+    session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
+    return Caller(new_id(), session, user, call.headers)
+
+
 @asynccontextmanager
 async def _while_connected(call: Call) -> AsyncIterator[None]:
     """Cancel what is in the block when the client leaves. Raises _Left then."""
@@ -509,7 +514,6 @@ class _Relay:
     request: Request | None
     shown: Shown | None
     id: str
-    session: str | None
     user: str | None
     status: int = 200
     is_whole: bool = False
@@ -603,8 +607,7 @@ class _Relay:
         self.call.interaction, self.call.version = self.id, self.shown.version
         service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
-            session=self.session, user=self.user,
-            status=502 if answer.failed else self.status if self.is_whole else status,
+            user=self.user, status=502 if answer.failed else self.status if self.is_whole else status,
             seconds=time.monotonic() - self.call.started,
             purpose="title" if is_housekeeping(self.request) else None,
         )  # fmt: skip

@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
@@ -137,6 +138,29 @@ class Nothing(Form):
 async def report(at: At, asked: Feedback) -> answers.Reported:
     """Say what came of an interaction: a score, the right answer, or what was wrong."""
     return await at.service.feedback(at.space, asked, at.trust, screened=at.screened)
+
+
+class Newest(Form):
+    """`session` and `user` are those of the interactions, `since` the time from which they were answered: seconds since
+    1970, or as in 2026-11-27T10:00:00Z."""
+
+    session: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+
+    @property
+    def began(self) -> float | None:
+        """`since` in seconds since 1970; a time without a zone is UTC."""
+        if isinstance(self.since, datetime):
+            return (self.since if self.since.tzinfo else self.since.replace(tzinfo=UTC)).timestamp()
+        return self.since
+
+
+@_operation("GET", "/v1/interactions", "review")
+async def interactions(at: At, asked: Newest) -> answers.Interactions:
+    """The last interactions of the space, the newest first."""
+    return await at.service.list_interactions(at.space, asked.session, asked.user, asked.began, asked.limit)
 
 
 class Query(Form):

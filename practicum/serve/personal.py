@@ -153,6 +153,7 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
         for key, known in [*service._recent.items()]:
             if known.user == user and key.startswith(f"{space.name} "):
                 del service._recent[key]
+    space.conversations.forget(found.pins)
     if space.rollout is not None:
         space.rollout.sessions.difference_update(found.pins)
     await service.read_messages(space)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
@@ -161,6 +162,31 @@ def text_request(query: str) -> Request:
     """A request of one text, in no protocol."""
     digest = blake2b(query.encode(), digest_size=12).hexdigest()
     return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", True)
+
+
+def exchanges(request: Request) -> tuple[list[tuple[str, str]], str]:
+    """The answers in a conversation (texts and calls of tools), each with the user's text before it, the oldest first;
+    and the user's last text. Content that cannot be read counts as empty."""
+    found, question, said = list[tuple[str, str]](), "", list[str]()
+    if request._whole:
+        question = msgspec.json.decode(request.fields["input"], type=str)
+    for raw in request.items:
+        item = msgspec.json.decode(raw, type=_Item)
+        text, calls = "", list[str]()
+        with suppress(msgspec.MsgspecError):
+            text = _text(item.content)[:MOST_TEXT]
+            calls = [step for what, step in _steps(request.kind, item) if what == "call"]
+        if item.role == "assistant" or item.type in ("function_call", "reasoning"):
+            said += [text, *calls] if item.role == "assistant" else calls
+            continue
+        if any(said):
+            found.append((question, "".join(said)))
+        said = []
+        if item.role == "user" and text:
+            question = text
+    if any(said):
+        found.append((question, "".join(said)))
+    return found, question
 
 
 def _points(

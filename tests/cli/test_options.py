@@ -24,7 +24,7 @@ from practicum.tasks.datasets import FORMATS
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
     "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
-    "serve", "mcp", "store", "key",
+    "feedback", "serve", "mcp", "store", "key",
 }  # fmt: skip
 GROUPS = {
     "store": {"copy", "connect", "list", "remove"},

@@ -370,9 +370,10 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
         person = Person(at)
         for days, marks, labels in ((7, {1, 2}, {"v2"}), (30, {0, 1, 2}, {"v0", "v2"})):
             page = await person.get(f"/s/default?days={days}")
-            assert {*re.findall(r"version (\d) shown</title>", page.text)} == {*map(str, marks)}
+            lines = re.findall(r'<line class="mark (\w+)".*?version (\d) live</title>', page.text)
+            assert {*lines} == {("good", str(version)) for version in marks}
             # Of two that are near to each other the newer one has a label.
-            assert {*re.findall(r'<text class="label begin"[^>]*>(v\d)<', page.text)} == labels
+            assert {*re.findall(r'<text class="label good"[^>]*>(v\d)<', page.text)} == labels
 
 
 # Editing

@@ -403,6 +403,7 @@ async def test_titles_and_contexts_are_no_requests_of_users_until_they_have_an_o
         purposes = [one.get("purpose") for one in await kept(at)]
         assert purposes == [None, *["title"] * len(TITLES), "context"]
         assert requests_of(at) == at.service.counts["interactions"] == 1
+        assert len((await at.send("GET", "/v1/interactions")).json["interactions"]) == 2
         for body in OTHERS.values():
             assert (await at.send("POST", CHAT, body, headers)).status == 200
         await kept(at)

@@ -165,10 +165,8 @@ def _marks(
         # An edit by hand is shown to all at once.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
-    tried = {row["version"] for row in rollouts}
     for shown, at in begins.items():
-        if shown not in tried:
-            mark(at, "begin", f"v{shown}", f"version {shown} shown")
+        mark(at, "good", f"v{shown}", f"version {shown} live")
     for alarm in alarms:
         if alarm.kind == "rollout" and alarm.text.endswith("is live again, by hand"):
             mark(alarm.at, "bad", "↩", alarm.text)
