@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
+from multidict import CIMultiDict
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
@@ -384,20 +385,16 @@ class App:
         request, shown, body = await self._prepare(kind, space, caller, body)
         relay = _Relay(self, call, kind, space, request, shown, caller.interaction, caller.user)
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
-        path, span = _upstream_path(call), None
-        if self.spans is not None:
-            span = self._begin_span(self.spans, call, request)
-            span.pass_trace(headers)
+        path, span = _upstream_path(call), self._begin_span(call, request, headers)
         call.added = time.monotonic() - arrived
         try:
             async with _while_connected(call), self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
         except _Left:
-            call.error = "cancelled"
             relay.keep(LEFT)
             if not relay.is_whole:
+                call.status, call.error = LEFT, "cancelled"
                 raise
-            call.error = ""
         except asyncio.CancelledError:
             # The service stops, and the answer takes too long.
             call.error = "cancelled"
@@ -406,9 +403,7 @@ class App:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             await relay.failed(error)
         finally:
-            if span is not None:
-                about = {"space": space, "version": call.version, "interaction": call.interaction}
-                span.end(call.status or 500, call.told, call.error, about)
+            self._end_span(span, call)
 
     async def _prepare(
         self, kind: Kind, space: str, caller: Caller, body: bytes
@@ -432,12 +427,30 @@ class App:
             self.service.faults.note("preparing a request", error)
         return request, None, body
 
-    def _begin_span(self, spans: Spans, call: Call, request: Request | None) -> Span:
+    def _begin_span(self, call: Call, request: Request | None, headers: CIMultiDict[str]) -> Span | None:
+        """Begin a span, and put its trace into the headers of the request to the upstream."""
+        if self.spans is None:
+            return None
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
-        headers = {name: value for name, value in traced if value is not None}
+        given = {name: value for name, value in traced if value is not None}
         upstream = self.upstream.name or f"{self.upstream.address}#"
         model = (request.model if request else "") or self.upstream.model
-        return Span(spans, headers, call.path, call.started, upstream, model)
+        try:
+            span = Span(self.spans, given, call.path, call.started, upstream, model)
+            span.pass_trace(headers)
+        except Exception as error:
+            self.service.faults.note("beginning a span", error)
+            return None
+        return span
+
+    def _end_span(self, span: Span | None, call: Call) -> None:
+        if span is None:
+            return
+        about = {"space": call.space, "version": call.version, "interaction": call.interaction}
+        try:
+            span.end(call.status or 500, call.told, call.error, about)
+        except Exception as error:
+            self.service.faults.note("ending a span", error)
 
     async def _pass_on(self, call: Call, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""

@@ -385,8 +385,9 @@ def _events(body: bytes) -> Iterator[tuple[bytes, bool]]:
     for number, block in enumerate([*blocks, rest]):
         lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
         # Some servers leave out the empty line between events.
-        apart = all(line.startswith((b"{", b"[DONE]")) for line in lines)
-        for data in lines if apart else [b"\n".join(lines)]:
+        if len(lines) > 1 and not all(line.startswith((b"{", b"[DONE]")) for line in lines):
+            lines = [b"\n".join(lines)]
+        for data in lines:
             yield data, number == len(blocks)
 
 
@@ -401,23 +402,28 @@ class _Stream:
     def take(self, event: Mapping[str, Any]) -> None:
         """Add an event."""
         answer, kind = self.answer, event.get("type")
+        if kind == "response.output_text.delta":
+            self._text.append(self._given(event.get("delta"), ""))
+            return
+        if kind == "content_block_delta":
+            self._add_to_block(self._given(event.get("delta"), {}))
+            return
         if _reports_error(event):
             answer.failed = answer.whole = True
         started = _object(event.get("message") or event.get("response")) or event
         answer.id = answer.id or _string(started.get("id"))
         answer.model = answer.model or _string(started.get("model"))
-        for usage in (event.get("usage"), started.get("usage")):
-            _add_usage(answer, usage)
+        for one in (event, started):
+            if one.get("usage"):
+                _add_usage(answer, one["usage"])
         if kind in _ENDS:
             self._response = _of_response(started)
             answer.whole = True
-        elif kind == "response.output_text.delta":
-            self._text.append(self._given(event.get("delta"), ""))
         elif kind == "response.output_item.done":
             self._end_item(_object(event.get("item")))
         elif kind == "content_block_start":
             self._begin_block(_object(event.get("content_block")))
-        elif kind in ("content_block_delta", "message_delta"):
+        elif kind == "message_delta":
             self._add_to_block(self._given(event.get("delta"), {}))
         elif kind == "message_stop":
             answer.whole = True

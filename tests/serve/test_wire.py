@@ -383,6 +383,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "memory": {"messages": [{"role": "system", "content": "Be short. Summary of the conversation: a card was lost."},
                             {"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The blue one."},
                             {"role": "user", "content": "Sure?"}]},
+    "a style": {"messages": [{"role": "system", "content": "In this chat, give each answer a title of its own."},
+                             {"role": "user", "content": QUESTION}]},
     "a work": {"messages": [{"role": "system", "content": "You summarize conversations of the support team."},
                             {"role": "user", "content": "A: Hello. B: Hello."}]},
     "an agent": {"messages": [{"role": "system", "content": "Generate a title for each chat, and answer."},
