@@ -142,12 +142,18 @@ async def test_a_response_continues_the_session_of_the_one_before(tmp_path: Path
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("path", "field"), [(CHAT, "user"), (CHAT, "safety_identifier"), (RESPONSES, "safety_identifier"), (MESSAGES, "")]
+)
 @asynchronous
-async def test_two_users_who_are_answered_alike_have_sessions_of_their_own(tmp_path: Path) -> None:
+async def test_two_users_who_are_answered_alike_have_sessions_of_their_own(
+    path: str, field: str, tmp_path: Path
+) -> None:
     async with served(tmp_path, lambda _: "Yes.") as at:
         for texts in ((QUESTION,), (QUESTION, "Yes.", "r")):
             for user in ("anna", "ben"):
-                await at.send("POST", CHAT, body(CHAT, *texts, safety_identifier=user))
+                more = {field: user} if field else {"metadata": {"user_id": user}}
+                await at.send("POST", path, body(path, *texts, **more))
         anna, ben, *later = await sessions(at)
         assert later == [(anna[0], "history"), (ben[0], "history")]
         # A field that names a user is not the word of practicum's own header.
