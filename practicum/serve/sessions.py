@@ -111,7 +111,7 @@ def _rank(name: str) -> int | None:
     """How early a name of a header or a field counts; None for one that names no session. opencode names the session
     that a session belongs to in `x-parent-session-id`."""
     name = name.lower()
-    if "parent" in name or name.startswith("x-practicum-"):
+    if len(name) > LONGEST_NAME or "parent" in name or name.startswith("x-practicum-"):
         return None
     return next((rank for rank, pattern in enumerate(_NAMES) if pattern.fullmatch(name)), None)
 
@@ -128,7 +128,7 @@ def _session_of_user(user: Any) -> str | None:
         return None
     if (match := _LEGACY_USER.fullmatch(user)) is not None:
         return _checked(match[1])
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         parts = json.loads(user)
         return _checked(parts.get("session_id")) if isinstance(parts, dict) else None
     return None

@@ -44,7 +44,8 @@ UNNAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "the cache key of an application": (CHAT, {}, {"prompt_cache_key": "customer-support-assistant-v2"}),
     "a parent": (CHAT, {"x-parent-session-id": UUID}, {}),
     "what is no name": (CHAT, {"x-session-id": " "}, {"session_id": 7, "conversation": {}, "metadata": {"a": 1}}),
-    "a very long one": (CHAT, {}, {"session_id": "s" * 201}),
+    "a very long one": (CHAT, {}, {"session_id": "s" * 201, f"{'a-' * 200}session-id": "s"}),
+    "a deep one": (MESSAGES, {}, {"metadata": {"user_id": "[" * 100_000}}),
     "unreadable answers": (
         CHAT,
         {},
