@@ -168,29 +168,37 @@ def text_request(query: str) -> Request:
     return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", True)
 
 
-def exchanges(request: Request) -> tuple[list[tuple[str, str]], str]:
-    """The answers in a conversation (texts and calls of tools), each with the user's text before it, the oldest first;
-    and the user's last text. Content that cannot be read counts as empty."""
-    found, question, said = list[tuple[str, str]](), "", list[str]()
+def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], str]:
+    """The last answers in a conversation (texts and calls of tools), `most` at most, the newest first, each with the
+    user's text before it; and the user's last text. Content that cannot be read counts as empty."""
+    found, pending, said, question = list[tuple[str, str]](), list[str](), "", None
+    for raw in reversed(request.items):
+        item = msgspec.json.decode(raw, type=_Item)
+        if item.role == "assistant" or item.type == "reasoning" or item.type.endswith("_call"):
+            said = _said(request.kind, item) + said if len(found) + len(pending) < most else ""
+            continue
+        pending, said = [*pending, said] if said else pending, ""
+        text = ""
+        with suppress(msgspec.MsgspecError):
+            text = _text(item.content) if item.role == "user" else ""
+        if text:
+            question = text if question is None else question
+            found, pending = [*found, *((text, one) for one in pending)], []
+            if len(found) >= most:
+                break
+    found += [("", one) for one in [*pending, said] if one]
     if request._whole:
         question = msgspec.json.decode(request.fields["input"], type=str)
-    for raw in request.items:
-        item = msgspec.json.decode(raw, type=_Item)
-        text, calls = "", list[str]()
-        with suppress(msgspec.MsgspecError):
-            text = _text(item.content)[:MOST_TEXT]
-            calls = [step for what, step in _steps(request.kind, item) if what == "call"]
-        if item.role == "assistant" or item.type in ("function_call", "reasoning"):
-            said += [text, *calls] if item.role == "assistant" else calls
-            continue
-        if any(said):
-            found.append((question, "".join(said)))
-        said = []
-        if item.role == "user" and text:
-            question = text
-    if any(said):
-        found.append((question, "".join(said)))
-    return found, question
+    return found, question or ""
+
+
+def _said(kind: Kind, item: _Item) -> str:
+    """The text and the calls of tools of an item that a model made."""
+    try:
+        text = _text(item.content)[:MOST_TEXT] if item.role == "assistant" else ""
+        return text + "".join(step for what, step in _steps(kind, item) if what == "call")
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _points(
