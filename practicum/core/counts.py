@@ -34,6 +34,7 @@ class Count(StrEnum):
         "repaired_outputs",
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
+    MENDED_JSON = "mended_json", "answer[|s] whose JSON was mended before it was read: backslashes, quotes, commas"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
     CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
     OVERLONG_ANSWERS = (

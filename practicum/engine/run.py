@@ -369,6 +369,10 @@ class Run:
             self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
 
+    async def mended(self, role: str) -> None:
+        """Count an answer of a role whose JSON had to be mended."""
+        self.count(Count.MENDED_JSON)
+
     async def give_up(self, role: str, problem: str, cut: bool) -> OutputError:
         """The error of a role whose last output did not fit either."""
         self.count(Count.UNPARSED_OUTPUTS)
