@@ -115,6 +115,12 @@ class Count(StrEnum):
         "similar_kept_apart",
         "similar entr[y|ies] kept apart, because of a number, a name or an answer",
     )
+    COMPARED_BY_WORDS = (
+        "compared_by_words",
+        "new entr[y|ies] compared by words alone, because the embedder cannot tell texts in [its|their] language apart "
+        "(use one for many languages, such as `--embedder openai:text-embedding-3-small`)",
+        True,
+    )
     KEPT_LESSONS = "kept_lessons", "lesson[|s] kept in [its|their] own words, because no edit covered [it|them]"
     DROPPED_LESSONS = "dropped_lessons", "lesson[|s] dropped, because no edit covered [it|them]"
     REPEATED_LESSONS = "repeated_lessons", "lesson[|s] shown to the curator a second time"

@@ -51,6 +51,7 @@ from practicum.models.prompting import (
     prompt_tokens,
 )
 from practicum.models.receiving import received
+from practicum.retrieval.scripts import alike
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
 from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
@@ -560,11 +561,12 @@ class Run:
         known = [text for text, state in self._state.door.known.items() if state == REJECTED]
         if not texts or not known:
             return [False] * len(texts)
-        closeness = (await self.embed(texts)) @ (await self.embed(known)).T
+        both = [*texts, *known]
+        similar = alike(both, await self.embed(both), len(texts), self.same_from)
         # Similar texts with another number, name or answer say something else.
         return [
-            any(not tell_apart(text, known[int(n)], self.choices) for n in np.flatnonzero(row >= self.same_from))
-            for text, row in zip(texts, closeness, strict=True)
+            any(not tell_apart(text, known[int(n)], self.choices) for n in np.flatnonzero(row))
+            for text, row in zip(texts, similar, strict=True)
         ]
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
