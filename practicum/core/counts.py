@@ -34,6 +34,7 @@ class Count(StrEnum):
         "repaired_outputs",
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
+    MENDED_JSON = "mended_json", "answer[|s] whose JSON was mended before it was read: backslashes, quotes, commas"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
     EMPTY_ANSWERS = "empty_answers", "answer[|s] of a model without any text", True
     REFUSED_ANSWERS = "refused_answers", "answer[|s] that a model refused to give", True
@@ -134,6 +135,12 @@ class Count(StrEnum):
     SIMILAR_KEPT_APART = (
         "similar_kept_apart",
         "similar entr[y|ies] kept apart, because of a number, a name or an answer",
+    )
+    COMPARED_BY_WORDS = (
+        "compared_by_words",
+        "new entr[y|ies] compared by words alone, because the embedder cannot tell texts in [its|their] language apart "
+        "(use one for many languages, such as `--embedder openai:text-embedding-3-small`)",
+        True,
     )
     KEPT_LESSONS = "kept_lessons", "lesson[|s] kept in [its|their] own words, because no edit covered [it|them]"
     DROPPED_LESSONS = "dropped_lessons", "lesson[|s] dropped, because no edit covered [it|them]"

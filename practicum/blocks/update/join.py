@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from practicum.blocks.update.dedupe import Threshold, as_number, duplicates
+from practicum.blocks.update.dedupe import Threshold, as_number, same_rows
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vote, changed_entries, ordered_union
@@ -186,7 +186,8 @@ async def _distinct(
             rows = [n for n, add in enumerate(adds) if add.section == section and first[n] == n]
             mine = [adds[n] for n in rows]
             vectors = await run.embed([add.key or add.text for add in mine])
-            likes = duplicates(vectors[:0], vectors, as_number(threshold, run), partial(_differ, mine, run))
+            texts, least = [add.text for add in mine], as_number(threshold, run)
+            likes = same_rows(texts, vectors, 0, least, run, partial(_differ, mine, run))
             first_of = {n: rows[like] for n, like in zip(rows, likes, strict=True) if like is not None}
             first = [first_of.get(at, at) for at in first]
     kept: dict[int, Add] = {}
