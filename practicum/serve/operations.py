@@ -20,6 +20,7 @@ from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.feedback import Conflict, Feedback, read_feedback
+from practicum.serve.names import SPACE_NAME
 from practicum.serve.service import Service
 from practicum.session.review import Present, read_reviews
 from practicum.store.database import Store
@@ -419,7 +420,7 @@ async def spaces(at: At, asked: Nothing) -> answers.Spaces:
 class SpaceName(Form):
     """`name` of a space: letters, digits, . _ and -."""
 
-    name: Annotated[str, Field(pattern=f"^{tables.SPACE_NAME.pattern}$")]
+    name: Annotated[str, Field(pattern=f"^{SPACE_NAME.pattern}$")]
 
 
 @_operation("POST", "/v1/spaces", "admin", whole=True)

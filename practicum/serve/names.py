@@ -1,0 +1,15 @@
+"""The names of spaces."""
+
+from __future__ import annotations
+
+import re
+
+from practicum.core.errors import UsageError
+
+SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def require_space_name(name: str, error: type[UsageError] = UsageError) -> None:
+    """Raise the error for what cannot be the name of a space."""
+    if not SPACE_NAME.fullmatch(name):
+        raise error(f"{name!r:.80} is no name of a space: letters, digits, . _ and -, 64 at most")
