@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from sqlalchemy import Connection, func, select
 
 from practicum.core.errors import UsageError
+from practicum.core.scores import rounded
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
 from practicum.serve import tables
@@ -62,7 +63,7 @@ class Feedback(BaseModel):
 
     interaction: _Text | None = None
     session: _Text | None = None
-    score: Annotated[float, Field(ge=0, le=1)] | bool | None = None
+    score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = None
     target: _Text | None = None
     correction: _Text | None = None
     label: Annotated[str, Field(min_length=1, max_length=200)] | None = None

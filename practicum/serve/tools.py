@@ -11,9 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from practicum.core.errors import UsageError
+from practicum.core.scores import rounded
 from practicum.core.words import one_line, quantity
 from practicum.tasks.scoring.rules import normalise
 
@@ -170,7 +171,9 @@ class ReportOutcome(Tool):
     hints = _ADDS
 
     interaction: _Interaction
-    score: Annotated[float, Field(ge=0, le=1, description="1: right; 0: wrong; between: in part.")]
+    score: Annotated[
+        float, BeforeValidator(rounded), Field(ge=0, le=1, description="1: right; 0: wrong; between: in part.")
+    ]
     comment: Annotated[str, Field(max_length=20_000, description="How you know, or what else matters.")] = ""
     answer: _Answer = ""
 
