@@ -9,6 +9,7 @@ from importlib import import_module
 
 import typer
 
+from practicum.cli.console import any_console
 from practicum.cli.options import Learning, as_options
 from practicum.cli.signals import exit_code, stopped_by
 from practicum.core.errors import PracticumError
@@ -81,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
     collect_rarely()
     try:
         # --debug may stand anywhere, also behind the command.
-        with stopped_by(_interrupt):
+        with any_console(), stopped_by(_interrupt):
             given = [a for a in arguments if a != "--debug"]
             code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
