@@ -140,11 +140,11 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     mine = select(t).where(t.c.run_id == space)
     if feedback.session is not None:
         wanted = [t.c.session == feedback.session]
-        what = f"session {feedback.session!r}: give what was sent in the header x-practicum-session"
+        what = f"session {feedback.session!r}: give the session that its requests were sent with"
     else:
         # One after the other: asked for either at once, SQLite would read all rows of the space.
         wanted = [t.c.id == feedback.interaction, t.c.response == feedback.interaction]
-        what = f"interaction {feedback.interaction!r}: give what the header x-practicum-interaction said"
+        what = f"interaction {feedback.interaction!r}: give the id that came with the answer"
     queries = (mine.where(each).order_by(t.c.id.desc()).limit(1) for each in wanted)
     found = next((row for query in queries if (row := db.execute(query).first()) is not None), None)
     if found is None:

@@ -119,7 +119,9 @@ def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
         return tool.model_validate({name: value for name, value in arguments.items() if value is not None})
     except ValidationError as error:
         fields = ", ".join(tool.model_fields) or "nothing"
-        raise UsageError(one_line(f"{tool.name} was called wrongly: {fault(error)}; it takes {fields}", 400)) from None
+        raise UsageError(
+            one_line(f"{tool.name} was called wrongly: {fault(error, model=tool)}; it takes {fields}", 400)
+        ) from None
 
 
 @cache

@@ -248,7 +248,11 @@ class Forget(Tool):
     hints = _CHANGES
 
     id: Annotated[
-        str, Field(pattern=r"^[ce][0-9]{1,9}$", description="The id that `remember`, `recall` or `playbook` named.")
+        str,
+        Field(
+            pattern=r"^[ce][0-9]{1,9}$",
+            description="The id that `remember`, `recall` or `playbook` named, such as c5 or e5.",
+        ),
     ]
 
     def asked(self) -> tuple[Route, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -158,6 +159,31 @@ def test_a_program_may_log_in_any_encoding_and_begin_with_a_mark(here: Path) -> 
         "sys.stdout.buffer.write(b'caf\\xe9\\n' + json.dumps({'answer': answer}).encode('utf-8-sig'))"
     )
     assert evaluated(here, f"command:{sys.executable} agent.py").json["score"] == 1.0
+
+
+def test_errors_of_practicum_are_short_in_scripts_and_notebooks(here: Path) -> None:
+    (here / "script.py").write_text(
+        "import practicum\n\ntasks = practicum.load_tasks('tasks.jsonl')\n"
+        "practicum.run_sync(practicum.learn(tasks, test=tasks[80:], model='scripted:nothing'))\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=here, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    *above, last = done.stderr.splitlines()
+    assert len(above) <= 6
+    assert "script.py" in above[1]
+    assert last.startswith("practicum.core.errors.UsageError: `test` has no tasks")
+    # The hook by which IPython asks an error how it is shown.
+    assert UsageError("wrong")._render_traceback_() == ["UsageError: wrong"]
+
+
+def test_a_finished_run_is_said_to_be_finished(here: Path) -> None:
+    typed = ("learn", "tasks.jsonl", "--model", "sim", "--agent", f"mine_{here.name}:agent", "--scorer", "exact")
+    typed += ("--method", "episodes", "--out", "run")
+    assert run_command(typed, here).code == 0
+    again = run_command(typed, here)
+    assert again.code == 1
+    assert "finished" in again.err
+    assert "resume" not in again.err
 
 
 def test_a_watch_that_exits_is_named(tmp_path: Path) -> None:

@@ -187,6 +187,13 @@ async def test_what_a_model_gives_wrongly_is_told_in_one_line(tmp_path: Path) ->
         assert "score" in await refused(client, "report_outcome", interaction="i1", score=7)
         assert "knows nothing" in await refused(client, "report_outcome", interaction="i1", score=1)
         assert "there has never been an entry" in await refused(client, "forget", id="e5")
+        # In words of this face: neither patterns nor headers.
+        for tool, given in (
+            ("forget", {"id": "zzz"}), ("recall", {"task": " "}), ("review", {"decision": "approve", "id": "zzz"}),
+            ("correct", {"interaction": "i1", "right_answer": "x"}),
+        ):  # fmt: skip
+            said = await refused(client, tool, **given)
+            assert not [word for word in ("^[", r"\S", "pattern", "header", "x-practicum") if word in said], said
         # Null is as good as nothing.
         assert (await told(client, "playbook", search=None))["total"] == 0
 
