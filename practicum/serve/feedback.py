@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from sqlalchemy import Connection, func, select
 
 from practicum.core.errors import UsageError
+from practicum.core.scores import rounded
 from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
@@ -66,7 +67,7 @@ class Feedback(BaseModel):
 
     interaction: _Text | None = None
     session: _Text | None = None
-    score: Annotated[float, Field(ge=0, le=1)] | bool | None = None
+    score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = None
     target: _Text | None = None
     correction: _Text | None = None
     label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -153,11 +154,11 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     mine = select(t).where(t.c.run_id == space)
     if feedback.session is not None:
         wanted = [t.c.session == feedback.session]
-        what = f"session {feedback.session!r}: give what was sent in the header x-practicum-session"
+        what = f"session {feedback.session!r}: give the session that its requests were sent with"
     else:
         # One after the other: asked for either at once, SQLite would read all rows of the space.
         wanted = [t.c.id == feedback.interaction, t.c.response == feedback.interaction]
-        what = f"interaction {feedback.interaction!r}: give what the header x-practicum-interaction said"
+        what = f"interaction {feedback.interaction!r}: give the id that came with the answer"
     queries = (mine.where(each).order_by(t.c.id.desc()).limit(1) for each in wanted)
     found = next((row for query in queries if (row := db.execute(query).first()) is not None), None)
     if found is None:

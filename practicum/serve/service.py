@@ -52,6 +52,7 @@ from practicum.serve.feedback import (
 )
 from practicum.serve.learner import Learner
 from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
+from practicum.serve.names import require_space_name
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -247,8 +248,7 @@ class Service:
 
     def folder(self, name: str) -> Path:
         """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
-        if not tables.SPACE_NAME.fullmatch(name):
-            raise UnknownSpace(f"{name!r:.80} {tables.NO_SPACE_NAME}")
+        require_space_name(name, UnknownSpace)
         return self.settings.folder / "spaces" / name
 
     async def space(self, name: str) -> Space:
