@@ -116,3 +116,12 @@ def words_digest(text: str) -> bytes:
     In scripts without spaces each character is a word."""
     found = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
     return blake2b("\n".join(found).encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def shared_characters(one: str, other: str) -> float:
+    """The share of two texts' groups of characters that both have, from 0 to 1 (Dice's coefficient): of two characters
+    in scripts without spaces, and of three in others."""
+    size = 2 if {script(one), script(other)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
+    texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (one, other))
+    first, second = ({text[n : n + size] for n in range(len(text) - size + 1)} for text in texts)
+    return 2 * len(first & second) / (len(first) + len(second) or 1)
