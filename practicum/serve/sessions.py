@@ -5,9 +5,9 @@ Clients name their conversation in many ways. In order, the first that is there 
 1. the header `x-practicum-session`;
 2. a client's own header, such as `session_id` or `session-id` (Codex), `x-claude-code-session-id` (Claude Code) or
    `x-session-id` (opencode); then one of a conversation, a thread or a chat, such as `conversation_id`;
-3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata`, or of the
-   body itself, with such a name; `conversation`; `previous_response_id`, which continues the session of that response;
-   `prompt_cache_key`, if it looks like a generated id, since others use one key for a whole application.
+3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata` with such
+   a name; `conversation`; another field with such a name; `previous_response_id`, which continues the session of that
+   response; `prompt_cache_key`, if it looks like a generated id, since others use one key for a whole application.
 
 A request that names none continues the session whose answer it repeats. Otherwise it opens a session of its own, also
 where it begins as another one did. `user` and `safety_identifier` name a user and never a session: they only keep apart
