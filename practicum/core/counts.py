@@ -154,6 +154,17 @@ class Count(StrEnum):
     HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: it would join different answers"
     HELD_BACK_PARTIAL_COVER = "held_back_partial_cover", f"{_HELD_BACK}: the entry covers a part of the lesson only"
     HELD_BACK_LOST_DETAIL = "held_back_lost_detail", f"{_HELD_BACK}: a number or a name would be lost"
+    MASS_DELETIONS = (
+        "mass_deletions",
+        "time[|s] the curator wanted to delete more than half of the playbook in one step",
+        True,
+    )
+    HELD_BACK_MASS_DELETION = (
+        "held_back_mass_deletion",
+        f"{_HELD_BACK}: it would delete more than half of the playbook in one step (with `--val` and the setting "
+        "`gate`, the validation tasks decide)",
+        True,
+    )
     HELD_EDITS = "held_edits", "edit[|s] held for review"
     KNOWN_TO_REVIEW = (
         "known_to_review",

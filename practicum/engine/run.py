@@ -608,7 +608,7 @@ class Run:
         ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
         door.known |= {text: PENDING for group in held for edit in group.edits if (text := said(edit))}
         self.count(Count.HELD_EDITS, len(held))
-        return Admitted(replace(delta, edits=tuple(ready)), tuple(held), tuple(refused))
+        return Admitted(replace(delta, edits=tuple(ready)), tuple(held), (*delta.refused, *refused))
 
     async def _rejected(self, texts: Sequence[str]) -> list[bool]:
         """For each text, whether a review rejected one that says the same, in other words too."""

@@ -108,7 +108,8 @@ def same_rows(
     the most similar one by the vectors, shape (n, d), where the embedder tells texts of the language apart (see
     `retrieval.scripts`)."""
     unknown, blind = untold(texts, vectors, threshold)
-    run.count(Count.COMPARED_BY_WORDS, int(blind[old:].sum()))
+    if number := int(blind[old:].sum()):
+        run.count(Count.COMPARED_BY_WORDS, number)
     found: dict[int, int] = {}
     by_words: dict[bytes, list[int]] = {}
     for row, text in enumerate(texts):

@@ -93,7 +93,8 @@ def combine(deltas: Iterable[Delta]) -> Delta:
             if ids := changed_entries(edit):
                 changed.update(ids)
                 done[_effect(edit)] = n
-    return Delta(tuple(edits), tuple(_standing(edits, deltas)))
+    refused = tuple(one for delta in deltas for one in delta.refused)
+    return Delta(tuple(edits), tuple(_standing(edits, deltas)), refused=refused)
 
 
 async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
@@ -119,7 +120,7 @@ async def _asked(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
     delta = traced(await update(lessons, context, run), lessons, context)
     made = tuple(replace(e, lessons=ordered_union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
     resolutions = tuple(replace(r, lesson=id) for r in delta.resolutions for id in rests_on.get(r.lesson, (r.lesson,)))
-    return Delta(made, resolutions)
+    return Delta(made, resolutions, refused=delta.refused)
 
 
 def _proposal(edit: Edit) -> dict[str, Any]:
@@ -291,9 +292,11 @@ def _deleting(edits: Iterable[Edit]) -> set[str]:
 def _settled(joined: Delta, deltas: Iterable[Delta]) -> Delta:
     """The joined delta with one resolution for each lesson that no edit names; a covered copy counts before a dropped
     one."""
+    deltas = list(deltas)
     named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
     found: dict[str, Resolution] = {}
     for resolution in (*joined.resolutions, *_standing(joined.edits, deltas)):
         if resolution.lesson not in named and (resolution.lesson not in found or not found[resolution.lesson].entry):
             found[resolution.lesson] = resolution
-    return replace(joined, resolutions=tuple(found.values()))
+    refused = (one for delta in deltas for one in delta.refused if one not in joined.refused)
+    return replace(joined, resolutions=tuple(found.values()), refused=(*joined.refused, *refused))
