@@ -716,7 +716,7 @@ def _right_address(call: Call) -> str | None:
         return f"use {base}/v1/{more}, so the base URL of your client is {client}"
     if twice or path in ("/api/chat", "/api/generate") or _GEMINI.fullmatch(path):
         return (
-            f"the protocols of OpenAI are at {base}/v1 (chat/completions, responses), and that of Anthropic at "
+            f"only OpenAI's protocols are served, at {base}/v1 (chat/completions, responses), and Anthropic's, at "
             f"{base}/v1/messages"
         )
     return None

@@ -12,11 +12,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from serving import CHAT, MESSAGES, RESPONSES, Reply, Served, asynchronous, prompt, served, until
 from sqlalchemy import select
 
 from practicum.serve import tables
 from practicum.serve.protocols import Unreadable, read_request, read_stream
+from practicum.serve.spans import Spans
 from practicum.serve.upstream import decoded
 from practicum.testing.upstream import TEXT, THOUGHT
 
@@ -314,22 +316,23 @@ async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logg
         raise RuntimeError("broken")
 
     body = json.dumps({"model": "sim", **ASKED[CHAT]}).encode()
-    async with served(tmp_path) as at:
-        for place in ("practicum.serve.app.read_request", "practicum.serve.app.is_housekeeping"):
+    async with served(tmp_path, spans=Spans(InMemorySpanExporter())) as at:
+        for place in ("read_request", "is_housekeeping", "Span"):
             with monkeypatch.context() as patch:
-                patch.setattr(place, broken)
+                patch.setattr(f"practicum.serve.app.{place}", broken)
                 for stream in (False, True):
                     for _ in range(2):
                         headers = {"x-practicum-session": "s"}
                         asked = body[:-1] + b', "stream": true}' if stream else body
                         assert (await at.send("POST", CHAT, asked, headers)).status == 200
                         assert at.upstream.requests[-1].body == asked
-        assert at.service.counts["failed open"] == 8
+        assert at.service.counts["failed open"] == 12
         assert at.service.counts["unchanged requests"] == 4
-        assert b"practicum_failed_open_total 8.0" in (await at.send("GET", "/metrics")).body
-        assert await kept(at) == []
+        assert b"practicum_failed_open_total 12.0" in (await at.send("GET", "/metrics")).body
+        # Without the span, nothing else is missing.
+        assert len(await kept(at)) == 4
     failures = [record for record in caplog.records if "failed open" in record.getMessage()]
-    assert len(failures) == 2
+    assert len(failures) == 3
 
 
 @pytest.mark.parametrize("given", ["application/x-www-form-urlencoded", None])
