@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from practicum.agents.base import TeamRun
 from practicum.agents.team import Team
-from practicum.core.errors import AgentError, OutputError, ProviderError
+from practicum.core.errors import AgentError, OutputError, ProviderError, RequestError
 
 R = TypeVar("R", bound=TeamRun)
 
@@ -88,13 +88,15 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class Solution:
     """An answer and the moves that led to it, in the order of places. `rounds` is the most rounds of critique of any
-    part, `error` says why there is no answer, and `lost` is True if that was a model's failure."""
+    part, `error` says why there is no answer, and `lost` is True if that was a model's failure: `refused`, if the
+    provider refused this request alone."""
 
     text: str
     moves: tuple[Move, ...]
     rounds: int = 0
     error: str = ""
     lost: bool = False
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,14 @@ class Network(Generic[R]):
 
 
 def _failure(error: Exception, moves: Sequence[Move], rounds: int = 0) -> Solution:
-    return Solution("", tuple(moves), rounds, str(error), lost=not isinstance(error, AgentError))
+    return Solution(
+        "",
+        tuple(moves),
+        rounds,
+        str(error),
+        lost=not isinstance(error, AgentError),
+        refused=isinstance(error, RequestError),
+    )
 
 
 def valid_parts(parts: Sequence[TaskPart], task: str) -> list[TaskPart]:

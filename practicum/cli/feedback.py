@@ -32,7 +32,10 @@ def feedback(
     --last without an outcome shows the last interaction.
     """
     from practicum.client import open as open_space
+    from practicum.models.keys import ADDRESSES
 
+    if not url.startswith(ADDRESSES):
+        raise UsageError(f"--url takes http://HOST:PORT, not {url!r:.80}")
     if last == (interaction is not None):
         raise UsageError("give the id of an interaction, or --last")
     if not last and (session is not None or user is not None):

@@ -60,7 +60,8 @@ def learn(
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(
         lambda **how: start(
-            train, val=vals, test=tests, out=folder, seed_context=seed, store=store or None, **config, **how
+            train, val=tuple(vals), test=tuple(tests), out=folder, seed_context=seed, store=store or None,
+            **config, **how,
         ),
         json_, log,
     )  # fmt: skip
@@ -68,7 +69,7 @@ def learn(
 
 @opt.settings(
     "model", "role", "price", "agent", "guard_tools", "structure", "temperature", "timeout", "retries", "window",
-    "concurrency", "api_key_env", "max_reply_mb", *opt.ON_CLUSTER, *opt.LIMITS,
+    "concurrency", "api_key_env", "max_reply_mb", "model_options", *opt.ON_CLUSTER, *opt.LIMITS,
 )  # fmt: skip
 def resume(
     run: opt.RunFolder, trust_run: opt.TrustRun = False, log: opt.Log = [], json_: opt.Json = False, **given: Any

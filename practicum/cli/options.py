@@ -121,6 +121,9 @@ SETTINGS: dict[str, Any] = {
     ),
     "timeout": _option(MODEL, float, help="Seconds that one try of a call may take."),
     "max_reply_mb": _option(MODEL, float, help="Megabytes of a reply; a larger one is a failed call."),
+    "model_options": _option(
+        MODEL, str, metavar="JSON", help='More for every request: {"extra_body": {…}, "headers": {NAME: "env:NAME"}}.'
+    ),
     "retries": _option(MODEL, int, min=0, help="How often a failed call is sent again."),
     "structure": _choice(MODEL, "How models are asked for JSON", "native", "tool", "prompted", "grammar"),
     "window": _option(MODEL, int, help="Tokens that fit into the model's context window."),
@@ -143,7 +146,7 @@ SETTINGS: dict[str, Any] = {
 MODELS = (
     "redact", "redact_map", "scorer", "choices", "model", "role", "price", "api_key_env", "profile", "agent",
     "instructions", "reasoning", "max_turns", "tool_timeout", "guard_tools", "temperature", "max_output_tokens",
-    "timeout", "max_reply_mb", "structure", "embedder",
+    "timeout", "max_reply_mb", "model_options", "structure", "embedder",
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
 ON_CLUSTER = ("engine", "ray_address", "resources")

@@ -45,6 +45,9 @@ def serve(
     a_minute: int | None = Option(None, min=1, help="Requests that each key may send a minute (default: any number)."),
     pass_key: bool = Option(False, "--pass-key", help="Clients send their own upstream key; KEY in x-practicum-key."),
     timeout: float = Option(600.0, min=1.0, help="Seconds that the upstream may be silent."),
+    max_output_tokens: int | None = Option(
+        None, min=1, help="--upstream local: tokens of an answer, unless the request gives a limit (default: 1024)."
+    ),
     memory: int = Option(4_000, min=1, metavar="MB", help="For open spaces, about; those unused longest are closed."),
     method: str | None = learning(None, help="How it learns (default: unified; profile small: episodes)."),
     profile: Literal["full", "small"] | None = learning(None, help="For capable or small models (local: small)."),
@@ -96,7 +99,7 @@ def serve(
             out.print(f"warning: {warning}")
         sys.stdout.flush()
 
-    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready)
+    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready, max_output_tokens)
 
 
 def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from practicum.core.errors import ModelError, PracticumError, ProviderError
+from practicum.core.errors import ModelError, PracticumError, ProviderError, RequestError
 from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait, wait_out
 from practicum.models.prices import Pricing
 from practicum.models.provider import backoff
+from practicum.models.refused import Refused
 from practicum.models.registry import LOCAL_SLOTS, ClientSettings, Models, price_of
 from practicum.models.spread import Server, Spread
 
@@ -40,6 +41,7 @@ def hosted(name: str, settings: ClientSettings) -> Client:
     path = name.partition(":")[2]
     there = f"local:{Path(path).absolute()}" if path and not path.startswith(("hf:", "~")) else name
     own = replace(settings, attempts=1, progress=None, host=None, prices={}, api_key_env=None)
+    own = replace(own, options=own.options.without_secrets())
     actors = [(node, host.remote(there, own)) for node, host in _places()]
     try:
         clients = dict(_opened(name, settings, actors))
@@ -145,10 +147,10 @@ class HostedClient:
         tries = 0
         while True:
             tries += 1
-            answer = await self._ask(role, prompt, schema, replace(options, wait=wait_out))
+            answer = await self._ask(role, prompt, schema, replace(options, wait=wait_out, refused=Refused()))
             if isinstance(answer, Reply):
                 return replace(answer, usage=replace(answer.usage, usd=self.cost(answer.usage)))
-            if not isinstance(answer, ProviderError) or tries >= self.attempts:
+            if not isinstance(answer, ProviderError) or isinstance(answer, RequestError) or tries >= self.attempts:
                 raise answer
             await options.wait(Wait(self.name, backoff(tries), tries, self.attempts, str(answer)))
 

@@ -107,8 +107,11 @@ class WorkerRun:
         reply: Reply = await self._ask("reply", f"{role}~{again}", role, prompt, form, how)
         return reply
 
-    async def give_up(self, role: str, problem: str, cut: bool) -> OutputError:
-        error: OutputError = await self._ask("give_up", role, role, problem, cut)
+    async def mended(self, role: str) -> None:
+        await self._ask("mended", f"{role} mended", role)
+
+    async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
+        error: OutputError = await self._ask("give_up", role, role, problem, advice)
         return error
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:

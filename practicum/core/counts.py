@@ -34,7 +34,17 @@ class Count(StrEnum):
         "repaired_outputs",
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
+    MENDED_JSON = "mended_json", "answer[|s] whose JSON was mended before it was read: backslashes, quotes, commas"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
+    EMPTY_ANSWERS = "empty_answers", "answer[|s] of a model without any text", True
+    REFUSED_ANSWERS = "refused_answers", "answer[|s] that a model refused to give", True
+    FILTERED_ANSWERS = "filtered_answers", "answer[|s] that the provider's content filter stopped", True
+    UNSAID_THOUGHTS = "unsaid_thoughts", "answer[|s] that [consists|consist] of thoughts only", True
+    SILENT_CUTS = (
+        "silent_cuts",
+        "answer[|s] that reached the limit of output tokens before [it|they] said anything (`max_output_tokens`)",
+        True,
+    )
     CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
     OVERLONG_ANSWERS = (
         "overlong_answers",
@@ -50,6 +60,18 @@ class Count(StrEnum):
         "estimated_usage",
         "call[|s] whose tokens were estimated, because the server's counts are missing or impossible",
         True,
+    )
+    FILTERED_REQUESTS = "filtered_requests", "request[|s] that the provider's content filter refused", True
+    OVERLONG_REQUESTS = "overlong_requests", "attempt[|s] lost, because the prompt exceeds the model's window", True
+    REFUSED_REQUESTS = "refused_requests", "request[|s] that the provider refused", True
+    INVALID_SAMPLES = "invalid_samples", "request[|s] for which the provider could not make valid output", True
+    REPEATED_SAMPLES = (
+        "repeated_samples",
+        "answer[|s] requested again, because the provider could not make valid output",
+    )
+    REFUSED_PARAMETERS = (
+        "refused_parameters",
+        "parameter[|s] that a model's server refused, left out or replaced",
     )
     MOVED_CALLS = "moved_calls", "call[|s] answered by another server, because [its|their] own one failed", True
     MENDED_TEXTS = "mended_texts", "answer[|s] with characters that no text can hold, which were replaced", True
@@ -114,6 +136,12 @@ class Count(StrEnum):
         "similar_kept_apart",
         "similar entr[y|ies] kept apart, because of a number, a name or an answer",
     )
+    COMPARED_BY_WORDS = (
+        "compared_by_words",
+        "new entr[y|ies] compared by words alone, because the embedder cannot tell texts in [its|their] language apart "
+        "(use one for many languages, such as `--embedder openai:text-embedding-3-small`)",
+        True,
+    )
     KEPT_LESSONS = "kept_lessons", "lesson[|s] kept in [its|their] own words, because no edit covered [it|them]"
     DROPPED_LESSONS = "dropped_lessons", "lesson[|s] dropped, because no edit covered [it|them]"
     REPEATED_LESSONS = "repeated_lessons", "lesson[|s] shown to the curator a second time"
@@ -126,6 +154,17 @@ class Count(StrEnum):
     HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: it would join different answers"
     HELD_BACK_PARTIAL_COVER = "held_back_partial_cover", f"{_HELD_BACK}: the entry covers a part of the lesson only"
     HELD_BACK_LOST_DETAIL = "held_back_lost_detail", f"{_HELD_BACK}: a number or a name would be lost"
+    MASS_DELETIONS = (
+        "mass_deletions",
+        "time[|s] the curator wanted to delete more than half of the playbook in one step",
+        True,
+    )
+    HELD_BACK_MASS_DELETION = (
+        "held_back_mass_deletion",
+        f"{_HELD_BACK}: it would delete more than half of the playbook in one step (with `--val` and the setting "
+        "`gate`, the validation tasks decide)",
+        True,
+    )
     HELD_EDITS = "held_edits", "edit[|s] held for review"
     KNOWN_TO_REVIEW = (
         "known_to_review",

@@ -11,8 +11,9 @@ PracticumError
 ├── JournalMismatch       the journal has the result of a different request
 ├── PlaceTaken            two effects have one place in the journal
 ├── ModelError            a model cannot be used at all
-│   └── WindowError       a prompt does not fit into its window
 ├── ProviderError         a provider failed after all retries
+│   └── RequestError      a provider refused one request
+│       └── WindowError   a prompt does not fit into its model's window
 ├── OutputError           an output does not fit its schema
 ├── AgentError            the agent under training failed on a task
 ├── BrokenAgentError      the agent failed on each of the first tasks
@@ -26,6 +27,10 @@ class PracticumError(Exception):
     """Any failure that practicum foresees. `exit_code` is that of the command line."""
 
     exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show of the error (a hook of IPython): the message says all that is needed."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class UsageError(PracticumError):
@@ -73,15 +78,29 @@ class PlaceTaken(PracticumError):
 
 
 class ModelError(PracticumError):
-    """A model cannot be used at all: unknown name, no key, wrong model, prompt over its window. Stops the run."""
-
-
-class WindowError(ModelError):
-    """A prompt is larger than its model's window."""
+    """A model cannot be used at all: unknown name, no key, no credit, wrong model. Stops the run."""
 
 
 class ProviderError(PracticumError):
     """A provider failed after all retries (down, slow, 429, 5xx, invalid reply). The run counts it and goes on."""
+
+
+class RequestError(ProviderError):
+    """A provider refused one request, and would refuse it again; others may succeed. The run counts it and goes on.
+
+    `kind` says why: filter (content filter), window (larger than the context window), sample (no valid output in all
+    tries), input (anything else)."""
+
+    def __init__(self, text: str, kind: str = "input") -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class WindowError(RequestError):
+    """A prompt is larger than its model's window."""
+
+    def __init__(self, text: str, kind: str = "window") -> None:
+        super().__init__(text, kind)
 
 
 class OutputError(PracticumError):

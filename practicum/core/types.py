@@ -53,7 +53,8 @@ class Trace:
     """What an agent did on one task. `used` are the ids of the entries it cites as used.
 
     `error` is set if the attempt failed before there was an answer. It is also `lost` if the provider failed or the
-    output was invalid, so that there is nothing to learn from it. `unknown` counts cited ids that were never shown.
+    output was invalid, so that there is nothing to learn from it, and `refused` if the provider refused this request
+    alone. `unknown` counts cited ids that were never shown.
     `data` holds whatever else the agent was asked for, such as doubts about entries. `trust` is that of what the agent
     read on the way: what a tool returned, for example.
     """
@@ -67,6 +68,7 @@ class Trace:
     unknown: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
     trust: Trust = "own"
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

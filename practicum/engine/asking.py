@@ -10,9 +10,11 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from practicum.core.errors import OutputError
+from practicum.core.thoughts import SILENCES
 from practicum.core.types import Profile, Prompt
 from practicum.models.client import JSON, Reply
-from practicum.models.prompting import describe_validation_error, extract_json, json_schema, repair_prompt
+from practicum.models.objects import read_object
+from practicum.models.prompting import describe_validation_error, json_schema, repair_prompt
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,7 +33,9 @@ class Replies(Protocol):
         output_tokens: int = 0,
     ) -> Reply: ...  # fmt: skip
 
-    async def give_up(self, role: str, problem: str, cut: bool) -> OutputError: ...
+    async def mended(self, role: str) -> None: ...
+
+    async def give_up(self, role: str, problem: str, advice: str) -> OutputError: ...
 
 
 async def ask_for(
@@ -52,8 +56,15 @@ async def ask_for(
             role, prompt, wanted, again=again, temperature=temperature, output_tokens=output_tokens
         )  # fmt: skip
         try:
-            return schema.model_validate_json(extract_json(reply.text))
+            value, mended = read_object(schema, reply.text, reply.cut)
         except ValidationError as error:
             problem = describe_validation_error(error, reply.cut)
             prompt = repair_prompt(prompt, reply.text, problem)
-    raise await run.give_up(role, problem, reply.cut)
+        else:
+            if mended:
+                await run.mended(role)
+            return value
+    if reply.silence is not None:
+        raise await run.give_up(role, f"the answer {SILENCES[reply.silence]}", "")
+    advice = "raise `max_output_tokens`" if reply.cut else "try `structure=tool` or `structure=prompted`"
+    raise await run.give_up(role, problem, f"; {advice}, or take another model")

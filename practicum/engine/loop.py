@@ -294,6 +294,7 @@ class Losses:
     run: Run
     row: int = 0
     ever: bool = False
+    refused: bool = False
     places: list[str] = field(default_factory=list)
     over: bool = False
 
@@ -304,6 +305,10 @@ class Losses:
         parsed. Unparsed answers stop the run only if there never was a good one, since a resume reads them again.
         """
         if not rollouts:
+            return
+        if all(r.trace.refused for r in rollouts):
+            # Requests that the provider refuses one by one say nothing about the next ones.
+            self.refused = True
             return
         failed = self.run.provider_failed or unparsed
         lost = all(r.trace.lost for r in rollouts) or (failed and not any(x.text or x.votes for x in lessons))
@@ -317,7 +322,7 @@ class Losses:
 
     def close(self) -> None:
         """Raises ProviderError if every step of the run was lost, however few they were."""
-        if self.row and not self.ever:
+        if (self.row or self.refused) and not self.ever:
             raise self._error("every step was lost")
 
     def _error(self, text: str) -> ProviderError:

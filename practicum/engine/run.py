@@ -30,10 +30,12 @@ from practicum.core.errors import (
     OutputError,
     PlaceTaken,
     ProviderError,
+    RequestError,
     Stopped,
     UsageError,
     WindowError,
 )
+from practicum.core.thoughts import SILENCES, silence, split_thoughts
 from practicum.core.trust import least, trust_of
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
@@ -46,20 +48,36 @@ from practicum.models.budget import Need
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 from practicum.models.prompting import (
     check_fits_window,
-    invalid_output_message,
     prompt_digest,
     prompt_tokens,
 )
 from practicum.models.receiving import received
+from practicum.retrieval.scripts import alike
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
-from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
+from practicum.store.journal import (
+    NOTE_ROLE,
+    JournalRow,
+    digest,
+    dump_failure,
+    load_failure,
+    noting_refusal,
+    request_error,
+)
 from practicum.store.reviews import PENDING, REJECTED, WHY
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import named_choices
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+
+KIND = "kind"
+"""Ends the place of a note on why the provider refused a request."""
+
+REFUSED: Mapping[str, Count] = {
+    "filter": Count.FILTERED_REQUESTS, "input": Count.REFUSED_REQUESTS, "sample": Count.INVALID_SAMPLES,
+}  # fmt: skip
+"""Counters of refused requests, by the kind of the error."""
 
 KEPT = ". What was paid for is kept: correct the method and resume the run"
 """Ends every error about a mistake in a method."""
@@ -266,6 +284,18 @@ class Run:
         self._state.lost[row.place] = row
         self.chain.losses.add(row.place)
 
+    async def _lose_call(self, record: JournalRow, error: ProviderError) -> None:
+        """Keep the failure of a call. A request that the provider refused would be refused again: that is a result,
+        which a resume does not ask for again."""
+        self._state.last_error = str(error)
+        failure = replace(record, answer=str(error), ok=False)
+        if isinstance(error, RequestError):
+            kind = JournalRow(f"{record.place} {KIND}", NOTE_ROLE, NOTE_ROLE, error.kind, sources=self.about)
+            self._count_refused(error)
+            await self._write(kind, failure)
+        else:
+            self._lose(failure)
+
     async def _write(self, *rows: JournalRow) -> None:
         """Write results to disk, together with the failures that they may rest on: a resume never forgets a failure
         that the run went on from, and tries again what was lost besides."""
@@ -369,11 +399,18 @@ class Run:
             self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
 
-    async def give_up(self, role: str, problem: str, cut: bool) -> OutputError:
-        """The error of a role whose last output did not fit either."""
+    async def mended(self, role: str) -> None:
+        """Count an answer of a role whose JSON had to be mended."""
+        self.count(Count.MENDED_JSON)
+
+    async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
+        """The error of a role whose last output did not fit either. `advice` says what to change."""
         self.count(Count.UNPARSED_OUTPUTS)
         self._state.unparsed.append(self.place)
-        self._state.last_error = invalid_output_message(role, self._state.seat(role).client.name, problem, cut)
+        model = self._state.seat(role).client.name
+        self._state.last_error = (
+            f"the {role} ({model}) gave no valid output, asked three times: {problem}{advice}"
+        )  # fmt: skip
         return OutputError(self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
@@ -402,12 +439,19 @@ class Run:
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
         """Ask a model for plain text, which is one of the `choices` if its server can hold it to them. A text that
-        ended at the limit of output tokens is taken as it is, and counted."""
+        ended at the limit of output tokens is taken as it is, and counted. Raises OutputError if there is no text."""
         prompt = self._framed(role, prompt)
         held = choices and self._state.seat(self.actor if role == "agent" else role).client.holds_to_choices
         reply = await self._call(role, prompt, {"enum": [*choices]} if held else None, None, 0)
+        if reply.silence is not None:
+            raise self.silent(reply.silence, self._state.seat(self.actor if role == "agent" else role).client.name)
         self.count(Count.CUT_TEXTS, reply.cut)
         return reply.text
+
+    def silent(self, why: Count, who: str) -> OutputError:
+        """The error for an answer without text, which says what to change. `who` gave it: a model or an agent."""
+        self._state.last_error = f"the answer of {who} {SILENCES[why]}"
+        return OutputError(self.last_error)
 
     def _framed(self, role: str, prompt: Prompt) -> Prompt:
         """The prompt with its material between marks. That of the agent has its pages framed, and its task as it is."""
@@ -417,19 +461,23 @@ class Run:
         """Tell who watches the run that a step begins."""
         self._state.observer.stepping(step, tasks, steps)
 
-    async def agent(self, task: Task, view: View) -> Trace:
+    async def agent(self, task: Task, view: View, *, must_fit: bool = False) -> Trace:
         """One attempt of the agent. A failure is data: the trace carries it as `error`. Raises BrokenAgentError if all
-        of the first attempts failed."""
+        of the first attempts failed, and with `must_fit` WindowError if the prompt is larger than the model's window.
+        """
         proof, broken, before = self._state.proof, False, self.chain.calls
         view = framed_view(view, self._state.nonce)
         proof.begins(self.job)
         try:
-            trace = await self._attempt(task, view)
+            trace = self._said(await self._attempt(task, view))
         except AgentError as error:
             trace, broken = Trace(answer="", error=str(error)), True
         except (OutputError, ProviderError) as error:
+            if must_fit and isinstance(error, WindowError):
+                raise
             # There is nothing to learn from: no answer came, or none that could be parsed.
-            trace = Trace(answer="", error=str(error), lost=True)
+            trace = Trace(answer="", error=str(error), lost=True, refused=isinstance(error, RequestError))
+            self.count(Count.OVERLONG_REQUESTS, isinstance(error, WindowError))
         finally:
             proof.ended(self.job)
             self._needed(self.chain.calls - before)
@@ -449,6 +497,17 @@ class Run:
         if broken:
             proof.told(task.id, str(trace.error))
         return trace
+
+    def _said(self, trace: Trace) -> Trace:
+        """The trace of an attempt with its answer apart from its thoughts. Raises OutputError if an agent that reports
+        no steps says nothing: its attempt is not a wrong answer."""
+        if trace.error is not None:
+            return trace
+        answer = split_thoughts(trace.answer)
+        if (why := silence(answer)) is not None and not trace.steps:
+            self.count(why)
+            raise self.silent(why, "the agent")
+        return replace(trace, answer=answer.text, reasoning=trace.reasoning or answer.thoughts)
 
     def _needed(self, calls: int) -> None:
         """An attempt made so many calls."""
@@ -549,18 +608,19 @@ class Run:
         ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
         door.known |= {text: PENDING for group in held for edit in group.edits if (text := said(edit))}
         self.count(Count.HELD_EDITS, len(held))
-        return Admitted(replace(delta, edits=tuple(ready)), tuple(held), tuple(refused))
+        return Admitted(replace(delta, edits=tuple(ready)), tuple(held), (*delta.refused, *refused))
 
     async def _rejected(self, texts: Sequence[str]) -> list[bool]:
         """For each text, whether a review rejected one that says the same, in other words too."""
         known = [text for text, state in self._state.door.known.items() if state == REJECTED]
         if not texts or not known:
             return [False] * len(texts)
-        closeness = (await self.embed(texts)) @ (await self.embed(known)).T
+        both = [*texts, *known]
+        similar = alike(both, await self.embed(both), len(texts), self.same_from)
         # Similar texts with another number, name or answer say something else.
         return [
-            any(not tell_apart(text, known[int(n)], self.choices) for n in np.flatnonzero(row >= self.same_from))
-            for text, row in zip(texts, closeness, strict=True)
+            any(not tell_apart(text, known[int(n)], self.choices) for n in np.flatnonzero(row))
+            for text, row in zip(texts, similar, strict=True)
         ]
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
@@ -599,6 +659,8 @@ class Run:
         self.chain.losses.update(*(self._state.rests_on.get(key, ()) for key in keys))
         dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
+            # A resume, or the same command, asks again for answers without text: the model's server may have changed.
+            self.try_again([top.place])
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
         known.update(zip(todo, fresh, strict=True))
         if self._state.keep_evaluated is not None:
@@ -655,11 +717,11 @@ class Run:
             self._state.budget.attempts += own
             try:
                 result = await self._done(do)
-            except ProviderError as error:
-                self._lose(replace(record, answer=dump_failure(error), ok=False))
-                self._state.last_error = str(error)
-                raise
-            except (AgentError, OutputError) as error:
+            except (AgentError, OutputError, ProviderError) as error:
+                if isinstance(error, ProviderError) and not isinstance(error, RequestError):
+                    self._lose(replace(record, answer=dump_failure(error), ok=False))
+                    self._state.last_error = str(error)
+                    raise
                 failure = replace(record, answer=dump_failure(error), ok=False)
                 if role == "agent" and isinstance(error, AgentError) and not proof.given:
                     proof.failed(failure)
@@ -710,17 +772,33 @@ class Run:
         question = prompt_digest(role, seat.client.name, prompt, schema, options)
         known = self._state.journal.find(place, question)
         if known is not None:
-            if not known.ok:
-                raise ProviderError(known.answer)
+            if not known.ok and not known.silent:
+                raise self._failed(known)
             self._timed(known)
             text, cut, *changed = json.loads(known.answer)
-            self._changed(*changed)
+            changed = [Count[key.upper()] for keys in changed for key in keys]
+            self._changed(changed)
             self._state.learn_output(seat.client, options.max_output_tokens, known.usage)
-            return Reply(text, known.usage, cut)
+            return Reply(text, known.usage, cut, tuple(changed))
         return await self._pay(
             JournalRow(place, role, question, "", sources=self.about, prompt=prompt),
-            seat.client, prompt, schema, replace(options, wait=self._wait),
+            seat.client, prompt, schema,
+            replace(options, wait=self._wait, refused=self._state.refused_by(seat.client.name)),
         )  # fmt: skip
+
+    def _failed(self, known: JournalRow) -> ProviderError:
+        """The error of a call that failed before a resume."""
+        kind = self._state.journal.find(f"{known.place} {KIND}", NOTE_ROLE)
+        if kind is None:
+            return ProviderError(known.answer)
+        error = request_error(known.answer, kind.answer)
+        self._count_refused(error)
+        return error
+
+    def _count_refused(self, error: RequestError) -> None:
+        """Count a request that the provider refused. A prompt above the window may be shortened yet."""
+        if (count := REFUSED.get(error.kind)) is not None:
+            self.count(count)
 
     def _changed(self, keys: Sequence[str] = ()) -> None:
         """Count what had to be changed about a reply."""
@@ -740,7 +818,11 @@ class Run:
             await self.require_working_agent()
         estimate = prompt_tokens(prompt)
         state.largest[role] = max(state.largest.get(role, 0), estimate)
-        check_fits_window(client, role, estimate)
+        try:
+            check_fits_window(client, role, estimate)
+        except WindowError as error:
+            await self._lose_call(record, error)
+            raise
         if client.window is not None:
             # Some servers refuse a limit that exceeds the window together with the prompt. It is lowered for sending
             # alone: a resume may have a model with another window.
@@ -767,21 +849,25 @@ class Run:
             except BaseException as error:
                 if isinstance(error, ProviderError):
                     error.args = self._redacted(error.args)
-                    self._lose(replace(record, answer=str(error), ok=False))
-                    state.last_error = str(error)
+                    await self._lose_call(record, error)
                 call = replace(call, error=self._redacted(str(error)) or type(error).__name__)
                 if isinstance(error, Exception):
                     # Not where it was cancelled: nobody knows what becomes of it, so it stays in flight.
                     state.flight.end(sent)
+                if isinstance(error, RequestError):
+                    state.refused_request(client.name, record, error)
                 raise
             finally:
                 state.budget.settle(need, call.usage)
                 state.observer.called(replace(call, seconds=time.monotonic() - began))
+            state.in_row.pop((client.name, role), None)
             usage = reply.usage
             self._changed(reply.changed)
             changed = [reply.changed] if reply.changed else []
             answer = json.dumps([reply.text, reply.cut, *changed], ensure_ascii=False)
-            record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
+            record = replace(
+                record, answer=answer, usage=usage, seconds=time.monotonic() - began, ok=reply.silence is None
+            )  # fmt: skip
             self._timed(record)
             await self._write(record)
             state.flight.end(sent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 
 from practicum.agents.base import Agent
 from practicum.core.counts import Count
+from practicum.core.errors import ModelError, RequestError
 from practicum.core.redact import Redactor
 from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
@@ -18,6 +20,7 @@ from practicum.engine.proof import Proof
 from practicum.models.budget import Budget
 from practicum.models.client import CallOptions, Client, Wait
 from practicum.models.prompting import prompt_tokens, shorten_prompt
+from practicum.models.refused import Refused, in_words
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.store.flight import Flight
@@ -106,6 +109,13 @@ SHORTENINGS = 5
 TOKEN_RATIO = 1.25
 """Tokens that a model is assumed to count for each that is estimated."""
 
+UNKNOWN_IN_ROW, KNOWN_IN_ROW = 5, 20
+"""Refusals in a row after which a run stops: of requests that were refused for an unknown reason, and of those that a
+content filter, the window or an invalid sample explains."""
+
+WARNED_REFUSALS = 5
+"""Refused requests that are named one by one."""
+
 MIN_KEPT = 64
 """Tokens that are kept of a message, however little room there is."""
 
@@ -117,6 +127,8 @@ class RunState:
     `labels=False` hides targets and scores from everything that learns; `judged` lets a judge give feedback instead.
     `lost` holds, by place, failures of the provider and notes that no result rests on yet: a failure is written with
     the first result that may rest on it, and else tried again by a resume. `rests_on` has those behind evaluations.
+    `in_row` has the last refusal of a request for each model and role, and the places where it came in a row; `refused`
+    the parameters that the server of each model refused.
     `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last failure of a
     model. `door` decides which edits wait for review, and `trust_tools` says that what tools return is the
     operator's own. `nonce` marks what is shown as material; empty in runs older than that. `redactor` replaces
@@ -151,9 +163,12 @@ class RunState:
     reusable: dict[str, dict[tuple[object, str, int], Rollout]] = field(default_factory=dict)
     lost: dict[str, JournalRow] = field(default_factory=dict)
     rests_on: dict[tuple[str, str, str, int], frozenset[str]] = field(default_factory=dict)
+    in_row: dict[tuple[str, str], tuple[str, list[str]]] = field(default_factory=dict)
+    refused: dict[str, Refused] = field(default_factory=dict)
     unparsed: list[str] = field(default_factory=list)
     token_ratio: dict[str, float] = field(default_factory=dict)
     output_ratio: dict[str, float] = field(default_factory=dict)
+    warned_refusals: int = 0
     largest: dict[str, int] = field(default_factory=dict)
     pace: tuple[int, float] = (0, 0.0)
     most_calls: int = 0
@@ -180,6 +195,48 @@ class RunState:
     def seat(self, role: str) -> Seat:
         """The model in this role; the agent's model if the role has none of its own."""
         return self.seats.get(role) or self.seats["agent"]
+
+    def refused_by(self, model: str) -> Refused:
+        """The parameters that the server of a model refused; those that it refuses from now on are counted, noted and
+        said once."""
+
+        def said(name: str, instead: str | None, sentence: str) -> None:
+            self.counts[Count.REFUSED_PARAMETERS] += 1
+            self.journal.note_refused(model, name, instead)
+            self.observer.warned(in_words(model, name, instead, sentence))
+
+        if model not in self.refused:
+            self.refused[model] = Refused(said=said)
+        return self.refused[model]
+
+    def restore_refused(self) -> None:
+        """Know again what servers refused before the run was resumed."""
+        for model, name, instead in self.journal.refused():
+            self.refused_by(model).replaced[name] = instead
+            self.counts[Count.REFUSED_PARAMETERS] += 1
+
+    def refused_request(self, model: str, call: JournalRow, error: RequestError) -> None:
+        """Say which request was refused, of the first ones. Raises ModelError if the same refusal met too many requests
+        of this role in a row, with no answer in between: then it is not about the requests. A resume sends these again.
+        """
+        task = {source.removeprefix("task:") for source in call.sources if source.startswith("task:")}
+        if error.kind == "window" and call.role != "agent":
+            return  # its prompt is shortened
+        # Sentences may hold ids and numbers of tokens.
+        same = f"{error.kind} {re.sub(r'[0-9a-f-]*[0-9][0-9a-f-]*', '', str(error))}"
+        before, places = self.in_row.get((model, call.role), ("", []))
+        places = [*(places if same == before else ()), call.place]
+        self.in_row[model, call.role] = (same, places)
+        if len(places) >= (UNKNOWN_IN_ROW if error.kind == "input" else KNOWN_IN_ROW):
+            self.journal.note_outage(again=places)
+            raise ModelError(
+                f"{len(places)} requests of the {call.role} in a row were refused, and none was answered in between: "
+                f"{error}"
+            ) from error
+        self.warned_refusals += 1
+        if self.warned_refusals <= WARNED_REFUSALS:
+            of = f" ({call.role})" if call.role != "agent" else ""
+            self.observer.warned(f"{f'task {task.pop()}' if len(task) == 1 else 'a request'}{of} is lost: {error}")
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """The semaphore of an endpoint. A call that waits for it has reserved nothing and sent nothing yet, so a stop

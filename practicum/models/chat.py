@@ -29,8 +29,9 @@ STRICT_KEYWORDS = frozenset(
 )
 """Keywords of a JSON schema that mean the same to every server."""
 
-_THINKING = "<think>"
-"""Begins, in an answer, what pydantic-ai takes for thoughts."""
+
+_NOT_IN_BODY = ("timeout", "extra_body", "extra_headers")
+"""Settings of a request that are no fields of its body."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,10 @@ class ChatModel:
 
     async def ask(self, body: JSON, settings: Mapping[str, Any]) -> Reply:
         """The answer to a request with this body. Raises errors of pydantic-ai."""
-        body = {"model": self.model_name, **body, **settings}
-        options: Any = {"timeout": body.pop("timeout", None)}
+        extra, headers = settings.get("extra_body", {}), settings.get("extra_headers", {})
+        plain = {name: value for name, value in settings.items() if name not in _NOT_IN_BODY}
+        body = {"model": self.model_name, **body, **plain, **extra}
+        options: Any = {"timeout": settings.get("timeout"), "headers": headers}
         try:
             # The SDK's method for completions also compares what is sent and received with the types of all variants.
             completion = await self.connection.post("/chat/completions", cast_to=object, body=body, options=options)
@@ -64,7 +67,11 @@ class ChatModel:
         """What pydantic-ai makes of a completion, or of an error, which it raises as one of its own."""
 
         from openai.types.chat import ChatCompletion
+        from pydantic_ai.exceptions import UnexpectedModelBehavior
         from pydantic_ai.models import ModelRequestParameters
+
+        if isinstance(outcome, dict) and not outcome.get("choices"):
+            raise UnexpectedModelBehavior("the reply holds no answer (`choices` is empty)")
 
         async def create(**_: Any) -> Any:
             if isinstance(outcome, Exception):
@@ -88,28 +95,53 @@ def _provided(name: str, client: AsyncOpenAI) -> OpenAIChatModel:
 
 
 def plain_reply(completion: Any) -> Reply | None:
-    """The reply of a completion, as JSON, that is a text and nothing else; None for any other."""
+    """The reply of a completion, as JSON, that calls no tool; None for any other. pydantic-ai would take thoughts that
+    are not closed for the answer."""
     try:
-        choice, usage = completion["choices"][0], completion["usage"]
+        choice, usage = completion["choices"][0], completion.get("usage") or {}
         message, finish = choice["message"], choice["finish_reason"]
-        text, cut = message["content"], finish == "length"
-        plain = finish in ("stop", "length") and not (message.get("refusal") or message.get("tool_calls"))
+        text, thoughts = _read_content(message.get("content"))
+        thoughts = thoughts or message.get("reasoning_content") or message.get("reasoning") or ""
+        if finish not in ("stop", "length", "content_filter") or message.get("tool_calls"):
+            return None
         # Many servers say nothing of their cache.
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        counts = Usage(1, usage["prompt_tokens"], cached, usage["completion_tokens"])
+        counts = Usage(1, usage.get("prompt_tokens") or 0, cached, usage.get("completion_tokens") or 0)
+        refused = bool(message.get("refusal"))
     except (AttributeError, LookupError, TypeError):  # a server may send any JSON
         return None
-    return Reply(text, counts, cut) if plain and isinstance(text, str) and text and _THINKING not in text else None
+    return Reply(text, counts, finish == "length", (), str(thoughts), refused, finish == "content_filter")
+
+
+def _read_content(content: Any) -> tuple[str, str]:
+    """The text and the thoughts of a message: its content is a text, or a list of parts. Raises TypeError for any other
+    content."""
+    if isinstance(content, str | None):
+        return content or "", ""
+    texts = {"text": list[str](), "thinking": list[str]()}
+    for part in content:
+        kind = part["type"]
+        if kind in texts:
+            inner = part[kind]
+            texts[kind].append(inner if isinstance(inner, str) else _read_content(inner)[0])
+    return "\n".join(texts["text"]), "\n".join(texts["thinking"])
 
 
 def provided_reply(response: ModelResponse) -> Reply:
     """The reply of a response of pydantic-ai: the arguments of a tool's call, or else the text."""
-    from pydantic_ai.messages import ToolCallPart
+    from pydantic_ai.messages import ThinkingPart, ToolCallPart
 
     calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
-    counts = response.usage
-    usage = Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens)
-    return Reply(calls[0] if calls else (response.text or ""), usage, cut=response.finish_reason == "length")
+    thoughts = "\n".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
+    counts, details = response.usage, response.provider_details or {}
+    # A refusal has its text there (OpenAI, Anthropic), or is the reason why the answer ended (Anthropic).
+    refused = "refusal" in details or details.get("finish_reason") == "refusal"
+    return Reply(
+        calls[0] if calls else (response.text or ""),
+        Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens),
+        cut=response.finish_reason == "length", thoughts=thoughts, refused=refused,
+        filtered=response.finish_reason == "content_filter" and not refused,
+    )  # fmt: skip
 
 
 def is_strict(schema: Any) -> bool:

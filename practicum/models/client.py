@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from practicum.core.counts import Count
+from practicum.core.thoughts import SILENCES
 from practicum.core.types import Prompt, Usage
+from practicum.models.refused import Refused
 
 T = TypeVar("T")
 Structure = Literal["native", "tool", "prompted", "grammar"]
@@ -54,7 +56,8 @@ async def wait_out(wait: Wait) -> None:
 class CallOptions:
     """Sampling options of one call. `timeout` is in seconds; None leaves a value to the provider.
 
-    A client awaits `wait` between two tries of a call. It raises Stopped if the run stops meanwhile.
+    A client awaits `wait` between two tries of a call. It raises Stopped if the run stops meanwhile. `refused` are the
+    parameters that the model's server refused so far: a client leaves them out, and adds those that it refuses now.
     """
 
     temperature: float | None = None
@@ -62,17 +65,30 @@ class CallOptions:
     timeout: float = 120.0
     seed: int | None = None
     wait: Callable[[Wait], Awaitable[None]] = field(default=wait_out, compare=False, repr=False)
+    refused: Refused = field(default_factory=Refused, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The model's unparsed answer. `cut` is set if the model reached its output limit, and `changed` counts what had to
-    be changed about what was sent (see `models.receiving`)."""
+    be changed about what was sent (see `models.receiving`), and why there is no text.
+
+    A client may leave thoughts in the text. Those that the server sent in a field of their own are `thoughts`.
+    `refused` and `filtered` say that the model, or the provider's content filter, withheld the answer.
+    """
 
     text: str
     usage: Usage
     cut: bool = False
     changed: tuple[Count, ...] = ()
+    thoughts: str = ""
+    refused: bool = False
+    filtered: bool = False
+
+    @property
+    def silence(self) -> Count | None:
+        """Why there is no answer (see `core.thoughts`); None if there is one."""
+        return next((count for count in self.changed if count in SILENCES), None)
 
 
 class Client(Protocol):

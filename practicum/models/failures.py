@@ -1,15 +1,228 @@
-"""What failures of a provider's model mean, by the errors of pydantic-ai: whether a try may help, and what to say."""
+"""What a failure of a model's server means: about this request, this sample, a parameter, or all requests.
+
+Servers of the OpenAI protocol use few statuses for many causes, so the code, the type and the sentence of the error
+decide, too. The forms of the bodies are those of OpenAI, Azure OpenAI, Anthropic, Gemini, Groq, Mistral, vLLM,
+llama.cpp, Ollama, SGLang, Together and OpenRouter.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Literal
+
 from pydantic_ai import exceptions
 
-from practicum.core.errors import ModelError, ProviderError, WindowError
+from practicum.core.errors import ModelError, RequestError, WindowError
 from practicum.core.words import quantity
 from practicum.models.client import WINDOW_ADVICE, causes
 
 NO_SUCH_INTERFACE = (400, 404, 405, 501)
 """The statuses with which servers answer at an address of the protocol that they do not have."""
+
+Kind = Literal["transient", "filter", "window", "input", "sample", "parameter", "key", "credit", "model", "account"]
+"""`transient`: a later try may help. `filter`, `window` and `input` are about one request, `sample` about one answer,
+`parameter` about a parameter of the request, and `key`, `credit`, `model` and `account` about all requests."""
+
+_CODES: Mapping[str, Kind] = {
+    **dict.fromkeys(("json_validate_failed", "tool_use_failed", "output_parse_failed"), "sample"),
+    **dict.fromkeys(
+        ("context_length_exceeded", "exceed_context_size_error", "context_exceeded", "request_too_large", "3051",
+         "string_above_max_length", "model_max_prompt_tokens_exceeded"), "window",
+    ),
+    **dict.fromkeys(
+        ("content_filter", "content_policy_violation", "responsibleaipolicyviolation", "invalid_prompt",
+         "data_inspection_failed", "content_moderation", "moderation_blocked"), "filter",
+    ),
+    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached", "billing_error"), "credit"),
+    **dict.fromkeys(
+        ("model_not_found", "model_decommissioned", "model_not_available", "deploymentnotfound", "invalid_model"),
+        "model",
+    ),
+    **dict.fromkeys(("invalid_api_key", "authentication_error"), "key"),
+    **dict.fromkeys(
+        ("unsupported_country_region_territory", "account_deactivated", "organization_restricted", "permission_error"),
+        "account",
+    ),
+}  # fmt: skip
+"""Codes and types of errors, in lower case, that are clear by themselves."""
+
+_PATTERNS: tuple[tuple[Kind, str], ...] = (
+    ("sample", r"failed_generation|failed to (generate json|call a function|parse (the )?tool)|"
+               r"(malformed|invalid) (function|tool) call"),
+    ("window", r"context (length|window|size|limit)|maximum (prompt|input|model) length|prompt is too long|"
+               r"input is too long|longer than the model|too many (input )?tokens|token count .{0,40}exceeds|"
+               r"max_new_tokens` must be|must have less than \d+ tokens|too large for model|"
+               r"request(_| is )too(_| )large|reduce (the length|your (prompt|message))"),
+    ("filter", r"content (management|filter|policy|moderation)|content_filter|usage polic|moderation|flagged|"
+               r"safety (system|filter|polic)|prohibited[ _]content|high risk|inappropriate content"),
+    ("credit", r"credit balance|insufficient (balance|credit|quota|funds)|out of credits|requires more credits|"
+               r"payment required|billing hard limit"),
+    ("key", r"(incorrect|invalid|missing|no) (api|auth)[ -_]?(key|credentials)|api key (not valid|is invalid|"
+            r"not found|expired)|no auth credentials|unauthorized"),
+    ("account", r"location is not supported|country, region|(organization|account|project)( has been| is)? "
+                r"(restricted|disabled|deactivated|suspended)"),
+    ("model", r"invalid model\b|model\b.{0,80}(does not exist|not found|not a valid model|decommissioned)|"
+              r"not a valid model id|no endpoints found for"),
+)  # fmt: skip
+_SENTENCES = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
+"""Sentences of servers, tried in this order."""
+
+_STATUSES: Mapping[int, Kind] = {
+    **dict.fromkeys((408, 409, 425), "transient"),
+    401: "key", 402: "credit", 403: "account", 404: "model", 413: "window",
+}  # fmt: skip
+
+_CATEGORIES: tuple[tuple[type[Exception], Kind], ...] = (
+    (exceptions.ModelQuotaExceededError, "credit"),
+    (exceptions.ModelContextWindowExceededError, "window"),
+)
+"""What pydantic-ai knows of providers with libraries of their own."""
+
+_TEXTS: Mapping[Kind, str] = {
+    "filter": "the content filter of {name} refused the request",
+    "window": f"the prompt is larger than the window of {{name}}: {WINDOW_ADVICE}",
+    "input": "{name} refused the request",
+    "sample": "{name} gave no valid output",
+    "parameter": "{name} refused the request",
+    "key": "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
+    "credit": "the account of {name} has no credit left: add some, or use another model",
+    "model": "{name} was not found: check the model's name and the address (most end in /v1)",
+    "account": "{name} is not available to this account or key: check what the key may use, or use another model",
+}
+
+_REFUSES = re.compile(
+    r"unsupported|(not|n't) (be |currently |yet )*(support|permitted|allowed|enabled|available|implemented|accepted)|"
+    r"unrecogni[sz]ed|"
+    r"unknown|unexpected|extra (inputs|fields|param)|unavailable|deprecated|only the default|cannot (both )?be|"
+    r"invalid (param|schema)|requires? --|no endpoints found that",
+    re.IGNORECASE,
+)
+_OUT_OF_RANGE = re.compile(r"must be|should be|range|between|positive", re.IGNORECASE)
+"""How servers refuse a parameter, or its value."""
+
+SAMPLING = ("temperature", "top_p", "top_k", "stop", "seed")
+"""Parameters that are left out where their value is refused: an answer comes without them, too."""
+
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "response_format": ("json_schema", "json_object", "output_format", "output_config", "text.format", "structured"),
+    "tools": ("tool_choice", "tool-choice", "tool choice", "tool use", "function calling"),
+    "max_tokens": ("max_output_tokens",),
+}
+"""Other words for a parameter."""
+
+_SYSTEM = re.compile(
+    r"messages?\[\d+\]\.role|system (role|message|prompt|instruction)|developer (role|message|instruction)|role:? .?"
+    r"(system|developer)|only user and assistant roles|roles must alternate",
+    re.IGNORECASE,
+)
+"""How servers refuse messages of the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a server's error is about; `parameter` is the name of the one it refuses."""
+
+    kind: Kind
+    parameter: str = ""
+
+
+def classify(error: BaseException, sent: Set[str] = frozenset()) -> Refusal:
+    """What an error is about. `sent` are the names of the request's parameters, and "system" if it had such a message;
+    only these can be refused. Errors that are no answer of a server are transient."""
+    if isinstance(error, exceptions.UserError):
+        return Refusal("account")
+    if not isinstance(error, exceptions.ModelHTTPError):
+        return Refusal(_category(error) or "transient")
+    status, facts = error.status_code, _facts(error.body)
+    text = " ".join(facts.sentences) or str(error.body or "")
+    code = next((_CODES[code] for code in facts.codes if code in _CODES), None)
+    said = code or next((kind for kind, pattern in _SENTENCES if pattern.search(text)), None)
+    if status == 429:
+        # Limits of a rate speak of tokens and quotas, too.
+        return Refusal("credit" if said == "credit" or _category(error) == "credit" else "transient")
+    if code or said in ("sample", "window", "filter"):
+        return Refusal(said or "input")
+    if status not in (401, 402, 403) and (name := _parameter(facts, text, sent, only_system=status >= 500)):
+        return Refusal("parameter", name)
+    if said is not None and status < 500:
+        return Refusal(said)
+    return Refusal(_category(error) or _STATUSES.get(status) or ("transient" if status >= 500 else "input"))
+
+
+def _category(error: BaseException) -> Kind | None:
+    return next((kind for category, kind in _CATEGORIES if isinstance(error, category)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The parts of an error's body: codes and types in lower case, sentences, and the parameters that it names."""
+
+    codes: tuple[str, ...]
+    sentences: tuple[str, ...]
+    parameters: tuple[str, ...]
+
+
+def _facts(body: object) -> _Facts:
+    codes, sentences, parameters = list[str](), list[str](), list[str]()
+    for part in _parts(body):
+        codes += [str(part[name]).lower() for name in ("code", "type", "error_type") if part.get(name) is not None]
+        said = next((part[name] for name in ("message", "msg", "detail") if isinstance(part.get(name), str)), "")
+        if isinstance(part.get("param"), str):
+            parameters.append(part["param"])
+        if isinstance(part.get("loc"), list) and part["loc"]:
+            parameters.append(str(part["loc"][-1]))
+            said = f"{part['loc'][-1]}: {said}"
+        if said and not said.lstrip().startswith(("{", "[")):
+            sentences.append(said)
+    return _Facts(tuple(codes), tuple(dict.fromkeys(sentences)), tuple(parameters))
+
+
+_INSIDE = ("error", "errors", "message", "detail", "innererror", "metadata", "raw")
+"""Fields in which an error holds another one."""
+
+
+def _parts(body: object, depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """The objects of a body, the innermost first: gateways put the error of a provider, often as text, into theirs."""
+    if depth > 5:
+        return
+    if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return
+    if isinstance(body, list):
+        for part in body[:20]:
+            yield from _parts(part, depth + 1)
+    elif isinstance(body, dict):
+        for name in _INSIDE:
+            yield from _parts(body.get(name), depth + 1)
+        error = body.get("error")
+        yield {**body, "message": error} if isinstance(error, str) and "message" not in body else body
+
+
+def _parameter(facts: _Facts, text: str, sent: Set[str], only_system: bool) -> str:
+    """The parameter that an error refuses, of those that were sent; empty if it refuses none."""
+    if "system" in sent and _SYSTEM.search(" ".join((text, *facts.parameters))):
+        return "system"
+    refuses = bool(_REFUSES.search(text))
+    if only_system or not (refuses or _OUT_OF_RANGE.search(text)):
+        return ""
+    named = [name for param in facts.parameters for name in sent if _mentions(param, name) is not None]
+    places = {name: place for name in sent if (place := _mentions(text, name)) is not None}
+    for name in (*named, *sorted(places, key=lambda name: places[name])):
+        if refuses or name in (*SAMPLING, "response_format"):
+            return name
+    return ""
+
+
+def _mentions(text: str, name: str) -> int | None:
+    """Where a text names a parameter; None if it does not."""
+    words = "|".join(map(re.escape, (name, *_ALIASES.get(name, ()))))
+    found = re.search(rf"(?<![A-Za-z0-9_])({words})", text, re.IGNORECASE)
+    return None if found is None else found.start()
 
 
 def is_unknown_interface(error: BaseException) -> bool:
@@ -19,38 +232,6 @@ def is_unknown_interface(error: BaseException) -> bool:
 
 def is_rate_limit(error: BaseException) -> bool:
     return isinstance(error, exceptions.ModelRateLimitError)
-
-
-_PERMANENT: dict[type[Exception], tuple[type[ModelError], str]] = {
-    exceptions.ModelAuthenticationError: (
-        ModelError,
-        "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
-    ),
-    exceptions.ModelNotFoundError: (
-        ModelError,
-        "{name} was not found: check the model's name and the address (most end in /v1)",
-    ),
-    exceptions.ModelContextWindowExceededError: (
-        WindowError,
-        f"the prompt is larger than the window of {{name}}: {WINDOW_ADVICE}",
-    ),
-    exceptions.ModelQuotaExceededError: (ModelError, "the account of {name} has no credit left"),
-    exceptions.ModelRequestRejectedError: (
-        ModelError,
-        "{name} rejected the request: without support of JSON schemas, try `structure=tool` or `structure=prompted`",
-    ),
-    exceptions.UserError: (ModelError, "{name} cannot be used"),
-}
-"""The error that is raised, and its text."""
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether a retry may help: rate limits, overload, server errors, broken connections, unreadable replies."""
-    if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
-        return isinstance(error, exceptions.ModelHTTPError) and error.status_code in (408, 409, 425)
-    if isinstance(error, exceptions.ModelAPIError | exceptions.UnexpectedModelBehavior):
-        return True
-    return not isinstance(error, exceptions.AgentRunError | exceptions.UserError)
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -83,12 +264,16 @@ def unanswered(name: str, error: BaseException, tries: int | None = None) -> str
     return f"{name} failed {quantity(tries, 'time')}: {said}; is the server up and not overloaded?"
 
 
-def permanent_error(name: str, error: BaseException) -> ModelError | ProviderError:
-    """The error for a failure that no retry can fix."""
-    for kind, (raised, text) in _PERMANENT.items():
-        if isinstance(error, kind):
-            return raised(f"{text.format(name=name)} ({error_summary(error)})")
-    return ProviderError(f"{name} failed: {error_summary(error)}")
+def permanent_error(name: str, error: BaseException, kind: Kind) -> ModelError | RequestError:
+    """The error for a failure of this kind that no retry can fix, with the server's own sentence."""
+    if isinstance(error, exceptions.UserError):
+        return ModelError(f"{name} cannot be used ({error_summary(error)})")
+    text = f"{_TEXTS[kind].format(name=name)} ({error_summary(error)})"
+    if kind == "window":
+        return WindowError(text)
+    if kind in ("key", "credit", "model", "account"):
+        return ModelError(text)
+    return RequestError(text, kind="input" if kind == "parameter" else kind)
 
 
 def error_summary(error: BaseException) -> str:
@@ -96,11 +281,10 @@ def error_summary(error: BaseException) -> str:
     some providers answer with pages of HTML."""
     if refused := _no_connection(error):
         return f"no connection: {refused}"
-    body = getattr(error, "body", None)
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    said = inner.get("message") if isinstance(inner, dict) else None
     if isinstance(error, TimeoutError):
         return "the call took longer than `timeout` allows"
+    sentences = _facts(getattr(error, "body", None)).sentences
+    said = ": ".join(reversed(sentences))
     text = " ".join((f"{getattr(error, 'status_code', '')} {said}" if said else str(error)).split())
     text = text or type(error).__name__
     cause = " ".join(str(error.__cause__ or "").split())

@@ -99,6 +99,12 @@ def hosts(models: Iterable[str | None]) -> set[str]:
     return {urlsplit(address).netloc for name in named for address in addresses(name)}
 
 
+def servers(models: Iterable[str | None]) -> set[str]:
+    """The servers and the providers among models."""
+    named = {name for name in models if name}
+    return hosts(named) | {name.partition(":")[0] for name in named if not name.startswith(ADDRESSES)}
+
+
 def without_keys(text: str, key: str | None) -> str:
     """A text of a server without the key that it was sent, should it quote that."""
     return text.replace(key, "[key]") if key and len(key) >= _SHORTEST_KEY else text

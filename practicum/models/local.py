@@ -89,8 +89,9 @@ def _from_hub(address: str) -> Path:
 class LocalServer:
     """Serves one model until close() is called or this process ends, however it ends.
 
-    It works on `slots` requests at once, each with a window of `window` tokens for prompt and answer together. The
-    output of llama.cpp is appended to `log`. Raises ModelError if the model cannot be loaded.
+    It works on `slots` requests at once, each with a window of `window` tokens for prompt and answer together. An
+    answer to a request without a limit of its own has at most `output_tokens` tokens. The output of llama.cpp is
+    appended to `log`. Raises ModelError if the model cannot be loaded.
     """
 
     url: str
@@ -100,9 +101,12 @@ class LocalServer:
     key: str
     """What a request must send as its key: other users of this machine reach the port, too."""
 
-    def __init__(self, path: Path, *, slots: int = 4, window: int = 4096, log: Path) -> None:
+    def __init__(self, path: Path, *, slots: int = 4, window: int = 4096, output_tokens: int = 1024, log: Path) -> None:
         _require_xllamacpp()
-        settings = {"path": str(_checked(path).resolve()), "slots": slots, "window": window, "threads": _cores()}
+        settings = {
+            "path": str(_checked(path).resolve()), "slots": slots, "window": window, "output_tokens": output_tokens,
+            "threads": _cores(),
+        }  # fmt: skip
         self.key = secrets.token_urlsafe(32)
         child = _start(settings, log)
         # A finalizer also runs when the process ends without a call of close(), and after an exception.
@@ -241,6 +245,7 @@ def _serve(settings: dict[str, Any]) -> None:
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
     params.n_parallel = settings["slots"]
+    params.n_predict = settings["output_tokens"]
     params.n_ctx = settings["slots"] * settings["window"]  # llama.cpp divides it among the slots
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.hostnames = ["127.0.0.1"]

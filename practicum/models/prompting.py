@@ -134,9 +134,3 @@ def repair_prompt(prompt: Prompt, answer: str, problem: str) -> Prompt:
         turns=(*prompt.turns, Turn(prompt.user, shown or "(nothing)")),
         user=f"That does not fit the asked-for JSON: {problem}. Give the whole answer again, as JSON only.",
     )
-
-
-def invalid_output_message(role: str, model: str, problem: str, cut: bool) -> str:
-    """One line for the user about a model that gave no valid output in all attempts."""
-    advice = "raise `max_output_tokens`" if cut else "try `structure=tool` or `structure=prompted`"
-    return f"the {role} ({model}) gave no valid output, asked three times: {problem}; {advice}, or take another model"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Prompt, Usage
 from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
@@ -16,11 +17,14 @@ from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
 from practicum.models.prompting import prompt_tokens
 from practicum.models.receiving import within_limit
+from practicum.models.refused import Form, Refused
 from practicum.models.transport import RefusedReply
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
+
+    from practicum.models.failures import Kind
 
 FIRST_TRIES = 3
 """Tries for a server that has never answered: users should learn of a wrong address within seconds."""
@@ -30,6 +34,23 @@ LONGEST_PAUSE = 30.0
 LONGEST_REQUESTED_PAUSE = 120.0
 """Seconds between two tries: the backoff starts at the first and ends at the second; the third is the limit for a
 provider's Retry-After."""
+
+
+SAMPLES = 3
+"""How often an answer is requested that the provider could not make valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is sent: `sent` are the names of its parameters, and "system" if it has such a message. `replaced` is what
+    the server had refused before."""
+
+    form: Form
+    prompt: Prompt
+    schema: JSON | None
+    settings: JSON
+    sent: frozenset[str]
+    replaced: Mapping[str, str | None]
 
 
 @dataclass(kw_only=True)
@@ -47,7 +68,10 @@ class ProviderClient:
     window: int | None = None
     supports_seed: bool = False
     key: str | None = field(default=None, repr=False)
-    """The key that the server is sent; no message shows it."""
+    """The key that the server is sent; no message shows it, nor any of `secrets`, which are in the headers."""
+    extra_body: JSON = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
     fallback: Callable[[], Model] | None = None
     """Makes the model to go on with if the server does not know the interface of `model`."""
     on_close: Callable[[], Awaitable[None]] | None = None
@@ -83,60 +107,109 @@ class ProviderClient:
         `options.timeout` is the most seconds of one try, from the connection to the last byte. Raises ProviderError if
         it still fails after all attempts, and ModelError if no retry can help.
         """
-        settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
-        if options.temperature is not None:
-            settings["temperature"] = options.temperature
-        if options.seed is not None and self.supports_seed:
-            settings["seed"] = options.seed
-        tries = 0
+        settings = self._settings(options)
+        tries = repeated = 0
         while True:
             tries += 1
             model = self.model
+            request = self._request(model, prompt, schema, settings, options.refused)
             try:
                 # The timeout of the request is one between two bytes, which a server that drips never exceeds.
                 async with asyncio.timeout(options.timeout):
-                    sent = await self._ask(model, prompt, schema, settings)
+                    sent = await self._ask(model, request)
                 reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
             # Whatever the libraries between here and the server raise, it is about what the server sent.
             except Exception as error:
                 if self._fell_back(model, error):
                     continue
-                failure = self._failure(error, tries, options)
+                from practicum.models import failures
+
+                refusal = failures.classify(error, request.sent)
+                said = self._said(failures.error_summary(error))
+                if refusal.kind == "parameter":
+                    options.refused.refuse(refusal.parameter, request.form, said)
+                    if options.refused.replaced != request.replaced:
+                        tries -= 1
+                        continue
+                if refusal.kind == "sample" and repeated < SAMPLES - 1:
+                    repeated, tries = repeated + 1, tries - 1
+                    settings |= {"seed": (settings["seed"] + 1) % 2**31} if "seed" in settings else {}
+                    await options.wait(Wait(self.name, 0.0, repeated, SAMPLES, said))
+                    continue
+                failure = self._failure(error, refusal.kind, tries)
                 if failure is not None:
                     # A traceback shows the causes too.
                     raise failure from None if self._quoted(error) else error
-                from practicum.models import failures
-
-                said, limited = self._said(failures.error_summary(error)), failures.is_rate_limit(error)
+                limited = failures.is_rate_limit(error)
                 wait = Wait(self.name, _pause(error, tries), tries, self.attempts, said, limited)
             else:
                 self._reached = True
-                return replace(reply, usage=replace(reply.usage, usd=self.price(reply.usage)))
+                changed = (*reply.changed, *[Count.REPEATED_SAMPLES] * repeated)
+                return replace(reply, usage=replace(reply.usage, usd=self.price(reply.usage)), changed=changed)
             await options.wait(wait)
 
-    async def _ask(
-        self, model: Model | ChatModel, prompt: Prompt, schema: JSON | None, settings: dict[str, Any]
-    ) -> Reply:
-        """Send the prompt once."""
+    def _settings(self, options: CallOptions) -> dict[str, Any]:
+        """The parameters of a call, before any is left out."""
+        settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
+        if options.temperature is not None:
+            settings["temperature"] = options.temperature
+        if options.seed is not None and self.supports_seed:
+            settings["seed"] = options.seed
+        if self.extra_body:
+            settings["extra_body"] = self.extra_body
+        if self.headers:
+            settings["extra_headers"] = dict(self.headers)
+        return settings
+
+    def _request(
+        self, model: Model | ChatModel, prompt: Prompt, schema: JSON | None, settings: JSON, refused: Refused
+    ) -> _Request:
+        """The request, without what the server refused before."""
+        form = refused.form(self.structure)
+        if schema is not None and form != "grammar" and schema.keys() == {"enum"}:
+            schema = None  # only a grammar holds a plain answer to its choices
+        prompt, settings = refused.prompt(prompt, form, schema), refused.settings(settings)
+        sent = {*settings, *settings.get("extra_body", ())}
+        if "max_tokens" in settings and not isinstance(model, ChatModel):
+            sent.add("max_completion_tokens")  # pydantic-ai knows which name a provider's model takes
+        if prompt.head or (schema is not None and form == "prompted"):
+            sent.add("system")
+        if schema is not None and form != "text":
+            sent.add({"tool": "tools", "grammar": "grammar"}.get(form, "response_format"))
+        return _Request(form, prompt, schema, settings, frozenset(sent), {**refused.replaced})
+
+    async def _ask(self, model: Model | ChatModel, request: _Request) -> Reply:
+        """Send a request once."""
+        form, schema, settings = request.form, request.schema, request.settings
         if isinstance(model, ChatModel):
-            if self.structure in ("native", "grammar"):
-                fields = {} if schema is None else self._body_fields(schema)
-                return await model.ask({**fields, "messages": _openai_messages(prompt)}, settings)
+            if schema is None or form in ("native", "grammar", "json_object", "text"):
+                fields = {} if schema is None else self._fields(form, schema)
+                return await model.ask({**fields, "messages": _openai_messages(request.prompt)}, settings)
             model = model.provided
         from pydantic_ai.models import ModelRequestParameters
 
-        parameters = ModelRequestParameters() if schema is None else self._parameters(schema)
-        return provided_reply(await model.request(_messages(prompt), settings, parameters))  # type: ignore[arg-type]
+        plain = form in ("json_object", "text")
+        parameters = ModelRequestParameters() if schema is None or plain else self._parameters(schema)
+        return provided_reply(await model.request(_messages(request.prompt), settings, parameters))  # type: ignore[arg-type]
 
-    def _failure(self, error: Exception, tries: int, options: CallOptions) -> ModelError | ProviderError | None:
+    def _fields(self, form: Form, schema: JSON) -> JSON:
+        """Fields of a request's body that ask for JSON."""
+        match form:
+            case "json_object":
+                return {"response_format": {"type": "json_object"}}
+            case "text":
+                return {}
+        return self._body_fields(schema)
+
+    def _failure(self, error: Exception, kind: Kind, tries: int) -> ModelError | ProviderError | None:
         """What to raise after so many tries; None if the call is sent again."""
         from practicum.models import failures
 
         failure: ModelError | ProviderError | None = None
         if refused := next((cause for cause in causes(error) if isinstance(cause, RefusedReply)), None):
             failure = ProviderError(f"{self.name} failed: {refused}")
-        elif not failures.is_transient(error):
-            failure = failures.permanent_error(self.name, error)
+        elif kind != "transient":
+            failure = failures.permanent_error(self.name, error, kind)
         elif not self._reached and tries >= FIRST_TRIES and failures.is_unreachable(error):
             failure = ModelError(failures.unanswered(self.name, error))
         elif tries >= self.attempts:
@@ -147,7 +220,9 @@ class ProviderClient:
 
     def _said(self, text: str) -> str:
         """What is said of a failure, without the key, which the server may have quoted."""
-        return without_keys(text, self.key)
+        for secret in (self.key, *self.secrets):
+            text = without_keys(text, secret)
+        return text
 
     def _quoted(self, error: Exception) -> bool:
         return any(self._said(str(cause)) != str(cause) for cause in causes(error))

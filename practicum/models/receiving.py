@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from practicum.core.counts import Count
+from practicum.core.thoughts import silence, split_thoughts
 from practicum.core.types import Usage
 from practicum.core.views import count_tokens
 from practicum.models.client import Reply
@@ -40,11 +41,12 @@ def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
     changed = (Count.OVERLONG_ANSWERS, *((Count.ESTIMATED_USAGE,) if usage != reply.usage else ()))
     # The longest beginning of so many tokens.
     end = bisect_right(range(1, len(reply.text) + 1), most, key=lambda end: count_tokens(reply.text[:end]))
-    return Reply(reply.text[:end], usage, True, changed)
+    return replace(reply, text=reply.text[:end], usage=usage, cut=True, changed=changed)
 
 
 def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage], float | None]) -> Reply:
-    """The reply of any client with a text and a usage that can be believed."""
+    """The reply of any client with a usage that can be believed, and a text that can be stored: the answer without the
+    model's thoughts. It is empty if the model gave no answer, and `Reply.silence` then says why."""
     text, usage, changed = storable(reply.text), reply.usage, reply.changed
     if text != reply.text:
         changed = (*changed, Count.MENDED_TEXTS)
@@ -54,7 +56,10 @@ def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage
             changed = (*changed, Count.ESTIMATED_USAGE)
     if usage != reply.usage or not _is_price(usage.usd):
         usage = replace(usage, usd=price(usage))
-    return Reply(text, usage, reply.cut, changed)
+    answer = split_thoughts(text)
+    answer = answer._replace(thoughts=answer.thoughts or reply.thoughts)
+    why = silence(answer, refused=reply.refused, filtered=reply.filtered, cut=reply.cut)
+    return Reply("" if why else answer.text, usage, reply.cut, (*changed, why) if why else changed)
 
 
 def storable(text: str) -> str:

@@ -12,10 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.core.requirements import require, unmet_requirements
 from practicum.models.client import Client, Structure
-from practicum.models.keys import ADDRESSES, addresses, key_for, keys_file, location, require_private_provider
+from practicum.models.keys import (
+    ADDRESSES,
+    addresses,
+    key_for,
+    keys_file,
+    location,
+    require_private,
+    require_private_provider,
+)
+from practicum.models.options import ModelOptions
 from practicum.models.prices import Price, Pricing, list_price, list_window, pricing
 from practicum.models.transport import MAX_REPLY_MB, connect, http_client
 
@@ -35,6 +45,9 @@ ROLES: Mapping[str, str] = {
 
 LOCAL_WINDOW = 8192
 """Default window of a local model, in tokens."""
+
+LOCAL_OUTPUT = 1024
+"""Default limit of tokens for an answer of a local model to a request that gives none."""
 
 LOCAL_SLOTS = 4
 """Calls that a local model works on at once, at most."""
@@ -56,7 +69,9 @@ class ClientSettings:
     window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). `prices` are those
     that the user gave (see `models.prices`). llama.cpp writes its log into the folder `log`; `progress` is called with
     the bytes downloaded so far and their total. `api_key_env` names the variable with the key of the one address that
-    is asked, and `max_reply_mb` is the most megabytes of a reply. `host` opens local models on other machines.
+    is asked, and `max_reply_mb` is the most megabytes of a reply. `options` is what every request also has.
+    `output_tokens` limits the answers of local models to requests without a limit of their own. `host` opens local
+    models on other machines.
     """
 
     concurrency: int = 16
@@ -68,6 +83,8 @@ class ClientSettings:
     progress: Callable[[int, int], None] | None = None
     api_key_env: str | None = None
     max_reply_mb: float = MAX_REPLY_MB
+    options: ModelOptions = field(default_factory=ModelOptions)
+    output_tokens: int = LOCAL_OUTPUT
     host: Callable[[str, ClientSettings], Client] | None = None
 
 
@@ -79,6 +96,7 @@ class Models:
     _clients: dict[str, Client] = field(default_factory=dict)
     _servers: dict[str, Server] = field(default_factory=dict)
     _keyed: str | None = None
+    _trusted: str | None = None
 
     def open(self, name: str) -> Client:
         """Return the client for a model's name.
@@ -140,7 +158,20 @@ class Models:
                 f"give each its own key in {keys_file()}"
             )
         self._keyed = host
+        self._check_headers(host, address)
         return key_for(address, variable)
+
+    def _check_headers(self, server: str, address: str) -> None:
+        """Raise UsageError if headers with secrets would go to two servers, or over plain HTTP to another machine."""
+        if not self.settings.options.secrets:
+            return
+        if self._trusted not in (None, server):
+            raise UsageError(
+                f"the headers in `model_options` hold secrets of one server, and the models are at {self._trusted} and "
+                f"{server}: leave them out, and give each server its own key in {keys_file()}"
+            )
+        self._trusted = server
+        require_private(address, "`model_options`")
 
     def _local(self, name: str) -> Client:
         from practicum.models.local import LocalServer, resolve
@@ -148,7 +179,10 @@ class Models:
         path = resolve(name, self.settings.progress)
         slots = min(self.settings.concurrency, LOCAL_SLOTS)
         window = self.settings.window or LOCAL_WINDOW
-        server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
+        server = LocalServer(
+            path, slots=slots + SPARE_SLOTS, window=window, output_tokens=self.settings.output_tokens,
+            log=self.settings.log / "llama.log",
+        )  # fmt: skip
         return self._openai_compatible(
             name, server.url, path.stem, server.key, server.close,
             structure="grammar", slots=slots, window=server.window, price=price_of(name, self.settings.prices),
@@ -186,8 +220,16 @@ class Models:
             supports_seed=True,
             key=key,
             on_close=close,
+            **self._more(),
             **(options | special),
         )
+
+    def _more(self) -> dict[str, Any]:
+        """Fields of ProviderClient for what every request also has."""
+        options = self.settings.options
+        headers = options.resolved()
+        secrets = tuple(headers[name] for name in options.secrets)
+        return {"extra_body": options.extra_body, "headers": headers, "secrets": secrets}
 
     def _hosted(self, name: str) -> Client:
         from pydantic_ai.exceptions import UserError
@@ -196,6 +238,7 @@ class Models:
 
         from practicum.models.provider import ProviderClient
 
+        require_certificates()
         provider, _, model = name.partition(":")
         opened: list[Any] = []
 
@@ -228,6 +271,7 @@ class Models:
             raise UsageError(f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'") from error
         key = getattr(getattr(inferred, "client", None), "api_key", None)
         require_private_provider(inferred.base_url or "", key)
+        self._check_headers(provider, inferred.base_url or "")
         return ProviderClient(
             name=name,
             model=inferred,
@@ -241,6 +285,7 @@ class Models:
             fallback=partial(infer, f"openai-chat:{model}") if provider == "openai" and _at_gateway() else None,
             key=key if isinstance(key, str) else None,
             on_close=close,
+            **self._more(),
         )
 
 

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from math import ceil
 
 from practicum.core.counts import Count
-from practicum.core.errors import ProviderError
+from practicum.core.errors import ProviderError, RequestError
 from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 
@@ -130,6 +130,8 @@ class Spread:
                     reply = await self.clients[server].complete(role, prompt, schema, replace(options, wait=call.wait))
             except _Elsewhere:
                 continue
+            except RequestError:
+                raise  # another server would refuse it, too
             except ProviderError as error:
                 if not await call.moved(Wait(server.name, 0.0, 1, self.attempts, str(error))):
                     raise

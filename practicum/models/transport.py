@@ -11,6 +11,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from practicum.core.certificates import require_certificates
 from practicum.core.errors import ProviderError
 from practicum.core.types import MOST_TOKENS
 
@@ -41,6 +42,8 @@ def connect(address: str, key: str | None, max_reply_mb: float = MAX_REPLY_MB, r
 
 def http_client(address: str, max_reply_mb: float) -> DefaultAioHttpClient:
     """An HTTP client for a server that is not trusted."""
+    if not address.startswith("http://"):
+        require_certificates()
     make: type[Any] = _bounded_client()
     verify, headers = _certificates(address.startswith("http://")), {"Accept-Encoding": "identity"}
     client: DefaultAioHttpClient = make(
@@ -88,15 +91,42 @@ def _bounded_client() -> Any:
             finally:
                 await response.aclose()
             body = b"".join(parts)
-            if response.status_code == 200 and request.url.path.endswith(_COMPLETIONS):
-                body = plain_completion(body)
+            status = response.status_code
+            if status == 200 and request.url.path.endswith(_COMPLETIONS):
+                status = error_status(body)
+                body = plain_completion(body) if status == 200 else body
             headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in _OF_THE_BODY]
-            return type(response)(response.status_code, headers=headers, content=body, request=request)
+            return type(response)(status, headers=headers, content=body, request=request)
 
     return BoundedClient
 
 
 _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
+
+
+def error_status(body: bytes) -> int:
+    """The status that a body sent with status 200 should have: gateways send errors so, with no answer or in place of
+    its only choice. An error that names no status is one of the server, unless it says that the request is invalid."""
+    if b'"error"' not in body:
+        return 200
+    try:
+        reply = json.loads(body)
+    except (ValueError, RecursionError):
+        return 200
+    if not isinstance(reply, dict):
+        return 200
+    choices = reply.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    error = choice.get("error") or (None if choice else reply.get("error"))
+    if not error:
+        return 200
+    fields = error if isinstance(error, dict) else {}
+    code, kind = str(fields.get("code") or fields.get("status") or ""), str(fields.get("type") or "")
+    if code.isdecimal() and 400 <= int(code) < 600:
+        return int(code)
+    if "rate_limit" in code + kind:
+        return 429
+    return 400 if "invalid" in kind else 502
 
 
 def plain_completion(body: bytes) -> bytes:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from sqlalchemy import Connection, func, select
 
 from practicum.core.errors import UsageError
+from practicum.core.scores import rounded
+from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
 from practicum.serve import answers, tables
@@ -65,12 +67,17 @@ class Feedback(BaseModel):
 
     interaction: _Text | None = None
     session: _Text | None = None
-    score: Annotated[float, Field(ge=0, le=1)] | bool | None = None
+    score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = None
     target: _Text | None = None
     correction: _Text | None = None
     label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     comment: _Text | None = None
     answer: _Text | None = None
+
+    @field_validator("answer")
+    @classmethod
+    def _without_thoughts(cls, answer: str | None) -> str | None:
+        return split_thoughts(answer).text or None if answer else None
 
     @model_validator(mode="after")
     def _is_about_something(self) -> Feedback:
@@ -127,6 +134,11 @@ class Interaction:
     def answer(self) -> str:
         return str(self.data["answer"])
 
+    @property
+    def silent(self) -> bool:
+        """Whether the model said nothing: its answer was empty, refused, filtered, or cut before it began."""
+        return "silence" in self.data
+
 
 class Unknown(UsageError):
     """Feedback on something that this space does not know."""
@@ -142,11 +154,11 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     mine = select(t).where(t.c.run_id == space)
     if feedback.session is not None:
         wanted = [t.c.session == feedback.session]
-        what = f"session {feedback.session!r}: give what was sent in the header x-practicum-session"
+        what = f"session {feedback.session!r}: give the session that its requests were sent with"
     else:
         # One after the other: asked for either at once, SQLite would read all rows of the space.
         wanted = [t.c.id == feedback.interaction, t.c.response == feedback.interaction]
-        what = f"interaction {feedback.interaction!r}: give what the header x-practicum-interaction said"
+        what = f"interaction {feedback.interaction!r}: give the id that came with the answer"
     queries = (mine.where(each).order_by(t.c.id.desc()).limit(1) for each in wanted)
     found = next((row for query in queries if (row := db.execute(query).first()) is not None), None)
     if found is None:
@@ -221,7 +233,7 @@ def write_outcome(
     if feedback.session is not None:
         data["session"] = feedback.session
     fields, least = taught(data)
-    score = scored(fields, str(fields.get("answer") or interaction.answer))
+    score = scored(fields, fields.get("answer") or (None if interaction.silent else interaction.answer))
     # What may have been learned from already is not held out any more.
     fresh = row is None or row.state in (NOTHING, HELD)
     held_out = fresh and "target" in own and drawn(interaction.id, HELD_OUT)
@@ -275,11 +287,13 @@ def _credit(db: Connection, space: str, items: Sequence[str], score: float, befo
     db.execute(add.values([{"item": item, **counted} for item in items]))
 
 
-def scored(data: Mapping[str, Any], answer: str) -> float | None:
+def scored(data: Mapping[str, Any], answer: str | None) -> float | None:
     """The score of an outcome. Without one, an answer that had to be corrected was wrong, unless it is the right one
-    all the same."""
+    all the same. If there was no answer (None), it was not wrong either."""
     if "score" in data:
         return float(data["score"])
+    if answer is None:
+        return None
     if "target" in data:
         return float(normalise(answer) == normalise(str(data["target"])))
     return 0.0 if "correction" in data else None

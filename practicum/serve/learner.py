@@ -440,10 +440,11 @@ def reported(
         steps += [{"kind": "answer", "text": asked["answer"]}] if number < len(turns) - 1 and asked["answer"] else []
     last, first = turns[-1][1], turns[0][1]
     note = "\n".join(str(data[name]) for name in ("correction", "comment", "label") if name in data)
-    said = read_report(
-        {"answer": str(data.get("answer") or last["answer"]), "steps": steps}, score, data.get("target"),
-        note if score is not None else "",
-    )  # fmt: skip
+    answer = str(data.get("answer") or last["answer"])
+    trace = {"answer": answer, "reasoning": last.get("thoughts", ""), "steps": steps}
+    # Where the model said nothing, a right answer teaches, and there is no attempt that was wrong.
+    silent = "silence" in last and "answer" not in data and score is None and "target" in data
+    said = read_report(None if silent else trace, score, data.get("target"), note if score is not None else "")
     shown = {id: similarity for _, asked in known for id, similarity in asked["entries"]}
     outcome: dict[str, Any] = json.loads(outcome_row("", question(first), known[-1][0].version, shown.items())["data"])
     return {**outcome, **said, "reported": True, "trust": trust}

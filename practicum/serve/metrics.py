@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from practicum.core.errors import StoreError
+from practicum.core.thoughts import SILENCES
 from practicum.serve import tables
 from practicum.serve.learner import Spent
 from practicum.serve.service import AT_ONCE, TOKENS, Service
@@ -34,6 +35,9 @@ COUNTS = {
     "unchanged_requests": ("unchanged requests", "Requests that went on without what was learned."),
     "unread_requests": ("unread requests", "Requests that are not of their protocol, which went on as they came."),
     "unread_answers": ("unread answers", "Answers that could not be read, or not all of them."),
+    **{
+        key: (key.replace("_", " "), f"A model's answer that {why.partition(';')[0]}.") for key, why in SILENCES.items()
+    },
     "failed_open": ("failed open", "Failures in practicum that no request noticed."),
     "upstream_failures": ("upstream failures", "Requests that the model server did not answer, or not whole."),
     "client_departures": ("clients that left", "Requests whose client left before the end."),

@@ -10,7 +10,7 @@ it and a prefix cache keeps serving it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -18,6 +18,10 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
+
+from practicum.core.counts import Count
+from practicum.core.thoughts import Answer as Said
+from practicum.core.thoughts import silence, split_thoughts
 
 Kind = Literal["chat", "responses", "messages"]
 
@@ -166,29 +170,37 @@ def text_request(query: str) -> Request:
     return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", True)
 
 
-def exchanges(request: Request) -> tuple[list[tuple[str, str]], str]:
-    """The answers in a conversation (texts and calls of tools), each with the user's text before it, the oldest first;
-    and the user's last text. Content that cannot be read counts as empty."""
-    found, question, said = list[tuple[str, str]](), "", list[str]()
+def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], str]:
+    """The last answers in a conversation (texts and calls of tools), `most` at most, the newest first, each with the
+    user's text before it; and the user's last text. Content that cannot be read counts as empty."""
+    found, pending, said, question = list[tuple[str, str]](), list[str](), "", None
+    for raw in reversed(request.items):
+        item = msgspec.json.decode(raw, type=_Item)
+        if item.role == "assistant" or item.type == "reasoning" or item.type.endswith("_call"):
+            said = _said(request.kind, item) + said if len(found) + len(pending) < most else ""
+            continue
+        pending, said = [*pending, said] if said else pending, ""
+        text = ""
+        with suppress(msgspec.MsgspecError):
+            text = _text(item.content) if item.role == "user" else ""
+        if text:
+            question = text if question is None else question
+            found, pending = [*found, *((text, one) for one in pending)], []
+            if len(found) >= most:
+                break
+    found += [("", one) for one in [*pending, said] if one]
     if request._whole:
         question = msgspec.json.decode(request.fields["input"], type=str)
-    for raw in request.items:
-        item = msgspec.json.decode(raw, type=_Item)
-        text, calls = "", list[str]()
-        with suppress(msgspec.MsgspecError):
-            text = _text(item.content)[:MOST_TEXT]
-            calls = [step for what, step in _steps(request.kind, item) if what == "call"]
-        if item.role == "assistant" or item.type in ("function_call", "reasoning"):
-            said += [text, *calls] if item.role == "assistant" else calls
-            continue
-        if any(said):
-            found.append((question, "".join(said)))
-        said = []
-        if item.role == "user" and text:
-            question = text
-    if any(said):
-        found.append((question, "".join(said)))
-    return found, question
+    return found, question or ""
+
+
+def _said(kind: Kind, item: _Item) -> str:
+    """The text and the calls of tools of an item that a model made."""
+    try:
+        text = _text(item.content)[:MOST_TEXT] if item.role == "assistant" else ""
+        return text + "".join(step for what, step in _steps(kind, item) if what == "call")
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _points(
@@ -309,7 +321,8 @@ class Answer:
     """What a response answers: the id, the model and the text, the tools it calls, and what it used.
 
     `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
-    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error.
+    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error. `text` is
+    without the model's `thoughts`.
     """
 
     id: str = ""
@@ -322,7 +335,32 @@ class Answer:
     whole: bool = False
     unread: bool = False
     failed: bool = False
+    thoughts: str = ""
+    _ends: set[str] = field(default_factory=set)
 
+    def end(self, *reasons: Any) -> None:
+        """Note why the answer ended, as the protocol says it. None says nothing."""
+        self._ends.update(reason for reason in reasons if isinstance(reason, str))
+
+    def settle(self, text: str, thoughts: Iterable[str]) -> None:
+        """Set the text, from which inline thoughts are taken, and the thoughts that had a field of their own."""
+        said = split_thoughts(_whole_characters(text))
+        self.text = said.text[:MOST_TEXT]
+        self.thoughts = (said.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
+
+    @property
+    def silence(self) -> Count | None:
+        """Why a whole answer that could be read and calls no tool says nothing; None if it says something."""
+        if not self.whole or self.calls or self.unread or self.failed:
+            return None
+        return silence(
+            Said(self.text, self.thoughts), refused="refusal" in self._ends, filtered="content_filter" in self._ends,
+            cut=not self._ends.isdisjoint(_LIMITS),
+        )  # fmt: skip
+
+
+_LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
+"""Why an answer ended, in the protocols, if it reached a limit of tokens."""
 
 _TEXTS = ("text", "output_text", "input_text")
 """Types of parts that are text. Other parts, such as thinking, are not what is answered."""
@@ -368,7 +406,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self.answer = Answer()
-        self._text, self._calls = list[str](), list[list[str]]()
+        self._text, self._thoughts, self._calls = list[str](), list[str](), list[list[str]]()
         self._response: Answer | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -415,6 +453,8 @@ class _Stream:
 
     def _add_to_block(self, delta: Mapping[str, Any]) -> None:
         self._text.append(self._given(delta.get("text"), ""))
+        self._thoughts.append(_string(delta.get("thinking")))
+        self.answer.end(delta.get("stop_reason"))
         if self._calls:
             self._calls[-1][1] += self._given(delta.get("partial_json"), "")
         self.answer.whole = self.answer.whole or bool(delta.get("stop_reason"))
@@ -422,6 +462,8 @@ class _Stream:
     def _add_to_choice(self, choice: Mapping[str, Any]) -> None:
         delta: dict[str, Any] = self._given(choice.get("delta"), {})
         self._text.append(_answered(delta.get("content"), self.answer, ""))
+        self._thoughts.append(_thought(delta))
+        self.answer.end(choice.get("finish_reason"), "refusal" if delta.get("refusal") else None)
         for call in _objects(delta.get("tool_calls")):
             function = _object(call.get("function"))
             if name := _string(function.get("name")):
@@ -440,11 +482,14 @@ class _Stream:
     def end(self) -> Answer:
         """What the events answer."""
         answer, response = self.answer, self._response
-        answer.text = _whole_characters("".join(self._text))[:MOST_TEXT]
         answer.calls = [(name, _whole_characters(given)) for name, given in self._calls]
         if response is not None:
             # The last event repeats all of the answer, but some servers leave out the output there.
-            answer.text, answer.calls = response.text or answer.text, response.calls or answer.calls
+            answer.calls = response.calls or answer.calls
+            answer.end(*response._ends)
+        text, thoughts = (response.text, response.thoughts) if response is not None else ("", "")
+        answer.settle(text or "".join(self._text), [thoughts or "".join(self._thoughts)])
+        if response is not None:
             answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
             answer.failed = answer.failed or response.failed
         return answer
@@ -452,23 +497,31 @@ class _Stream:
 
 def _of_response(response: Mapping[str, Any]) -> Answer:
     answer, text = Answer(_string(response.get("id")), _string(response.get("model")), whole=True), list[str]()
+    thoughts = [_thought(response)]
     _add_usage(answer, response.get("usage"))
+    answer.end(response.get("stop_reason"), _object(response.get("incomplete_details")).get("reason"))
     for choice in _objects(response.get("choices"))[:1]:
         message = _object(choice.get("message"))
         text.append(_answered(message.get("content"), answer, ""))
+        thoughts.append(_thought(message))
+        answer.end(choice.get("finish_reason"), "refusal" if message.get("refusal") else None)
         for call in _objects(message.get("tool_calls")):
             function = _object(call.get("function"))
             answer.calls.append((_string(function.get("name")), _plain(function.get("arguments"))))
     for item in _objects(response.get("output")):
         if item.get("type") in ("message", None):
             text.append(_answered(item.get("content"), answer, "\n"))
+            answer.end(*(part.get("type") for part in _objects(item.get("content"))))
+        elif item.get("type") == "reasoning":
+            parts = [*_objects(item.get("summary")), *_objects(item.get("content"))]
+            thoughts += [_string(part.get("text")) for part in parts]
         elif item.get("type") == "function_call":
             answer.calls.append((_string(item.get("name")), _plain(item.get("arguments"))))
     text.append(_answered(response.get("content"), answer, "\n"))
     for block in _objects(response.get("content")):
         if block.get("type") == "tool_use":
             answer.calls.append((_string(block.get("name")), _plain(block.get("input"))))
-    answer.text = _whole_characters("\n".join(filter(None, text)))[:MOST_TEXT]
+    answer.settle("\n".join(filter(None, text)), thoughts)
     known = (response.get(name) for name in ("choices", "output", "content"))
     answer.failed = _reports_error(response)
     answer.unread = answer.unread or not (answer.failed or any(isinstance(value, list | str) for value in known))
@@ -504,6 +557,16 @@ def _answered(content: Any, answer: Answer, between: str) -> str:
             else:
                 answer.unread = True
     return between.join(filter(None, texts))
+
+
+def _thought(message: Mapping[str, Any]) -> str:
+    """The thoughts in a message, or in a part of one: in a field of their own, or in parts of the content."""
+    inner = [part.get("thinking") for part in _objects(message.get("content"))]
+    parts = [
+        "".join(_string(one.get("text")) for one in _objects(part)) if isinstance(part, list) else part
+        for part in (message.get("reasoning_content") or message.get("reasoning"), *inner)
+    ]  # fmt: skip
+    return "\n".join(part for part in parts if isinstance(part, str) and part)
 
 
 def _add_usage(answer: Answer, usage: Any) -> None:

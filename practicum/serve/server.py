@@ -55,10 +55,10 @@ Ready = Callable[[str, list[str]], None]
 
 def run(
     settings: Settings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None, pass_key: bool,
-    timeout: float, log: Sequence[str], ready: Ready,
+    timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None,
 ) -> None:  # fmt: skip
     """Serve until the process is interrupted. `log` has "json" for a line about each request, and "otel" for spans.
-    `ready` is told the address, and warnings, once requests are answered.
+    `ready` is told the address, and warnings, once requests are answered. `output_tokens` is that of `open_upstream`.
 
     Raises UsageError, ModelError or StoreError if something does not fit.
     """
@@ -72,7 +72,7 @@ def run(
         settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StoreError(f"cannot make the folder {settings.folder}: {error.strerror}") from error
-    server = open_upstream(upstream, settings.folder, timeout)
+    server = open_upstream(upstream, settings.folder, timeout, output_tokens)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
     uvloop.run(_serve(settings, server, known, a_minute, pass_key, host, sock, spans, ready))

@@ -52,6 +52,7 @@ from practicum.serve.feedback import (
 )
 from practicum.serve.learner import Learner
 from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
+from practicum.serve.names import require_space_name
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -247,8 +248,7 @@ class Service:
 
     def folder(self, name: str) -> Path:
         """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
-        if not tables.SPACE_NAME.fullmatch(name):
-            raise UnknownSpace(f"{name!r:.80} {tables.NO_SPACE_NAME}")
+        require_space_name(name, UnknownSpace)
         return self.settings.folder / "spaces" / name
 
     async def space(self, name: str) -> Space:
@@ -573,6 +573,11 @@ class Service:
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
+        if answer.thoughts:
+            data["thoughts"] = answer.thoughts
+        if answer.silence is not None and status < 300:
+            data["silence"] = answer.silence
+            self.counts[answer.silence.replace("_", " ")] += purpose is None
         if purpose is not None:
             data["purpose"] = purpose
         row = {
@@ -590,7 +595,7 @@ class Service:
         self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
-        if answer.text and purpose is None and drawn(id, self.settings.judge):
+        if answer.text and answer.silence is None and purpose is None and drawn(id, self.settings.judge):
             self._judge_later(known, space)
         if shown.vector is not None and purpose != "title":
             watcher = self._watcher(space)

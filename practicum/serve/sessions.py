@@ -5,9 +5,9 @@ Clients name their conversation in many ways. In order, the first that is there 
 1. the header `x-practicum-session`;
 2. a client's own header, such as `session_id` or `session-id` (Codex), `x-claude-code-session-id` (Claude Code) or
    `x-session-id` (opencode); then one of a conversation, a thread or a chat, such as `conversation_id`;
-3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata`, or of the
-   body itself, with such a name; `conversation`; `previous_response_id`, which continues the session of that response;
-   `prompt_cache_key`, if it looks like a generated id, since others use one key for a whole application.
+3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata` with such
+   a name; `conversation`; another field with such a name; `previous_response_id`, which continues the session of that
+   response; `prompt_cache_key`, if it looks like a generated id, since others use one key for a whole application.
 
 A request that names none continues the session whose answer it repeats. Otherwise it opens a session of its own, also
 where it begins as another one did. `user` and `safety_identifier` name a user and never a session: they only keep apart
@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from practicum.serve.protocols import Answer, Request, exchanges
+from practicum.serve.protocols import Answer, Request, last_answers
 from practicum.serve.tables import LONGEST_NAME
 
 OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
@@ -36,6 +36,9 @@ source is the name of the client's header or field."""
 
 KEPT = 50_000
 """Digests of answers of a space by which later requests are recognised: the newest ones."""
+
+LOOKED_AT = 4
+"""Answers of a request, from the last one, that are looked up: a client may have added some that no model gave."""
 
 ALONE = 60
 """Characters (without spaces) of an answer that is recognised after any question. A shorter one might be the answer of
@@ -108,7 +111,7 @@ def _rank(name: str) -> int | None:
     """How early a name of a header or a field counts; None for one that names no session. opencode names the session
     that a session belongs to in `x-parent-session-id`."""
     name = name.lower()
-    if "parent" in name or name.startswith("x-practicum-"):
+    if len(name) > LONGEST_NAME or "parent" in name or name.startswith("x-practicum-"):
         return None
     return next((rank for rank, pattern in enumerate(_NAMES) if pattern.fullmatch(name)), None)
 
@@ -125,7 +128,7 @@ def _session_of_user(user: Any) -> str | None:
         return None
     if (match := _LEGACY_USER.fullmatch(user)) is not None:
         return _checked(match[1])
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         parts = json.loads(user)
         return _checked(parts.get("session_id")) if isinstance(parts, dict) else None
     return None
@@ -156,8 +159,8 @@ class Conversations:
         key = _checked(_decoded(request.fields, "prompt_cache_key"))
         if key is not None and _GENERATED.search(key):
             return Session(key, "prompt_cache_key")
-        user, (answered, _) = _user(request, caller.user), exchanges(request)
-        for question, said in reversed(answered):
+        user, (answered, _) = _user(request, caller.user), last_answers(request, LOOKED_AT)
+        for question, said in answered:
             for digest in _digests(user, question, said):
                 if (known := self._sessions.get(digest)) is not None:
                     return Session(known, HISTORY)
@@ -165,7 +168,7 @@ class Conversations:
 
     def add(self, request: Request, user: str | None, answer: Answer, session: str) -> None:
         """Keep an answer, so that a request which repeats it, or names its response, continues the session."""
-        _, question = exchanges(request)
+        _, question = last_answers(request, 0)
         said = "".join([answer.text, *(f"{name}({arguments})" for name, arguments in answer.calls)])
         paragraphs = question.split("\n\n", PARAGRAPHS)
         asked = ["\n\n".join(paragraphs[:number]) for number in range(1, len(paragraphs))]
@@ -186,7 +189,9 @@ class Conversations:
 
 def _user(request: Request, user: str | None) -> str:
     """Who asks, as far as a request says so."""
-    named = (_decoded(request.fields, name) for name in ("safety_identifier", "user"))
+    metadata = _decoded(request.fields, "metadata")
+    named = [_decoded(request.fields, name) for name in ("safety_identifier", "user")]
+    named += [metadata.get("user_id")] if isinstance(metadata, dict) else []
     return user or next((name for name in named if isinstance(name, str)), "")
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import aiohttp
 from multidict import CIMultiDict
 
+from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
-from practicum.models.registry import ClientSettings, Models, is_local
+from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
 
 CONNECT = 10.0
 """Seconds until a connection is made."""
@@ -150,20 +151,27 @@ def _inflated(body: bytes, most: int, bits: int) -> bytes:
     return bytes(whole)
 
 
-def open_upstream(name: str, logs: Path, timeout: float) -> Upstream:
+def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | None = None) -> Upstream:
     """The server that a name means: a provider's model, an OpenAI-compatible address with or without the name of a
-    model, or a model on this machine, which is started.
+    model, or a model on this machine, which is started. `output_tokens` limits the answers of that one to requests
+    without a limit of their own (default: LOCAL_OUTPUT).
 
     Raises UsageError or ModelError if the name, the key or the model is wrong.
     """
+    if output_tokens is not None and not is_local(name):
+        raise UsageError(
+            "`max_output_tokens` limits the answers of local models; other servers have limits of their own"
+        )
     if len(addresses(name)) > 1:
         raise UsageError(f"the upstream {name!r} must be one server: put a load balancer before several")
     if name.startswith(ADDRESSES) and not name.partition("#")[2]:
         address = name.partition("#")[0].rstrip("/")
+        if address.startswith("https://"):
+            require_certificates()
         return Upstream(address, key_for(address), timeout=timeout)
     if name.startswith("scripted:"):
         raise UsageError("a script answers no requests over HTTP: give the address of a server as the upstream")
-    models = Models(ClientSettings(log=logs))
+    models = Models(ClientSettings(log=logs, output_tokens=output_tokens or LOCAL_OUTPUT))
     client: Any = models.open(name)
     address, small = str(client.model.base_url or "").rstrip("/"), is_local(name)
     if not address:

@@ -37,7 +37,7 @@ from practicum.store.journal import digest
 
 CHANGEABLE = {
     "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts",
-    "api_key_env", "max_reply_mb",
+    "api_key_env", "max_reply_mb", "model_options",
 }  # fmt: skip
 """Settings that may change when a query is asked again after an interruption."""
 

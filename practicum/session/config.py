@@ -20,7 +20,8 @@ from practicum.core.words import closest, one_line
 from practicum.engine.door import Review
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
-from practicum.models.keys import hosts
+from practicum.models.keys import hosts, servers
+from practicum.models.options import ModelOptions, read_json
 from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
 from practicum.models.transport import MAX_REPLY_MB
 
@@ -131,6 +132,10 @@ class RunOptions(TypedDict, total=False):
     """The name of the environment variable with the key for the models' address. The key itself is stored nowhere."""
     max_reply_mb: float
     """The most megabytes of a reply; a larger one is a failed call."""
+    model_options: ModelOptions | Mapping[str, Any] | str
+    """What every request to a model also has: {"extra_body": fields of its body, "headers": texts by name}; may be
+    given as JSON. A secret in a header is written as env:NAME, the name of an environment variable, and is not stored.
+    """
     window: int | None
     """Tokens that a model reads; if None, 8192 for models in this process, and the known window for others."""
     prices: GivenPrices
@@ -205,6 +210,7 @@ class Config(BaseModel):
     attempts: int = Field(default=6, ge=1)
     api_key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     max_reply_mb: float = Field(default=MAX_REPLY_MB, gt=0)
+    model_options: Annotated[ModelOptions, BeforeValidator(read_json)] = ModelOptions()
     window: int | None = Field(default=None, ge=256)
     prices: Annotated[dict[str, Price], BeforeValidator(read_prices)] = Field(default_factory=dict)
     embedder: str = "wordllama"
@@ -246,6 +252,11 @@ class Config(BaseModel):
     def hosts(self) -> set[str]:
         """The servers of the models that are named by an address."""
         return hosts((self.model, *self.roles.values()))
+
+    @property
+    def servers(self) -> set[str]:
+        """The servers and the providers of the models."""
+        return servers((self.model, *self.roles.values()))
 
     def model_of(self, role: str) -> str:
         """The name of the model in a role. Raises UsageError if none is named."""
@@ -315,8 +326,12 @@ def config_from(values: Mapping[str, Any]) -> Config:
             name, value = "resources", f"{name.removeprefix('resources.')}={value}"
         if hasattr(value, "complete"):
             said = 'clients are passed as parts=Parts(clients={"agent": client})'
+        if first["type"] == "string_pattern_mismatch":
+            said = "it is no name of an environment variable"
         if name == "choices" and isinstance(value, str):
             said = "give a list of answers, such as practicum.tasks.load.choices_from(tasks)"
+        if name.startswith("model_options"):
+            raise UsageError(f"`model_options`: {said}") from None  # a header may hold a secret
         raise UsageError(f"`{name}={one_line(repr(value))}`: {said}") from error
 
 

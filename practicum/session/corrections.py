@@ -10,6 +10,7 @@ from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.models.budget import LIMITS
 from practicum.models.client import Structure
+from practicum.models.options import ModelOptions
 from practicum.models.prices import GivenPrices, read_prices
 from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
@@ -34,6 +35,7 @@ class Corrections(TypedDict, total=False):
     attempts: int | None
     api_key_env: str | None
     max_reply_mb: float | None
+    model_options: ModelOptions | Mapping[str, Any] | str | None
     concurrency: int | None
     engine: Engine | None
     ray_address: str | None
@@ -58,6 +60,8 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
     new = config_from({**config.model_dump(), **values})
     if "api_key_env" not in values and new.hosts != config.hosts:
         new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
+    if "model_options" not in values and new.servers != config.servers:
+        new = new.model_copy(update={"model_options": new.model_options.without_secrets()})
     check_engine(new)
     _check_limits(new, values, kept)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}

@@ -25,6 +25,7 @@ from practicum.core.errors import (
     ProviderError,
     Stopped,
     StoreError,
+    UsageError,
 )
 from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity
@@ -72,7 +73,7 @@ from practicum.tasks.load import choices_from
 from practicum.tasks.stored import levels
 from practicum.tasks.traces import TraceStream
 
-KEPT, NOTHING_KEPT = "What was done is kept", "Nothing was paid for yet"
+KEPT, NOTHING_KEPT, NOTHING_SAID = "What was done is kept", "Nothing was paid for yet", "Nothing else was done"
 """Begins what an error says about how to go on."""
 
 SAVE_TIME_EVERY = 5.0
@@ -105,9 +106,9 @@ async def learn(
 
     `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
     `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
-    tasks to score it with. `parts` holds Python objects in place of names: an agent, a scorer, model clients, an
-    embedder. `watch`, or each of several, observes the run. `shared` is what the run has in common with runs beside
-    it. `RunOptions` describes the other keywords.
+    tasks to score it with; a list of them must not be empty. `parts` holds Python objects in place of names: an agent,
+    a scorer, model clients, an embedder. `watch`, or each of several, observes the run. `shared` is what the run has in
+    common with runs beside it. `RunOptions` describes the other keywords.
 
     Tasks that are no sequence, such as a `TraceStream`, are written to the folder as they are read, and then read from
     there where they are needed, so there may be more than fit in memory. A TraceStream sets `from_traces` and
@@ -119,6 +120,9 @@ async def learn(
     continue; what was done is kept.
     """
     require_known(learn, config)
+    for name, given in (("val", val), ("test", test)):
+        if not given and given != ():
+            raise UsageError(f"`{name}` has no tasks: give some (such as the last fifth of a list), or leave it out")
     values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
     if isinstance(tasks, TraceStream):
         values["from_traces"] = True
@@ -217,7 +221,9 @@ def _pinned(setup: Setup) -> dict[str, Any]:
 
 def without_advice(message: str) -> str:
     """The message of an error that ended a run, without what it says about how to go on."""
-    return message.partition(f" {KEPT}")[0].partition(f" {NOTHING_KEPT}")[0].removesuffix(".")
+    for advice in (KEPT, NOTHING_KEPT, NOTHING_SAID):
+        message = message.partition(f" {advice}")[0]
+    return message.removesuffix(".")
 
 
 def begun(folder: Path) -> bool:
@@ -303,8 +309,9 @@ class Session:
     def _way_on(self, error: PracticumError) -> str:
         """How to go on after an error that ended the run."""
         go_on, other = f"practicum resume {self.folder}", isinstance(error, ModelError)
-        if read_kept(self.store).nothing:
-            again = f"{NOTHING_KEPT}: correct it and give the same command again, or: {go_on}"
+        if (now := read_kept(self.store)).nothing:
+            said = NOTHING_SAID if now.spent.calls else NOTHING_KEPT
+            again = f"{said}: correct it and give the same command again, or: {go_on}"
             return f"{again} --model NAME" if other else again
         kept = f"{KEPT}; continue with: {go_on}"
         return f"{kept}, or with another model: {go_on} --model NAME" if other else kept

@@ -114,6 +114,7 @@ async def open_state(
                 budget=budget or Budget(config.limits, spent=sum(before.values(), Usage()), seconds=seconds),
                 flight=flight,
             )
+            state.restore_refused()
             state.counts[Count.LEFT_IN_FLIGHT] = before.get(IN_FLIGHT, Usage()).calls
             if pool is None:
                 yield state
@@ -208,7 +209,7 @@ def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSetting
     """How a run opens its models; their logs go to its folder."""
     return ClientSettings(
         config.concurrency, config.structure, config.attempts, config.window, folder, config.prices, parts.progress,
-        config.api_key_env, config.max_reply_mb,
+        config.api_key_env, config.max_reply_mb, config.model_options, config.output_tokens,
     )  # fmt: skip
 
 

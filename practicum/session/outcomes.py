@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sqlalchemy import delete, select, update
 
 from practicum.agents.external import read_answer
 from practicum.core.errors import AgentError, UsageError
+from practicum.core.thoughts import split_thoughts
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import View
 from practicum.engine.run import TRACE
@@ -76,7 +77,10 @@ def read_report(answer: Any = None, score: Any = None, correction: str | None = 
     said: dict[str, Any] = {}
     try:
         if answer is not None:
-            said["trace"] = TRACE.dump_python(read_answer(answer, "the report", View(ids=_Anything())), mode="json")
+            trace = read_answer(answer, "the report", View(ids=_Anything()))
+            text, thoughts = split_thoughts(trace.answer)
+            trace = replace(trace, answer=text, reasoning=trace.reasoning or thoughts)
+            said["trace"] = TRACE.dump_python(trace, mode="json")
         if score is not None:
             said["score"] = asdict(as_score(score))
     except AgentError as error:

@@ -28,7 +28,8 @@ from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.door import Door, Held, held
 from practicum.engine.loop import StepReport, best_of_k, mean_score
-from practicum.models.keys import hosts
+from practicum.models.keys import hosts, servers
+from practicum.models.options import ModelOptions
 from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for, require_tasks
@@ -108,6 +109,11 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
             discard_journal(store)
             return store
         store.close()
+        if states == ["done"]:
+            raise StoreError(
+                f"{folder} already holds a run, and it is finished: give another `out`, for example one that starts "
+                f"from what this one learned (`seed_context={folder}`)"
+            )
     if isinstance(where, Elsewhere):
         return Store.create(folder, where.store, where.run)
     return Store.create(folder, where)
@@ -401,6 +407,10 @@ def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict
         (config.get("model"), *config.get("roles", {}).values())
     ):
         values["api_key_env"] = None  # the key was meant for another server
+    if "model_options" not in changed and servers((values.get("model"), *roles.values())) != servers(
+        (config.get("model"), *config.get("roles", {}).values())
+    ):
+        values["model_options"] = ModelOptions.model_validate(values.get("model_options") or {}).without_secrets()
     return {**values, "settings": settings, "roles": roles, "prices": prices}
 
 

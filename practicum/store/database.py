@@ -307,7 +307,7 @@ class Store:
 
         def paid() -> Iterable[tuple[str, str]]:
             t = schema.journal.c
-            for row in self.rows(select(t.place, t.digest).where(t.run_id == self.run_id, t.ok == 1, t.calls > 0)):
+            for row in self.rows(select(t.place, t.digest).where(t.run_id == self.run_id, t.calls > 0)):
                 yield row[0], row[1]
 
         rows = [

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import func, select
 
-from practicum.core.errors import AgentError, JournalMismatch, ProviderError, WindowError
+from practicum.core.errors import AgentError, JournalMismatch, ProviderError, RequestError, WindowError
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
@@ -43,6 +43,11 @@ class JournalRow:
     prompt: Prompt | None = None
     number: int = field(default=0, compare=False)
 
+    @property
+    def silent(self) -> bool:
+        """Whether it is a reply without text: paid for, and not ok, so that a resume after an outage asks again."""
+        return not self.ok and self.usage.calls > 0
+
 
 def digest(*parts: Any) -> str:
     """A digest of what is asked. Parts are strings or JSON values, hashed with their lengths."""
@@ -56,12 +61,18 @@ def digest(*parts: Any) -> str:
 
 def dump_failure(error: Exception) -> str:
     """A failure as the `answer` of a row."""
-    return json.dumps([not isinstance(error, AgentError), str(error)], ensure_ascii=False)
+    kind = [error.kind] if isinstance(error, RequestError) else []
+    return json.dumps([not isinstance(error, AgentError), str(error), *kind], ensure_ascii=False)
 
 
 def load_failure(answer: str) -> AgentError | ProviderError:
-    lost, text = json.loads(answer)
-    return ProviderError(text) if lost else AgentError(text)
+    lost, text, *kind = json.loads(answer)
+    return request_error(text, kind[0]) if kind else ProviderError(text) if lost else AgentError(text)
+
+
+def request_error(text: str, kind: str) -> RequestError:
+    """The error of a request that the provider refused."""
+    return WindowError(text) if kind == "window" else RequestError(text, kind)
 
 
 class Notebook(Protocol):
@@ -129,6 +140,7 @@ class Journal:
         # This process writes its rows after this one.
         self._last: int = last or 0
         self._outages = [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
+        self._new_outages = 0
         self._known: dict[str, JournalRow] = {}
         self._texts: set[bytes] = set()
         self._read: set[int] = set()
@@ -180,6 +192,18 @@ class Journal:
         mine = (table.c.run_id == self.run_id) & table.c.place.startswith("outage ") & (table.c.role == NOTE_ROLE)
         return self.store.rows(select(table.c.answer, ROW.label("number")).select_from(table).where(mine).order_by(ROW))
 
+    def note_refused(self, model: str, name: str, instead: str | None) -> None:
+        """Note that a model's server refused a parameter, and what is sent in its place from now on."""
+        place = f"refused {name} as {instead} by {model}"
+        self.post(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps([model, name, instead])))
+
+    def refused(self) -> list[tuple[str, str, str | None]]:
+        """What `note_refused` noted, in order."""
+        table = schema.journal
+        mine = (table.c.run_id == self.run_id) & table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
+        rows = self.store.rows(select(table.c.answer, ROW).select_from(table).where(mine).order_by(ROW))
+        return [tuple(json.loads(row.answer)) for row in rows]
+
     @property
     def lost_last(self) -> frozenset[str]:
         """Places at which the provider failed at the end of the run before it was resumed."""
@@ -193,7 +217,11 @@ class Journal:
     def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
         """Note that the provider failed until the run stopped. A resume tries again what failed at or below the places
         `again`, and asks again what was then asked otherwise. `lost` are places that failed at the end."""
-        place, value = f"outage {len(self._outages) + 1}", json.dumps({"again": [*again], "lost": [*lost]})
+        self._new_outages += 1
+        place, value = (
+            f"outage {len(self._outages) + self._new_outages}",
+            json.dumps({"again": [*again], "lost": [*lost]}),
+        )
         self.post(JournalRow(place, NOTE_ROLE, NOTE_ROLE, value))
 
     def by_role(self, this_process: bool = False) -> dict[str, Usage]:
@@ -287,6 +315,12 @@ class NoJournal(Journal):
 
     def by_role(self, this_process: bool = False) -> dict[str, Usage]:
         return {}
+
+    def refused(self) -> list[tuple[str, str, str | None]]:
+        return []
+
+    def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
+        pass
 
     async def write(self, *rows: JournalRow) -> None:
         pass

@@ -1,7 +1,8 @@
 """A simulated OpenAI-compatible model server, for speed benchmarks and tests of durability.
 
 It answers chat completions with content that is a function of the request alone, after a latency that follows from the
-tokens. It keeps an idealised prefix cache and counts calls, repeats and cached tokens exactly. It can be made to fail.
+tokens. It keeps an idealised prefix cache and counts calls, repeats and cached tokens exactly. It can be made to fail,
+to refuse parameters, and to answer as real servers do (`testing.behaviours`). It streams if a request asks for it.
 Run `python -m practicum.testing.server`, or use `serve` or `start_process`.
 """
 
@@ -9,6 +10,7 @@ import argparse
 import asyncio
 import json
 import math
+import re
 import signal
 import subprocess
 from collections import Counter
@@ -25,6 +27,7 @@ from aiohttp import web
 
 from practicum.core.files import allow_many_files
 from practicum.core.subprocesses import environment, python_command
+from practicum.testing.behaviours import BEHAVIOURS, Refusal, openai_error
 from practicum.testing.fill import fill, pseudo_words
 
 Body = dict[str, Any]
@@ -36,23 +39,18 @@ _LABEL_CHARS = 40
 _MAX_BODY_BYTES = 64 * 2**20
 _BACKLOG = 4096  # a benchmark may open a thousand connections at once
 
-_INVALID = "invalid_request_error"
-_ERRORS = {  # status, error type, error code, message
-    "429": (429, "requests", "rate_limit_exceeded", "Rate limit reached (simulated)."),
-    "500": (500, "server_error", None, "The server had an error (simulated)."),
-    "401": (401, _INVALID, "invalid_api_key", "Incorrect API key provided (simulated)."),
-    "404": (404, _INVALID, "model_not_found", "The model does not exist (simulated)."),
-    "context": (400, _INVALID, "context_length_exceeded", "The maximum context length is 8192 tokens."),
-}
-_SPOILED_ANSWERS = ("cut", "garbage")
-FAULT_KINDS = (*_ERRORS, "html", "hang", "drop", *_SPOILED_ANSWERS)
+_SPOILED_ANSWERS = {"cut", "garbage"}
+"""Answers that are not counted as calls."""
+_BROKEN = ("html", "hang", "drop")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """How the server behaves. `latency`, `per_1k_prompt` and `per_output` are in seconds; `tail` is the standard
-    deviation of the latency's logarithm. A fault (kind, n) happens at every n-th request. `responder` returns the
-    content of an answer, or None for a simulated one."""
+    deviation of the latency's logarithm. `responder` returns the content of an answer, or None for a simulated one.
+
+    A behaviour (name, n) happens at every n-th request, and (name, text) at requests whose messages contain the text.
+    Raises ValueError for an unknown name."""
 
     port: int = 0
     latency: float = 0.2
@@ -61,14 +59,17 @@ class ServerOptions:
     output_tokens: int | None = None
     tail: float = 0.0
     seed: int = 0
-    faults: Sequence[tuple[str, int]] = ()
+    behaviours: Sequence[tuple[str, int | str]] = ()
     log: str | Path | None = None
     responder: Callable[[Body], str | None] | None = None
 
     def __post_init__(self) -> None:
-        for kind, every in self.faults:
-            if kind not in FAULT_KINDS or every < 1:
-                raise ValueError(f"unknown fault {kind}:{every}: give KIND:EVERY with one of {', '.join(FAULT_KINDS)}")
+        for name, when in self.behaviours:
+            if name not in BEHAVIOURS or when == "" or (isinstance(when, int) and when < 1):
+                raise ValueError(
+                    f"behaviour {name}:{when} is unknown: give NAME, NAME:EVERY or NAME:TEXT with one of "
+                    f"{', '.join(BEHAVIOURS)}"
+                )
 
     def latency_of(self, digest: str, prompt_tokens: int, output_tokens: int) -> float:
         """Seconds until the request with this digest is answered; the tail does not change their mean."""
@@ -84,7 +85,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("latency", "per_1k_prompt", "per_output", "tail"), float),
     "log": str,
 }
-"""The options of the command line; `--fault` is another."""
+"""The options of the command line; `--behaviour` is another."""
 
 
 class SimulatedServer:
@@ -133,7 +134,7 @@ class SimulatedServer:
         self.reset()
         return web.json_response({})
 
-    async def _chat(self, request: web.Request) -> web.Response:
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
         self._in_flight += 1
         self._max_in_flight = max(self._max_in_flight, self._in_flight)
         try:
@@ -141,15 +142,14 @@ class SimulatedServer:
         finally:
             self._in_flight -= 1
 
-    async def _reply(self, request: web.Request, arrived: float) -> web.Response:
+    async def _reply(self, request: web.Request, arrived: float) -> web.StreamResponse:
         try:
             body = json.loads(await request.read())
             if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
                 raise ValueError("the body has no list of messages")
-            if body.get("stream"):
-                raise ValueError("streaming is not simulated")
         except ValueError as error:
-            return _error(400, _INVALID, None, str(error))
+            status, said = openai_error(400, str(error))
+            return web.json_response(said, status=status)
         # The messages, and what gives the answer a shape.
         asked = [body.get(key) for key in ("messages", "response_format", "tools", "tool_choice")]
         digest = sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
@@ -159,12 +159,26 @@ class SimulatedServer:
             self._log.flush()
         self._digests.add(digest)
         self._counts["received"] += 1
-        number = self._counts["received"]
-        fault = next((kind for kind, every in self._options.faults if number % every == 0), None)
-        self._counts["faults"] += fault is not None
-        if fault is None or fault in _SPOILED_ANSWERS:
-            return await self._answer(body, digest, arrived, fault)
-        return await _misbehave(fault, request)
+        active = self._active(body)
+        refusal = next((refused for name in active if (refused := _refusal(name, body))), None)
+        broken = next((name for name in active if name in _BROKEN), None)
+        changed = [name for name in active if BEHAVIOURS[name].change is not None]
+        self._counts["faults"] += bool(refusal or broken or changed)
+        if refusal is not None:
+            status, said = refusal
+            return web.json_response(said, status=status, headers={"Retry-After": "0"} if status == 429 else None)
+        if broken is not None:
+            return await _break(broken, request)
+        return await self._answer(request, body, digest, arrived, changed)
+
+    def _active(self, body: Body) -> list[str]:
+        """The behaviours that happen at this request, which was counted."""
+        number, texts = self._counts["received"], "\n".join(_text(turn.get("content")) for turn in body["messages"])
+        return [
+            name
+            for name, when in self._options.behaviours
+            if (when in texts if isinstance(when, str) else number % when == 0)
+        ]
 
     def _admit(self, prompt: str) -> int:
         """Put a prompt into the prefix cache, which is unbounded and holds blocks chained by their hashes; returns how
@@ -176,7 +190,9 @@ class SimulatedServer:
             self._cached_blocks.add(chain)
         return known * BLOCK_TOKENS
 
-    async def _answer(self, body: Body, digest: str, arrived: float, fault: str | None) -> web.Response:
+    async def _answer(
+        self, request: web.Request, body: Body, digest: str, arrived: float, changed: Sequence[str]
+    ) -> web.StreamResponse:
         scripted = self._options.responder(body) if self._options.responder else None
         text, tool = _answer(body, int(digest[:16], 16)) if scripted is None else (scripted, None)
         turns = [(turn.get("role", ""), _text(turn.get("content"))) for turn in body["messages"]]
@@ -189,16 +205,16 @@ class SimulatedServer:
             output_tokens=_tokens(len(text)) if self._options.output_tokens is None else self._options.output_tokens,
         )
         latency = self._options.latency_of(digest, prompt_tokens, usage["output_tokens"])
-        response = web.json_response(_completion(body, digest, text, tool, usage, fault))
+        completion = _completion(body, digest, text, tool, usage, changed)
         if latency:
             # From the arrival on, so that the server's own work does not add to the simulated time.
             await asyncio.sleep(arrived + latency - asyncio.get_running_loop().time())
-        if fault is None:
+        if _SPOILED_ANSWERS.isdisjoint(changed):
             self._latency_sum += latency
             self._counts.update(usage)
             label = next((content for role, content in turns if role == "system"), "")[:_LABEL_CHARS]
             self._by_label.setdefault(label, Counter()).update(usage)
-        return response
+        return await _stream(request, body, completion) if body.get("stream") else web.json_response(completion)
 
 
 def _answer(body: Body, seed: int) -> tuple[str, str | None]:
@@ -208,7 +224,24 @@ def _answer(body: Body, seed: int) -> tuple[str, str | None]:
     form = body.get("response_format") or {}
     if form.get("type") == "json_schema":
         return json.dumps(fill(form["json_schema"]["schema"], seed)), None
+    if (schema := _schema_in_prompt(body)) is not None:
+        return json.dumps(fill(schema, seed)), None
     return pseudo_words(Random(seed)), None
+
+
+def _schema_in_prompt(body: Body) -> Body | None:
+    """The first JSON schema of an object in the messages, for clients that ask for JSON in the prompt."""
+    for text in (_text(turn.get("content")) for turn in body["messages"]):
+        start = text.find("{") if '"properties"' in text else -1
+        while start >= 0:
+            try:
+                value, _ = json.JSONDecoder().raw_decode(text, start)
+            except ValueError:
+                value = None
+            if isinstance(value, dict) and value.get("type") == "object" and "properties" in value:
+                return value
+            start = text.find("{", start + 1)
+    return None
 
 
 def _forced_tool(body: Body) -> dict[str, Any] | None:
@@ -226,19 +259,15 @@ def _forced_tool(body: Body) -> dict[str, Any] | None:
 
 
 def _completion(
-    body: Body, digest: str, text: str, tool: str | None, usage: Counter[str], fault: str | None
+    body: Body, digest: str, text: str, tool: str | None, usage: Counter[str], changed: Sequence[str]
 ) -> dict[str, Any]:
     """The answer as a chat completion; equal for equal requests, except for the cached tokens."""
-    finish = "length" if fault == "cut" else "tool_calls" if tool else "stop"
-    if fault == "cut":
-        text = text[: len(text) // 2]
-    elif fault == "garbage":
-        text = "Sure! {here you are: " + text[::-1]
+    finish = "tool_calls" if tool else "stop"
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if tool:
         call = {"id": "call_sim", "type": "function", "function": {"name": tool, "arguments": text}}
         message |= {"content": None, "tool_calls": [call]}
-    return {
+    completion = {
         "id": f"chatcmpl-{digest[:24]}",
         "object": "chat.completion",
         "created": 1_700_000_000,
@@ -250,22 +279,49 @@ def _completion(
             "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
         },
     }  # fmt: skip
+    for name in changed:
+        if (change := BEHAVIOURS[name].change) is not None:
+            change(completion)
+    return completion
 
 
-async def _misbehave(kind: str, request: web.Request) -> web.Response:
+def _refusal(name: str, body: Body) -> Refusal | None:
+    refuse = BEHAVIOURS[name].refuse
+    return refuse(body) if refuse else None
+
+
+async def _break(kind: str, request: web.Request) -> web.Response:
     if kind == "hang":
         await asyncio.Event().wait()  # until the handler is cancelled
     if kind == "drop" and request.transport is not None:
         request.transport.abort()
-    if kind in ("html", "drop"):
-        return web.Response(text="<html><body>Sign in (simulated)</body></html>", content_type="text/html")
-    return _error(*_ERRORS[kind])
+    return web.Response(text="<html><body>Sign in (simulated)</body></html>", content_type="text/html")
 
 
-def _error(status: int, kind: str, code: str | None, message: str) -> web.Response:
-    error = {"message": message, "type": kind, "param": None, "code": code}
-    headers = {"Retry-After": "0"} if status == 429 else None
-    return web.json_response({"error": error}, status=status, headers=headers)
+async def _stream(request: web.Request, body: Body, completion: Body) -> web.StreamResponse:
+    """Send a completion as the events of a stream: its text by words, every other field of the message as one event."""
+    head = {name: value for name, value in completion.items() if name not in ("choices", "usage")}
+    events: list[Body] = []
+    for choice in completion.get("choices", ()):
+        message = dict(choice["message"])
+        deltas: list[Body] = [{"role": message.pop("role")}]
+        if calls := message.pop("tool_calls", None):
+            deltas.append({"tool_calls": [{"index": n, **call} for n, call in enumerate(calls)]})
+        content = message.pop("content")
+        deltas += [{name: value} for name, value in message.items()]
+        words = re.findall(r"\s*\S+\s*", content) if isinstance(content, str) else [content] if content else []
+        deltas += [{"content": word} for word in words]
+        events += [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    if (body.get("stream_options") or {}).get("include_usage") and "usage" in completion:
+        events.append({"choices": [], "usage": completion["usage"]})
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for event in events or [{}]:
+        await response.write(f"data: {json.dumps({**head, 'object': 'chat.completion.chunk', **event})}\n\n".encode())
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
 
 
 def _text(content: Any) -> str:
@@ -322,7 +378,7 @@ def start_process(module: str = "practicum.testing.server", **options: Any) -> I
         raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
     given = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
     flags = [f"{flag}={value}" for flag, value in given.items() if value is not None]
-    command = python_command(module, *flags, *(f"--fault={kind}:{every}" for kind, every in checked.faults))
+    command = python_command(module, *flags, *(f"--behaviour={name}:{when}" for name, when in checked.behaviours))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             ready = process.stdout.readline() if process.stdout else ""
@@ -336,9 +392,9 @@ def start_process(module: str = "practicum.testing.server", **options: Any) -> I
 def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], str | None] | None = None) -> None:
     """Serve until the process is stopped, with the options of a command line."""
 
-    def fault(text: str) -> tuple[str, int]:
-        kind, _, every = text.partition(":")
-        return kind, int(every)
+    def behaviour(text: str) -> tuple[str, int | str]:
+        name, colon, when = text.partition(":")
+        return name, (int(when) if when.isdecimal() else when) if colon else 1
 
     async def serve_until_stopped() -> None:
         stopped = asyncio.Event()
@@ -348,10 +404,18 @@ def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], str
             print(f"listening on {server.url}", flush=True)
             await stopped.wait()
 
-    parser = argparse.ArgumentParser(prog="python -m practicum.testing.server", description=__doc__)
+    width = max(map(len, BEHAVIOURS)) + 2
+    parser = argparse.ArgumentParser(
+        prog="python -m practicum.testing.server", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="behaviours:\n" + "\n".join(f"  {name:{width}}{each.about}" for name, each in BEHAVIOURS.items()),
+    )  # fmt: skip
     for name, parse in _PARSERS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=parse, default=getattr(ServerOptions, name))
-    parser.add_argument("--fault", dest="faults", metavar="KIND:EVERY", type=fault, action="append", default=[])
+    parser.add_argument(
+        "--behaviour", dest="behaviours", metavar="NAME[:EVERY|:TEXT]", type=behaviour, action="append", default=[],
+        help="at all requests, at every so many, or at those whose messages contain the text",
+    )  # fmt: skip
     try:
         options = ServerOptions(**vars(parser.parse_args(arguments)), responder=responder)
     except ValueError as error:

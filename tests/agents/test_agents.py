@@ -120,7 +120,6 @@ def test_more_than_an_answer_is_asked_for_in_labelled_parts() -> None:
         ("word1", (), "word1"),
         ("I used e1: word1", (), "I used e1: word1"),
         ("Answer: word1\nUsed: e1", (), "word1\nUsed: e1"),
-        ("", (), ""),
     ],
 )
 def test_parts_that_are_missing_or_out_of_order_are_read(text: str, used: tuple[str, ...], answer: str) -> None:

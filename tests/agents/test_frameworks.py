@@ -151,7 +151,7 @@ def test_an_endpoint_gets_the_context_in_its_system_message() -> None:
 
 def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_refused() -> None:
     with pytest.raises(ProviderError, match=r"the model of endpoint\(http.*#mine\) failed: .*simulated"):
-        served(View(), faults=[("404", 1)])
+        served(View(), behaviours=[("404", 1)])
     for name in ("http://localhost:1/v1", "localhost:1/v1#a"):
         with pytest.raises(UsageError, match="must have the form http://host:port/v1#name-of-the-agent"):
             frameworks.endpoint(name)

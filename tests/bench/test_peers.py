@@ -67,7 +67,7 @@ def test_the_proxy_counts_what_the_model_did_and_ends_learning_with_the_budget(r
 @pytest.mark.slow
 def test_a_call_that_the_model_fails_is_counted_and_passed_on(run: ModuleType) -> None:
     async def call() -> tuple[Any, ...]:
-        async with serve(ServerOptions(**AT_ONCE, faults=[("context", 1)])) as server:
+        async with serve(ServerOptions(**AT_ONCE, behaviours=[("context", 1)])) as server:
             proxy = run.CountingProxy(server.url, budget=5)
             async with proxy.serving():
                 return await post(f"{proxy.address('learning')}/chat/completions", ASKED), proxy.stages["learning"]

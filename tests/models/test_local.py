@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,10 +22,11 @@ import pytest
 from helpers import make_tasks
 
 import practicum
-from practicum.core.errors import ModelError
+from practicum.core.errors import ModelError, UsageError
 from practicum.models.local import LocalServer, compact_grammar, pinned, resolve
 from practicum.models.registry import Models
 from practicum.models.scripted import ScriptedClient
+from practicum.serve.upstream import open_upstream
 from practicum.session.records import run_config
 
 SCHEMA: dict[str, Any] = {
@@ -42,6 +44,7 @@ SCHEMA: dict[str, Any] = {
 
 def ask(server: LocalServer, text: str, **settings: Any) -> dict[str, Any]:
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 200, "temperature": 0} | settings
+    body = {name: value for name, value in body.items() if value is not ...}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
     request = Request(f"{server.url}/chat/completions", json.dumps(body).encode(), headers)
     with urlopen(request) as answer:
@@ -156,6 +159,13 @@ class Server:
                 props = {"default_generation_settings": {"n_ctx": window}, "keys": params.api_keys}
                 self.wfile.write(json.dumps(props).encode())
 
+            def do_POST(self):
+                asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                written = min(asked.get("max_tokens", params.n_predict), params.n_ctx // params.n_parallel)
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"usage": {"completion_tokens": written}}).encode())
+
         http = ThreadingHTTPServer((params.hostnames[0], params.port), Handler)
         threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}).start()
         self.listening_address = f"http://127.0.0.1:{http.server_port}/"
@@ -187,6 +197,24 @@ def test_a_server_has_its_window_and_its_log_and_is_gone_when_closed(
     with LocalServer(fake_model, slots=3, window=1000, log=log) as second:
         assert second.window == 512
         assert second.url != server.url
+
+
+@pytest.mark.parametrize(("given", "default"), [(None, 1024), (7, 7)])
+def test_an_answer_of_a_local_upstream_has_a_limit_unless_the_request_gives_one(
+    fake_model: Path, tmp_path: Path, given: int | None, default: int
+) -> None:
+    upstream = open_upstream(f"local:{fake_model}", tmp_path, 5.0, given)
+    try:
+        server = cast(LocalServer, SimpleNamespace(url=upstream.address, key=upstream.key))
+        assert ask(server, "Go on.", max_tokens=...)["usage"]["completion_tokens"] == default
+        assert ask(server, "Go on.", max_tokens=2000)["usage"]["completion_tokens"] == 2000
+    finally:
+        asyncio.run(upstream.close())
+
+
+def test_a_limit_of_output_is_for_local_upstreams(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="max_output_tokens"):
+        open_upstream("http://127.0.0.1:9/v1#any", tmp_path, 5.0, 7)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
@@ -283,6 +311,17 @@ def test_a_grammar_gives_compact_json_within_its_bounds(server: LocalServer) -> 
     assert 1 <= len(answer["tags"]) <= 3
     assert set(answer["tags"]) <= {"red", "green"}
     assert answer["mood"] in {"glad", "sad"}
+
+
+@pytest.mark.local
+@pytest.mark.slow
+def test_llama_cpp_ends_an_answer_at_the_limit_of_the_server_or_of_the_request(model: Path, tmp_path: Path) -> None:
+    with LocalServer(model, slots=1, window=256, output_tokens=4, log=tmp_path / "log") as server:
+        for limit, written in ((..., 4), (9, 9), (2, 2)):
+            reply = ask(server, "Count.", max_tokens=limit, ignore_eos=True)
+            assert (reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]) == (written, "length")
+        reply = ask(server, "more " * 195, max_tokens=5000, ignore_eos=True)
+        assert 240 < reply["usage"]["total_tokens"] <= server.window
 
 
 @pytest.mark.local

@@ -176,7 +176,7 @@ def test_a_run_goes_on_without_a_server_and_ends_with_the_same_context(tmp_path:
             await stacks[ill].aclose()
             if fault != "refused":
                 port = urlsplit(addresses[ill]).port or 0
-                await stack.enter_async_context(serve(ServerOptions(port=port, faults=[(fault, 1)], **AT_ONCE)))
+                await stack.enter_async_context(serve(ServerOptions(port=port, behaviours=[(fault, 1)], **AT_ONCE)))
             said = Said()
             result = await learn(tmp_path / "run", addresses, said)
             assert [e.text for e in result.context] == [e.text for e in whole.context]
@@ -289,8 +289,8 @@ def test_keys_go_to_a_server_of_a_list_as_to_one_alone(tmp_path: Path, monkeypat
 def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
     async def work() -> None:
         async with (
-            serve(ServerOptions(faults=[("404", 1)], **AT_ONCE)) as a,
-            serve(ServerOptions(faults=[("404", 1)], **AT_ONCE)) as b,
+            serve(ServerOptions(behaviours=[("404", 1)], **AT_ONCE)) as a,
+            serve(ServerOptions(behaviours=[("404", 1)], **AT_ONCE)) as b,
         ):
             with pytest.raises(ModelError, match=rf"({a.url}|{b.url})#sim was not found: check the model's name"):
                 await learn(tmp_path / "run", [a.url, b.url])

@@ -44,7 +44,8 @@ UNNAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "the cache key of an application": (CHAT, {}, {"prompt_cache_key": "customer-support-assistant-v2"}),
     "a parent": (CHAT, {"x-parent-session-id": UUID}, {}),
     "what is no name": (CHAT, {"x-session-id": " "}, {"session_id": 7, "conversation": {}, "metadata": {"a": 1}}),
-    "a very long one": (CHAT, {}, {"session_id": "s" * 201}),
+    "a very long one": (CHAT, {}, {"session_id": "s" * 201, f"{'a-' * 200}session-id": "s"}),
+    "a deep one": (MESSAGES, {}, {"metadata": {"user_id": "[" * 100_000}}),
     "unreadable answers": (
         CHAT,
         {},
@@ -142,12 +143,18 @@ async def test_a_response_continues_the_session_of_the_one_before(tmp_path: Path
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("path", "field"), [(CHAT, "user"), (CHAT, "safety_identifier"), (RESPONSES, "safety_identifier"), (MESSAGES, "")]
+)
 @asynchronous
-async def test_two_users_who_are_answered_alike_have_sessions_of_their_own(tmp_path: Path) -> None:
+async def test_two_users_who_are_answered_alike_have_sessions_of_their_own(
+    path: str, field: str, tmp_path: Path
+) -> None:
     async with served(tmp_path, lambda _: "Yes.") as at:
         for texts in ((QUESTION,), (QUESTION, "Yes.", "r")):
             for user in ("anna", "ben"):
-                await at.send("POST", CHAT, body(CHAT, *texts, safety_identifier=user))
+                more = {field: user} if field else {"metadata": {"user_id": user}}
+                await at.send("POST", path, body(path, *texts, **more))
         anna, ben, *later = await sessions(at)
         assert later == [(anna[0], "history"), (ben[0], "history")]
         # A field that names a user is not the word of practicum's own header.

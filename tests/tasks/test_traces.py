@@ -420,8 +420,8 @@ def chat(*messages: Mapping[str, Any], **more: Any) -> dict[str, Any]:
                 {"role": "user", "content": [{"toolResult": {"content": [{"text": "bin"}], "status": "success"}}]},
                 {"role": "assistant", "content": [{"reasoningContent": {"reasoningText": {"text": "So."}}}]},
             ],
-            [("message", "Sure."), ("action", 'ls({"a":1})'), ("observation", "bin")],
-            "So.",
+            [("message", "Sure."), ("action", 'ls({"a":1})'), ("observation", "bin"), ("thought", "So.")],
+            "",
         ),
     ],
     ids=["legacy functions", "anthropic", "responses", "custom tools", "bedrock"],
@@ -561,8 +561,8 @@ def test_swe_agent_without_history_or_submission(write: Write) -> None:
     path = write({"trajectory": trajectory, "history": [], "info": {"exit_status": "exit_cost"}}, "one.traj")
     task = only(load_traces(path))
     assert (task.id, task.input, task.meta["system"]) == ("one", "2+2?", "You are in a shell.")
-    assert steps(task) == [("thought", "Look."), ("action", "ls"), ("observation", "bin")]
-    assert trace_of(task).answer == "Exit due to cost limit"
+    assert steps(task)[2:] == [("observation", "bin"), ("thought", "Exit due to cost limit")]
+    assert trace_of(task).answer == ""
     assert trace_of(task).error == "ended without a submission (exit_cost)"
 
 

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import ClientSession, ServerDisconnectedError
 from pydantic import BaseModel, ConfigDict, Field
 
+from practicum.testing.behaviours import BEHAVIOURS
 from practicum.testing.fill import fill
 from practicum.testing.server import ServerOptions, SimulatedServer, main, serve, start_process
 
@@ -233,7 +234,7 @@ def test_the_tail_spreads_latency_by_request_and_keeps_its_mean() -> None:
 )
 def test_error_faults_are_what_openai_sends(kind: str, expected: type[openai.APIStatusError], code: str | None) -> None:
     async def go() -> None:
-        async with simulated(faults=[(kind, 1)]) as client, openai_client(client.server) as model:
+        async with simulated(behaviours=[(kind, 1)]) as client, openai_client(client.server) as model:
             with pytest.raises(expected) as caught:
                 await model.chat.completions.create(**ask())
             assert caught.value.code == code
@@ -246,7 +247,7 @@ def test_spoiled_answers() -> None:
     body = ask(**shaped(Everything))
 
     async def go() -> None:
-        async with simulated(faults=[("cut", 2), ("garbage", 3)]) as client:
+        async with simulated(behaviours=[("cut", 2), ("garbage", 3)]) as client:
             whole, cut, garbage = [(await client.completion(body))["choices"][0] for _ in range(3)]
             assert cut["finish_reason"] == "length"
             assert whole["message"]["content"].startswith(cut["message"]["content"])
@@ -260,7 +261,7 @@ def test_spoiled_answers() -> None:
 def test_a_page_instead_of_an_answer() -> None:
     async def go() -> None:
         async with (
-            simulated(faults=[("html", 1)]) as client,
+            simulated(behaviours=[("html", 1)]) as client,
             ClientSession() as session,
             session.post(client.server.url + "/chat/completions", json=ask()) as response,
         ):
@@ -271,7 +272,7 @@ def test_a_page_instead_of_an_answer() -> None:
 
 def test_a_dropped_connection() -> None:
     async def go() -> None:
-        async with simulated(faults=[("drop", 1)]) as client:
+        async with simulated(behaviours=[("drop", 1)]) as client:
             with pytest.raises((ServerDisconnectedError, ConnectionResetError)):
                 await client.completion(ask())
 
@@ -287,7 +288,7 @@ def test_hung_calls_are_in_flight_until_their_clients_go_away() -> None:
         raise AssertionError(f"never {count} calls in flight")
 
     async def go() -> None:
-        async with simulated(faults=[("hang", 1)]) as client:
+        async with simulated(behaviours=[("hang", 1)]) as client:
             calls = [asyncio.create_task(client.completion(ask(str(number)))) for number in range(5)]
             await in_flight(client, 5)
             for call in calls:
@@ -302,7 +303,7 @@ def test_hung_calls_are_in_flight_until_their_clients_go_away() -> None:
 
 def test_faults_come_every_so_many_requests_and_are_counted_apart() -> None:
     async def go() -> None:
-        async with simulated(faults=[("429", 3), ("500", 2)]) as client:
+        async with simulated(behaviours=[("429", 3), ("500", 2)]) as client:
             statuses = [await client.status(ask(str(number))) for number in range(6)]
             assert statuses == [200, 500, 429, 500, 200, 429]
             stats = client.server.stats()
@@ -312,8 +313,8 @@ def test_faults_come_every_so_many_requests_and_are_counted_apart() -> None:
 
 
 def test_unknown_faults_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown fault flood:1"):
-        ServerOptions(faults=[("flood", 1)])
+    with pytest.raises(ValueError, match="flood:1 is unknown"):
+        ServerOptions(behaviours=[("flood", 1)])
 
 
 def test_stats_by_label_and_repeats() -> None:
@@ -338,7 +339,7 @@ def test_the_log_has_a_line_for_every_request_received(tmp_path: Path) -> None:
     log = tmp_path / "requests.log"
 
     async def go() -> None:
-        async with simulated(log=log, faults=[("500", 2)]) as client:
+        async with simulated(log=log, behaviours=[("500", 2)]) as client:
             for number, user in enumerate(("a", "b", "a"), start=1):
                 await client.status(ask(user))
                 assert len(log.read_text().splitlines()) == number
@@ -347,6 +348,47 @@ def test_the_log_has_a_line_for_every_request_received(tmp_path: Path) -> None:
     first, second, third = log.read_text().splitlines()
     assert first == third != second
     assert len(first) == 64
+
+
+CHANGED: dict[str, tuple[Any, str]] = {
+    "thoughts": ("<think>", "stop"),
+    "thoughts-unopened": ("</think>", "stop"),
+    "thoughts-unclosed": ("<think>", "length"),
+    "reasoning-content": ("reasoning_content", "stop"),
+    "reasoning": ("reasoning", "stop"),
+    "only-reasoning-content": (None, "length"),
+    "only-reasoning": ("", "length"),
+    "empty": ("", "stop"),
+    "null-content": (None, "stop"),
+    "refusal": (None, "stop"),
+    "filtered": ("", "content_filter"),
+    "list-content": ("'type': 'text'", "stop"),
+    "list-content-thinking": ("'type': 'thinking'", "stop"),
+    "only-thinking-content": ("'type': 'thinking'", "length"),
+    "cut": ("content", "length"),
+    "garbage": ("Sure!", "stop"),
+}
+
+
+def test_every_answer_of_a_behaviour_is_the_same_streamed() -> None:
+    changes = {name for name, behaviour in BEHAVIOURS.items() if behaviour.change}
+    assert changes == CHANGED.keys() | {"no-choices", "error-in-200"}
+
+    async def go(name: str, holds: Any, finish: str) -> None:
+        async with simulated(behaviours=[(name, "Question")]) as client, openai_client(client.server) as model:
+            for text, changed in (("Question?", True), ("Other?", False)):
+                choice = (await client.completion(ask(text)))["choices"][0]
+                message = choice["message"]
+                assert choice["finish_reason"] == (finish if changed else "stop")
+                assert not changed or (message["content"] == holds if not holds else holds in str(message))
+                streamed: dict[str, Any] = {}
+                async for chunk in await model.chat.completions.create(**ask(text), stream=True):
+                    for field, value in chunk.choices[0].delta.model_dump(exclude_unset=True, warnings=False).items():
+                        streamed[field] = streamed[field] + value if field in streamed else value
+                assert {**streamed, "content": streamed.get("content") or message["content"]} == message
+
+    for name, (holds, finish) in CHANGED.items():
+        asyncio.run(go(name, holds, finish))
 
 
 def test_a_responder_may_answer() -> None:
@@ -361,7 +403,7 @@ def test_a_responder_may_answer() -> None:
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("body", [{}, [], ask(stream=True)])
+@pytest.mark.parametrize("body", [{}, []])
 def test_requests_it_cannot_answer_are_refused(body: Any) -> None:
     async def go() -> None:
         async with simulated() as client:
@@ -381,7 +423,7 @@ def test_the_model_list() -> None:
 @pytest.mark.slow
 def test_a_server_in_a_process_of_its_own(tmp_path: Path) -> None:
     log = tmp_path / "requests.log"
-    with start_process(**AT_ONCE, output_tokens=7, faults=[("429", 2)], log=log) as server:
+    with start_process(**AT_ONCE, output_tokens=7, behaviours=[("429", 2)], log=log) as server:
         with openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as model:
             model.chat.completions.create(**ask())
             with pytest.raises(openai.RateLimitError):
@@ -397,5 +439,5 @@ def test_a_server_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 def test_a_wrong_command_line_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["--fault", "flood:1"])
-    assert "unknown fault flood:1" in capsys.readouterr().err
+        main(["--behaviour", "flood:1"])
+    assert "behaviour flood:1 is unknown" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
-from practicum.core.errors import AgentError, ProviderError, WindowError
+from practicum.core.errors import AgentError, ProviderError, RequestError, WindowError
 from practicum.core.types import Instructions, Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.core.views import View
 from practicum.core.visible import visible_to_model
@@ -145,7 +145,8 @@ def by_network(
         trace = Trace(
             solved.text,
             steps=tuple(Step(f"{m.question.agent}, {m.question.kind}", m.answer.text) for m in solved.moves),
-            error=solved.error or None, lost=solved.lost, data={"moves": moves, "rounds": solved.rounds},
+            error=solved.error or None, lost=solved.lost, refused=solved.refused,
+            data={"moves": moves, "rounds": solved.rounds},
         )  # fmt: skip
         score = await run.score(task, trace)
         feedback = await learning_feedback(task, trace, score, run)
@@ -249,9 +250,11 @@ class Decider:
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
         turns = () if entry is None else (_turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
         shown = partial(tuple, () if entry is None else (entry,))
-        trace = await run.agent(replace(self.task, input=question.state), View(turns=turns, note=note, entries=shown))
+        trace = await run.agent(
+            replace(self.task, input=question.state), View(turns=turns, note=note, entries=shown), must_fit=True
+        )
         if trace.error is not None:
-            raise (ProviderError if trace.lost else AgentError)(trace.error)
+            raise (RequestError if trace.refused else ProviderError if trace.lost else AgentError)(trace.error)
         return trace.answer
 
     def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:

@@ -11,7 +11,7 @@ from pydantic import Field
 from practicum.blocks.act.show import full_view, learning_feedback
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
-from practicum.core.errors import OutputError, ProviderError
+from practicum.core.errors import OutputError, ProviderError, RequestError
 from practicum.core.types import Instructions, Rollout, Step, Task, Trace
 from practicum.core.views import truncate
 from practicum.engine.run import ActSeam, Run
@@ -38,7 +38,7 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
         try:
             steps, text = await work(task, working.at("team"))
         except (OutputError, ProviderError) as error:
-            trace = Trace("", error=str(error), lost=True)
+            trace = Trace("", error=str(error), lost=True, refused=isinstance(error, RequestError))
         else:
             # Half of the window is left to the task and the context.
             note = f"{truncate(text, 2 * run.room('agent'))}\n\n{answering.text(run.profile)}"

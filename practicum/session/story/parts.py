@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import TypeAdapter
 
 from practicum.core.edits import Entry
+from practicum.core.thoughts import SILENCES
 from practicum.core.types import Feedback, Prompt, Rating, Score, Task, Trace, Usage
 from practicum.store import schema
 from practicum.store.journal import load_failure
@@ -183,9 +184,12 @@ class CallStory(Plain):
         table = schema.journal
         store = self._story.store
         (row,) = store.rows(store.select(table.c.answer).where(table.c.place == self.place))
+        if not self.ok and self.usage.calls:
+            _, cut, counted = json.loads(row.answer)
+            return f"The answer {next(SILENCES[key] for key in counted if key in SILENCES)}.", cut
         if not self.ok:
             # Only a failed effect that is no model call is stored as JSON.
-            return (row.answer if self.usage.calls or self.model else str(load_failure(row.answer))), False
+            return (row.answer if self.model else str(load_failure(row.answer))), False
         said = json.loads(row.answer)
         if isinstance(said, list):
             return said[0], said[1]

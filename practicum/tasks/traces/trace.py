@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, BinaryIO, NamedTuple
 
+from practicum.core.thoughts import split_thoughts
 from practicum.core.types import Recorded, Score, Step, Task, Trace
 
 MOST_DOCUMENT = 2**28
@@ -158,7 +159,10 @@ class Place:
         reasoning = ""
         if not answer.strip():
             rest, reasoning, answer = _split_answer(rest)
-        trace = Trace(answer, reasoning, steps=tuple(Step(item.kind, item.text) for item in rest), error=error)
+        answer, thoughts = split_thoughts(answer)
+        trace = Trace(
+            answer, reasoning or thoughts, steps=tuple(Step(item.kind, item.text) for item in rest), error=error
+        )
         id = id if id and id.strip() else f"{self.source.name}{self.tag}"
         line = {} if self.line is None else {"line": self.line}
         yield Task(id, asked, None, known_values({**meta, "system": system}) | line, Recorded(trace, score))
@@ -169,13 +173,16 @@ def known_values(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
-    """The other items, the thoughts right before the answer, and the answer."""
+    """The other items, the thoughts right before the answer, and the answer, which is empty if the agent ended with
+    thoughts."""
     end = max(n for n, item in enumerate(items) if item.kind in _AGENT_KINDS)
     start = end
     while start and items[start - 1].kind in _AGENT_KINDS:
         start -= 1
     last_of_kind = {items[n].kind: n for n in range(start, end + 1)}
-    answer = last_of_kind.get("message", last_of_kind.get("action", end))
+    answer = last_of_kind.get("message", last_of_kind.get("action"))
+    if answer is None:
+        return items, "", ""
     thoughts = answer
     while thoughts > start and items[thoughts - 1].kind == "thought":
         thoughts -= 1

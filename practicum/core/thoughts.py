@@ -1,0 +1,129 @@
+"""Tells what a model thinks from what it answers, and why an answer says nothing.
+
+Most servers send thoughts in a field of their own. Others leave them in the text, between marks that depend on the
+model: a server without a reasoning parser, a proxy, a model whose template opens the thoughts, so that the text has the
+closing mark alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from practicum.core.counts import Count
+
+
+class Answer(NamedTuple):
+    """An answer without its thoughts, and the thoughts."""
+
+    text: str
+    thoughts: str = ""
+
+
+_TEMPLATED = (
+    ("<think>", "</think>"),  # DeepSeek, Qwen, GLM, Kimi, MiniMax, Nemotron and most others
+    ("[THINK]", "[/THINK]"),  # Magistral
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command
+    ("<|channel>thought", "<channel|>"),  # Gemma 4
+    ("<|channel|>analysis", "<|channel|>final"),  # gpt-oss
+)
+"""Marks that are tokens of a model. The chat template may have written the opening one, so that the closing one is
+enough."""
+
+_WRITTEN = (
+    ("<thinking>", "</thinking>"),  # prompts for Claude
+    ("<thought>", "</thought>"),  # EXAONE Deep, Gemini
+    ("<reasoning>", "</reasoning>"),  # Reka
+)
+"""Marks that a model writes as text, which other texts may hold too. They count where an answer begins with them."""
+
+_CLOSING = {opening.lower(): closing for opening, closing in (*_TEMPLATED, *_WRITTEN)}
+
+
+def _any(marks: Iterable[str]) -> str:
+    return f"({'|'.join(map(re.escape, marks))})"
+
+
+_OPENS = re.compile(rf"\s*(?:<\|start\|>assistant)?{_any(_CLOSING)}", re.IGNORECASE)
+_CLOSES = re.compile(_any(closing for _, closing in _TEMPLATED), re.IGNORECASE)
+_OPENS_AGAIN = re.compile(rf"^[ \t]*{_any(opening for opening, _ in _TEMPLATED)}", re.IGNORECASE | re.MULTILINE)
+_FRAMES = re.compile(
+    r"<\|START_RESPONSE\|>|<\|END_RESPONSE\|>|\A\s*(?:<\|constrain\|>\w+\s*)?<\|message\|>|<\|(?:return|end)\|>\s*\Z"
+)
+"""What the templates of Command and gpt-oss put around an answer."""
+
+_QUOTES = ("`", "'", '"')
+
+
+def split_thoughts(text: str) -> Answer:
+    """The answer in a text, and the thoughts before it.
+
+    All up to the last closing mark is thought, also if the opening mark is missing. Thoughts that are not closed are no
+    answer: its text is what came before them, or empty. A mark in quotes or backticks is text, and so is one inside a
+    JSON value that is the whole text. A text without thoughts is returned as it is.
+    """
+    opening = _OPENS.match(text)
+    begin = opening.end() if opening else 0
+    mark = _CLOSING[opening[1].lower()] if opening else ""
+    if mark and not _CLOSES.fullmatch(mark):
+        end = re.compile(re.escape(mark), re.IGNORECASE).search(text, begin)
+    else:
+        marks = [*_CLOSES.finditer(text, begin)]
+        # If all closing marks are in quotes, the answer may begin with one.
+        plain = [mark for mark in marks if not _is_quoted(text, mark)] or (marks if opening else [])
+        end = plain[-1] if plain and not _is_json(text) else None
+    if opening and not end:
+        return Answer("", text[begin:].strip())
+    answer, thoughts = (text[end.end() :], text[begin : end.start()]) if end else (text, "")
+    if again := _OPENS_AGAIN.search(answer):
+        answer, thoughts = answer[: again.start()], f"{thoughts}\n{answer[again.end() :]}"
+    elif not end:
+        return Answer(text)
+    return Answer(_FRAMES.sub("", answer).strip(), thoughts.strip())
+
+
+def _is_quoted(text: str, mark: re.Match[str]) -> bool:
+    before, after = text[: mark.start()][-1:], text[mark.end() :][:1]
+    return before == after and before in _QUOTES
+
+
+def _is_json(text: str) -> bool:
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def silence(
+    answer: Answer, *, refused: bool = False, filtered: bool = False, cut: bool = False
+) -> Count | None:  # fmt: skip
+    """Why an answer says nothing; None if it says something. What a model wrote before it refused, or before a filter
+    stopped it, is no answer. `cut` means that the answer reached its limit of tokens."""
+    if refused:
+        return Count.REFUSED_ANSWERS
+    if filtered:
+        return Count.FILTERED_ANSWERS
+    if answer.text.strip():
+        return None
+    if cut:
+        return Count.SILENT_CUTS
+    return Count.UNSAID_THOUGHTS if answer.thoughts else Count.EMPTY_ANSWERS
+
+
+SILENCES: Mapping[str, str] = {
+    Count.EMPTY_ANSWERS: "is empty; ask the model for one answer by hand to see why, or take another model",
+    Count.REFUSED_ANSWERS: "is a refusal; change the instructions or the tasks, or take another model",
+    Count.FILTERED_ANSWERS: "was stopped by the provider's content filter; change the filter, leave out such tasks, or "
+    "take another model",
+    Count.UNSAID_THOUGHTS: "has thoughts only; turn thinking off (`model_options`), or start the server with the "
+    "reasoning parser of the model",
+    Count.SILENT_CUTS: "reached the limit of output tokens before it said anything; raise `max_output_tokens`, or turn "
+    "thinking off (`model_options`)",
+}
+"""For each kind of silence, what is the matter and what to change, to follow "the answer"."""
