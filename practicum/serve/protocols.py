@@ -142,6 +142,8 @@ class Request:
 def read_request(kind: Kind, body: bytes) -> Request:
     """Take a request apart. Raises Unreadable if it is not of the protocol."""
     try:
+        # Values that are taken apart later are not checked here, but for this.
+        body.decode()
         fields = msgspec.json.decode(body, type=dict[str, Raw])
         conversation = fields["input" if kind == "responses" else "messages"]
         whole = kind == "responses" and _first(conversation) == b'"'

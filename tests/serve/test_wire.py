@@ -285,8 +285,8 @@ async def test_every_body_reaches_the_upstream_and_one_that_cannot_be_read_does_
         await at.send("POST", path, SAMPLES[path][0])
         assert "the blue team" in prompt(at.upstream.requests[-1].body)
         unread = 0
-        for number in range(150):
-            body = mutated(SAMPLES[path][number % len(SAMPLES[path])], rng)
+        not_utf8 = json.dumps({**SAMPLES[path][0], "user": "x"}).encode().replace(b'"x"', b'"\xed\xa0\x80"')
+        for body in [not_utf8, *(mutated(SAMPLES[path][n % len(SAMPLES[path])], rng) for n in range(150))]:
             before = len(at.upstream.requests)
             reply = await at.send("POST", path, body)
             (sent,) = at.upstream.requests[before:]
