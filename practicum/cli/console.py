@@ -23,7 +23,7 @@ def any_console() -> Iterator[None]:
         return "?" * (error.end - error.start), error.end
 
     codecs.register_error("practicum", replace)
-    if isinstance(sys.stdin, io.TextIOWrapper) and not sys.stdin.isatty():
+    if isinstance(sys.stdin, io.TextIOWrapper) and not (is_utf8(sys.stdin.encoding) or sys.stdin.isatty()):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     if not isinstance(stream, io.TextIOWrapper) or (is_utf8(stream.encoding) and stream.errors != "strict"):
         yield
