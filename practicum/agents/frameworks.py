@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError, RequestError, UsageError, WindowError
 from practicum.core.requirements import require
 from practicum.models.keys import ADDRESSES, key_for, require_private, without_keys
 from practicum.models.transport import RefusedReply, connect
@@ -65,7 +65,8 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
             # The server failed, or sent something else than a completion, or nothing in time.
             said = f"{type(error).__name__}: {str(error) or f'no answer within {timeout:g} seconds'}"
             # Neither does a traceback show a key that the server quoted.
-            raise ProviderError(f"the model of endpoint({name}) failed: {without_keys(said, secret)}") from None
+            text = f"the model of endpoint({name}) failed: {without_keys(said, secret)}"
+            raise _failure(text, error) from None
 
     return _agent_function(ask, f"endpoint({name})", "endpoint")
 
@@ -230,7 +231,22 @@ def _agent_function(ask: AskFunction, name: str, module: str) -> AgentFunction:
 
 
 def _provider_error(agent: str, error: Exception) -> ProviderError:
-    return ProviderError(f"the model of {agent} failed: {type(error).__name__}: {error}")
+    return _failure(f"the model of {agent} failed: {type(error).__name__}: {error}", error)
+
+
+def _failure(text: str, error: Exception) -> ProviderError:
+    """The error of a model's server: one about this request alone if it says so."""
+    status = getattr(error, "status_code", None)
+    if not isinstance(status, int):
+        return ProviderError(text)
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    from practicum.models.failures import classify
+
+    kind = classify(ModelHTTPError(status, "", getattr(error, "body", None))).kind
+    if kind == "window":
+        return WindowError(text)
+    return RequestError(text, kind) if kind in ("filter", "input") else ProviderError(text)
 
 
 def _instructions(context: str, own: str | None = None) -> str:

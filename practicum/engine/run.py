@@ -473,6 +473,8 @@ class Run:
             # There is nothing to learn from: no answer came, or none that could be parsed.
             trace = Trace(answer="", error=str(error), lost=True, refused=isinstance(error, RequestError))
             self.count(Count.OVERLONG_REQUESTS, isinstance(error, WindowError))
+            if isinstance(error, RequestError) and not self._state.agent.max_turns:
+                self._count_refused(error)  # an agent of the user's own asked its model by itself
         finally:
             proof.ended(self.job)
             self._needed(self.chain.calls - before)

@@ -235,8 +235,8 @@ class RunState:
             ) from error
         self.warned_refusals += 1
         if self.warned_refusals <= WARNED_REFUSALS:
-            of = f" ({call.role})" if call.role != "agent" else ""
-            self.observer.warned(f"{f'task {task.pop()}' if len(task) == 1 else 'a request'}{of} is lost: {error}")
+            what = "the attempt" if call.role == "agent" else f"a request of the {call.role}"
+            self.observer.warned(f"{f'task {task.pop()}: ' if len(task) == 1 else ''}{what} is lost: {error}")
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """The semaphore of an endpoint. A call that waits for it has reserved nothing and sent nothing yet, so a stop

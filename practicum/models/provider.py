@@ -42,13 +42,15 @@ SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What is sent: `sent` are the names of its parameters, and "system" if it has such a message."""
+    """What is sent: `sent` are the names of its parameters, and "system" if it has such a message. `replaced` is what
+    the server had refused before."""
 
     form: Form
     prompt: Prompt
     schema: JSON | None
     settings: JSON
     sent: frozenset[str]
+    replaced: Mapping[str, str | None]
 
 
 @dataclass(kw_only=True)
@@ -126,11 +128,12 @@ class ProviderClient:
                 said = self._said(failures.error_summary(error))
                 if refusal.kind == "parameter":
                     options.refused.refuse(refusal.parameter, request.form, said)
-                    tries -= 1
-                    continue
+                    if options.refused.replaced != request.replaced:
+                        tries -= 1
+                        continue
                 if refusal.kind == "sample" and repeated < SAMPLES - 1:
                     repeated, tries = repeated + 1, tries - 1
-                    settings |= {"seed": settings["seed"] + 1} if "seed" in settings else {}
+                    settings |= {"seed": (settings["seed"] + 1) % 2**31} if "seed" in settings else {}
                     await options.wait(Wait(self.name, 0.0, repeated, SAMPLES, said))
                     continue
                 failure = self._failure(error, refusal.kind, tries)
@@ -167,13 +170,13 @@ class ProviderClient:
             schema = None  # only a grammar holds a plain answer to its choices
         prompt, settings = refused.prompt(prompt, form, schema), refused.settings(settings)
         sent = {*settings, *settings.get("extra_body", ())}
-        if "max_tokens" in sent and not isinstance(model, ChatModel):
+        if "max_tokens" in settings and not isinstance(model, ChatModel):
             sent.add("max_completion_tokens")  # pydantic-ai knows which name a provider's model takes
         if prompt.head or (schema is not None and form == "prompted"):
             sent.add("system")
         if schema is not None and form != "text":
             sent.add({"tool": "tools", "grammar": "grammar"}.get(form, "response_format"))
-        return _Request(form, prompt, schema, settings, frozenset(sent))
+        return _Request(form, prompt, schema, settings, frozenset(sent), {**refused.replaced})
 
     async def _ask(self, model: Model | ChatModel, request: _Request) -> Reply:
         """Send a request once."""

@@ -104,6 +104,15 @@ CASES: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("a page of HTML", (*LEARN, "--model", "{ehtml}"), 1),
     ("errors of the server (500)", (*LEARN, "--model", "{e500}"), 1),
     ("a rate limit that does not end (429)", (*LEARN, "--model", "{e429}"), 1),
+    ("no credit left", (*LEARN, "--model", "{eno-credit}"), 1),
+    ("a content filter that refuses every request", (*LEARN, "--model", "{econtent-filter}"), 1),
+    ("`eval`: an unknown 400 for every request", ("eval", "{tasks}", "--model", "{eunknown-400}"), 1),
+    ("model options that are no JSON", (*LEARN, *SCRIPTED, "--model-options", "thinking=off"), 2),
+    (
+        "a secret in a header",
+        (*LEARN, *SCRIPTED, "--model-options", '{{"headers": {{"X-Api-Key": "abc"}}}}'),
+        2,
+    ),
     ("answers without text", (*LEARN, "--model", "{eempty}"), 1),
     ("refusals", (*LEARN, "--model", "{erefusal}"), 1),
     ("`eval`: thoughts up to the output limit", ("eval", "{tasks}", "--model", "{ereasoning}"), 1),
@@ -186,7 +195,21 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     db.close()
     with ExitStack() as stack:
         names = {"tasks": "tasks.jsonl", "down": "http://127.0.0.1:9/v1#small"}
-        faults = {name: name for name in ("401", "404", "html", "500", "429", "empty", "refusal")}
+        faults = {
+            name: name
+            for name in (
+                "401",
+                "404",
+                "html",
+                "500",
+                "429",
+                "empty",
+                "refusal",
+                "no-credit",
+                "content-filter",
+                "unknown-400",
+            )
+        }
         for fault, behaviour in {**faults, "reasoning": "only-reasoning-content"}.items():
             server = stack.enter_context(start_process(**AT_ONCE, behaviours=((behaviour, 1),)))
             names[f"e{fault}"] = f"{server.url}#small"

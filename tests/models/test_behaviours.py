@@ -15,6 +15,7 @@ from helpers import AT_ONCE, run_command, write_tasks
 from serving import CHAT, asynchronous, served
 
 import practicum
+from practicum.agents.frameworks import endpoint
 from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
 from practicum.core.types import Task
 from practicum.models import provider
@@ -262,6 +263,33 @@ async def test_a_server_that_refuses_much_is_asked_in_every_structure(
         assert {form_of(body) for body in bodies} - {"None"} == kinds - {"None"}
     if "refuses-max-tokens" in names:
         assert {body["max_completion_tokens"] for body in bodies} == {4096}
+
+
+@pytest.mark.parametrize("structure", ["native", "tool", "prompted"])
+@asynchronous
+async def test_a_gateway_behind_the_name_of_a_provider_is_adapted_to(
+    structure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [name for name in BEHAVIOURS if name.startswith("refuses") and name != "refuses-max-tokens"]
+    async with serve(ServerOptions(behaviours=[(name, 1) for name in names], **AT_ONCE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        evaluation = await practicum.evaluate(
+            TASKS, practicum.Context(), model="openai:sim", scorer="judge", structure=structure, concurrency=1,
+            model_options={"extra_body": {"top_p": 0.5, "stop": ["x"]}},
+        )  # fmt: skip
+        assert (evaluation.errors, evaluation.n) == (0, 6)
+
+
+@pytest.mark.parametrize("name", ["content-filter", "context-window", "unknown-400"])
+@asynchronous
+async def test_an_agent_that_asks_its_model_by_itself_loses_one_attempt(name: str, tmp_path: Path) -> None:
+    async with refusing(name) as server:
+        own = practicum.Parts(agent=endpoint(f"{server.url}#mine"))
+        result = await practicum.learn(
+            TASKS, out=tmp_path / "run", method="none", settings={}, test=TASKS, parts=own, before=False
+        )
+        assert (result.errors["lost_attempts"], result.errors[str(CASES[name].lost)]) == (1, 1)
 
 
 # ---- options of a model

@@ -138,7 +138,7 @@ def test_json_that_is_not_a_reply_is_reported_in_one_line(tmp_path: Path, body: 
     async def other(request: web.Request) -> web.Response:
         return web.json_response(body)
 
-    with pytest.raises(ProviderError, match="failed 2 times: Invalid response") as caught:
+    with pytest.raises(ProviderError, match=r"failed 2 times: (Invalid response|the reply holds no answer)") as caught:
         learn_at(other, tmp_path / "run", n=1, method="none", settings={}, test=make_tasks(1), attempts=2)
     assert "\n" not in str(caught.value)
 

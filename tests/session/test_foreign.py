@@ -172,6 +172,7 @@ def test_a_method_of_the_package_does_not_call_out_for_a_run_made_elsewhere(run:
 def test_a_field_that_is_not_known_as_inert_is_not_obeyed() -> None:
     named = {"method", "settings", "model", "roles", "agent", "scorer", "embedder", "api_key_env"}
     others = {"review", "trust_tools", "guard_tools", "redact_map", "nonce", "engine", "ray_address", "resources"}
+    others.add("model_options")
     assert set(EXECUTING) == named | others
     assert set(Config.model_fields) >= INERT
 
