@@ -10,6 +10,7 @@ print(practicum.export(result.context, "markdown"))
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -100,17 +101,32 @@ def __getattr__(name: str) -> Any:
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run async work from synchronous code.
 
-    Raises RuntimeError inside a running loop (a notebook, say): use `await` there.
+    A PracticumError is raised with the traceback of the caller alone, because its message says all that is needed;
+    `python -X dev` keeps what is below. Raises RuntimeError inside a running loop (a notebook, say): use `await` there.
     """
     import asyncio
+    import sys
 
+    from practicum.core.errors import AgentError, MethodError, PracticumError
+
+    loop = None
+    with suppress(RuntimeError):
+        loop = asyncio.get_running_loop()
+    if loop is not None:
+        work.close()
+        name = getattr(work, "__name__", "learn")
+        raise RuntimeError(
+            f"an event loop runs here already, as in a notebook: use `await practicum.{name}(...)` instead"
+        )
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
         return asyncio.run(work)
-    work.close()
-    name = getattr(work, "__name__", "learn")
-    raise RuntimeError(f"an event loop runs here already, as in a notebook: use `await practicum.{name}(...)` instead")
+    except (AgentError, MethodError):
+        # Its cause is code of the user.
+        raise
+    except PracticumError as error:
+        if sys.flags.dev_mode:
+            raise
+        raise error.with_traceback(None) from None
 
 
 __all__ = [

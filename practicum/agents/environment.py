@@ -85,7 +85,7 @@ class Environment:
             raise
         except ValidationError as error:
             return failed(f"{name} cannot be called so: {fault(error, 'arguments')}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The user's tool may raise anything; the agent should see what, and go on.
             if clock.expired():
                 return failed(f"{name} did not return within {self.user_code.seconds:g} s")

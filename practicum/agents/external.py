@@ -6,6 +6,7 @@ Neither is given the task's target or its `meta`.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import inspect
 import json
@@ -14,6 +15,7 @@ import shutil
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from practicum.agents.annotations import read_annotations, read_citations
 from practicum.agents.base import AgentRun
+from practicum.core.calls import call_apart
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.subprocesses import ends_with_us
 from practicum.core.types import Step, Task, Trace
@@ -71,10 +74,11 @@ class CommandAgent:
             "place": run.place,
         }
         line = json.dumps(request, ensure_ascii=False) + "\n"
-        text = (await self._run(line.encode())).decode(errors="replace").strip()
+        # Not splitlines(): a JSON string may hold U+2028 and similar characters unescaped.
+        printed = (await self._run(line.encode())).strip().rsplit(b"\n", 1)[-1]
+        text = decoded(printed, self.words[0])
         try:
-            # Not splitlines(): a JSON string may hold U+2028 and similar characters unescaped.
-            value = json.loads(text.rsplit("\n", 1)[-1]) if text else None
+            value = json.loads(text) if text else None
         except json.JSONDecodeError as error:
             raise AgentError(f"{self.words[0]} printed {text[-120:]!r}, which is not JSON") from error
         if value is None:
@@ -114,9 +118,27 @@ class CommandAgent:
         return out
 
 
+def decoded(printed: bytes, program: str) -> str:
+    """The text that a program printed. Raises AgentError if it is not UTF-8: read otherwise, it would be another
+    answer."""
+    try:
+        if b"\x00" in printed or printed.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError("UTF-16 or UTF-32, it seems")
+        return printed.decode("utf-8-sig")
+    except ValueError as error:
+        what = str(error)
+        if isinstance(error, UnicodeDecodeError):
+            byte = printed[error.start]
+            what = f"Latin-1 or cp1252, it seems: byte 0x{byte:02x} is {bytes([byte]).decode('latin-1')!r} there"
+        raise AgentError(
+            f"{program} printed text that is not UTF-8 ({what}): make it print UTF-8, for a Python program with "
+            "PYTHONIOENCODING=utf-8 in its environment, for others with LC_ALL=C.UTF-8"
+        ) from error
+
+
 @dataclass(frozen=True)
 class FunctionAgent:
-    """Calls a function once for each attempt; one that is not async runs in a thread, so it may block.
+    """Calls a function once for each attempt; one that is not async runs in a thread of its own, so it may block.
 
     `fn` gets the task's input and the context as text, and these further arguments if it has a parameter of the name:
 
@@ -166,14 +188,9 @@ class FunctionAgent:
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         extra = self._accepted(place=run.place, annotated=view.annotated, noting=view.noting)
-        context = context_text(view)
+        ask = partial(self.fn, task.input, context_text(view), **extra)
         try:
-            if inspect.iscoroutinefunction(self.fn):
-                value = await self.fn(task.input, context, **extra)
-            else:
-                value = await asyncio.to_thread(self.fn, task.input, context, **extra)
-                # An object with an async __call__ is not a coroutine function, but its result must be awaited.
-                value = await value if inspect.isawaitable(value) else value
+            value = await call_apart("practicum agent", ask)
         except PracticumError:
             raise
         except Exception as error:

@@ -13,17 +13,19 @@ with arguments from elsewhere.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from practicum.agents.base import AgentRun
+from practicum.core.calls import call_apart
 from practicum.core.edits import Entry
+from practicum.core.errors import AgentError, PracticumError
 from practicum.core.shingles import WORDS, grams, has_content, pieces, words
 from practicum.core.trust import Trust
+from practicum.core.words import error_line
 
 GuardTools = Literal["off", "refuse", "ask"]
 """What happens to a call that carries text of entries below `own` alone: it is made, refused, or held for approval."""
@@ -63,8 +65,12 @@ async def approved(call: GuardedCall, approve: Approve | None, run: AgentRun) ->
     if approve is None:
         return False
     async with run.slot("approval", 1):
-        answer = await asyncio.to_thread(approve, call)
-        return bool(await answer if inspect.isawaitable(answer) else answer)
+        try:
+            return bool(await call_apart("practicum approval", partial(approve, call)))
+        except PracticumError:
+            raise
+        except Exception as error:
+            raise AgentError(f"`approve` failed on a call of {call.tool}: {error_line(error)}") from error
 
 
 class Guard:

@@ -5,89 +5,57 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Any
+from importlib import import_module
 
 import typer
 
-from practicum.cli import (
-    advise,
-    bench,
-    compare,
-    context,
-    demo,
-    dynamics,
-    edit,
-    eval,
-    key,
-    learn,
-    mcp,
-    memory,
-    methods,
-    monitor,
-    name,
-    pools,
-    review,
-    run,
-    serve,
-    show,
-    store,
-    tasks,
-    view,
-)
+from practicum.cli.console import any_console
 from practicum.cli.options import Learning, as_options
-from practicum.cli.output import print_error
 from practicum.cli.signals import exit_code, stopped_by
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
-from practicum.core.requirements import unmet_requirements
 
-app = typer.Typer(
-    help="Agents that learn from experience by changing what is in their context, never their weights.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-PANELS: dict[str, tuple[Any, ...]] = {
-    "Learn and answer": (
-        demo.demo,
-        tasks.tasks,
-        advise.advise,
-        methods.methods,
-        learn.learn,
-        learn.resume,
-        run.run,
-        serve.serve,
-        key.app,
-        mcp.mcp,
-    ),
-    "Look at a run": (
-        show.show,
-        view.view,
-        context.diff,
-        monitor.monitor,
-        dynamics.dynamics,
-        pools.pools,
-        context.export,
-    ),
-    "Change a run": (
-        review.review,
-        edit.edit,
-        context.import_,
-        memory.app,
-        name.name,
-        context.forget,
-        context.rollback,
-        store.app,
-    ),
-    "Measure": (eval.eval_, compare.compare, bench.app),
-}
-for panel, commands in PANELS.items():
-    for command in commands:
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, rich_help_panel=panel)
-        else:
-            kind = Learning if command in (learn.learn, compare.compare) else None
-            app.command(command.__name__.rstrip("_"), rich_help_panel=panel, cls=kind)(command)
+PANELS: dict[str, dict[str, str]] = {
+    "Learn and answer": {
+        "demo": "demo:demo", "tasks": "tasks:tasks", "advise": "advise:advise", "methods": "methods:methods",
+        "learn": "learn:learn", "resume": "learn:resume", "run": "run:run", "serve": "serve:serve", "key": "key:app",
+        "feedback": "feedback:feedback", "mcp": "mcp:mcp",
+    },
+    "Look at a run": {
+        "show": "show:show", "view": "view:view", "diff": "context:diff", "monitor": "monitor:monitor",
+        "dynamics": "dynamics:dynamics", "pools": "pools:pools", "export": "context:export",
+    },
+    "Change a run": {
+        "review": "review:review", "edit": "edit:edit", "import": "context:import_", "memory": "memory:app",
+        "name": "name:name", "forget": "context:forget", "rollback": "context:rollback", "store": "store:app",
+    },
+    "Measure": {"eval": "eval:eval_", "compare": "compare:compare", "bench": "bench:app"},
+}  # fmt: skip
+"""The commands in the order of the help, each with the module below `practicum.cli` that has it."""
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """The commands put together. If `only` is the name of a command, no other is imported."""
+    app = typer.Typer(
+        help="Agents that learn from experience by changing what is in their context, never their weights.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_options)
+    known = {name for commands in PANELS.values() for name in commands}
+    for panel, commands in PANELS.items():
+        for name, place in commands.items():
+            if only in known and name != only:
+                continue
+            module, _, attribute = place.partition(":")
+            command = getattr(import_module(f"practicum.cli.{module}"), attribute)
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, rich_help_panel=panel)
+            else:
+                kind = Learning if name in ("learn", "compare") else None
+                app.command(name, rich_help_panel=panel, cls=kind)(command)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -98,7 +66,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     debug: bool = typer.Option(False, "--debug", help="Show a traceback if something fails."),  # read by `main`
     version: bool = typer.Option(
@@ -115,8 +82,9 @@ def main(arguments: list[str] | None = None) -> None:
     collect_rarely()
     try:
         # --debug may stand anywhere, also behind the command.
-        with stopped_by(_interrupt):
-            code = app([a for a in arguments if a != "--debug"], prog_name="practicum", standalone_mode=False)
+        with any_console(), stopped_by(_interrupt):
+            given = [a for a in arguments if a != "--debug"]
+            code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
         # The reader of the output has left (head, less), which is no failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -126,6 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exc()
         code, message = _explain(error)
         if message:
+            from practicum.cli.output import print_error
+
             print_error(message)
     sys.exit(exit_code(code) if isinstance(code, int) else 0)
 
@@ -150,8 +120,11 @@ def _explain(error: BaseException) -> tuple[int, str]:
         message = error.format_message().replace("Value error, ", "")
         command = getattr(getattr(error, "ctx", None), "command_path", "practicum")
         return code, f"{message.rstrip('.')}; see {command} --help"
-    if isinstance(error, ImportError | AttributeError) and (unmet := unmet_requirements()):
-        return 1, "; ".join(unmet)
+    if isinstance(error, ImportError | AttributeError):
+        from practicum.core.requirements import unmet_requirements
+
+        if unmet := unmet_requirements():
+            return 1, "; ".join(unmet)
     return 1, f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"
 
 

@@ -60,7 +60,8 @@ def learn(
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(
         lambda **how: start(
-            train, val=vals, test=tests, out=folder, seed_context=seed, store=store or None, **config, **how
+            train, val=tuple(vals), test=tuple(tests), out=folder, seed_context=seed, store=store or None,
+            **config, **how,
         ),
         json_, log,
     )  # fmt: skip

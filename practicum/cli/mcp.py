@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typer import Option
 
-from practicum.cli.output import Printer, print_error
-from practicum.core.errors import UsageError
+from practicum.core.errors import PracticumError, UsageError
+from practicum.serve.names import require_space_name
 
 if TYPE_CHECKING:
     from practicum.serve.mcp_stdio import Outside
@@ -47,12 +48,15 @@ def mcp(
         raise UsageError("--learner is for a store: a service has its own")
     if store is not None and key_env is not None:
         raise UsageError("--key-env is for a service: a store has no keys")
-    try:
-        from practicum.serve.mcp_stdio import Remote, Shared, run
-    except ImportError as error:
+    from practicum.serve.mcp_stdio import Remote, Shared, run
+
+    # They are loaded after the client is answered.
+    if missing := [name for name in ("aiohttp", "mcp", "uvicorn") if find_spec(name) is None]:
         from practicum.core.requirements import pip_install
 
-        raise UsageError(f"practicum mcp needs: {pip_install('serve')} ({error})") from error
+        raise UsageError(f"practicum mcp needs: {pip_install('serve')} ({', '.join(missing)} cannot be found)")
+    if space is not None:
+        require_space_name(space)
     if learner is not None:
         from practicum.models.registry import require_model_name
 
@@ -73,9 +77,17 @@ def mcp(
         arguments += [part for one in role for part in ("--role", one.value)]
         # The whole path: programs with windows seldom find what is in an environment.
         started = {"command": sys.executable, "args": ["-m", "practicum.cli.app", "mcp", *arguments]}
+        from practicum.cli.output import Printer
+
         Printer(True).result({"mcpServers": {"practicum": started}})
         return
-    run(caller, lambda error: print_error(str(error)))
+    run(caller, _failed)
+
+
+def _failed(error: PracticumError) -> None:
+    from practicum.cli.output import print_error
+
+    print_error(str(error))
 
 
 def _key(variable: str | None) -> str | None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from practicum.cli.console import is_utf8
 from practicum.cli.options import as_options
 from practicum.core.counts import Count, counted
 from practicum.core.errors import UsageError
@@ -166,4 +167,5 @@ def print_error(message: str) -> None:
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    return visible_json(json.dumps(value, ensure_ascii=False))
+    # Escaped where a console could not show it, so that nothing is lost.
+    return visible_json(json.dumps(value, ensure_ascii=not is_utf8(sys.stdout.encoding)))

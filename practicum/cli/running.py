@@ -115,6 +115,12 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
             return asyncio.run(main())
     except asyncio.CancelledError as error:
         raise Interrupted("interrupted") from error
+    except SystemExit as error:
+        # No command does that within its work.
+        raise PracticumError(
+            f"a function or a package of yours called sys.exit({error.code!r}), which ended the command: raise an "
+            "exception there; what was paid for is kept"
+        ) from error
 
 
 class _Printing(logging.Handler):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
@@ -16,6 +16,9 @@ from practicum.core.views import behind, entry_line, render_full
 from practicum.core.visible import visible_line
 from practicum.core.words import one_line, quantity
 
+if TYPE_CHECKING:
+    from practicum.store.versions import EntryEvent
+
 SHOWN = 8
 """Attempts that are listed with an entry."""
 
@@ -24,8 +27,8 @@ ONE: dict[str, Any] = {"rich_help_panel": "One of them", "metavar": "ID"}
 ONLY: dict[str, Any] = {"rich_help_panel": "Only some"}
 
 NARROWS = {
-    "version": ("context",), "failed": ("attempts",), "step": ("attempts", "lessons", "calls"), "split": ("attempts",),
-    "task": ("attempts",), "role": ("calls",), "output": ("delay",),
+    "version": ("context",), "failed": ("attempts",), "step": ("attempts", "lessons", "merges", "calls"),
+    "split": ("attempts",), "task": ("attempts",), "role": ("calls",), "output": ("delay",),
 }  # fmt: skip
 """The views that each option narrows."""
 
@@ -37,13 +40,14 @@ def show(
     attempts: bool = Option(False, "--attempts", help="All attempts, in learning and in evaluations.", **WHAT),
     attempt: str | None = Option(None, help="One attempt: what it was shown, did and led to (such as 3.t17).", **ONE),
     lessons: bool = Option(False, "--lessons", help="The lessons, and what became of them.", **WHAT),
+    merges: bool = Option(False, "--merges", help="Entries that were merged, with the texts that went.", **WHAT),
     calls: bool = Option(False, "--calls", help="The model calls, with tokens and seconds.", **WHAT),
     call: str | None = Option(None, help="One call: all that was asked and answered.", **ONE),
     gate: bool = Option(False, "--gate", help="The decisions of the gate, with their evidence.", **WHAT),
     replay: bool = Option(False, "--replay", help="The replay buffer after the last step.", **WHAT),
     delay: bool = Option(False, "--delay", help="The measured delays of batch sizes, as a picture too.", **WHAT),
     failed: bool = Option(False, "--failed", help="attempts: only those that went wrong.", **ONLY),
-    step: int | None = Option(None, min=1, help="attempts, lessons, calls: only those of this step.", **ONLY),
+    step: int | None = Option(None, min=1, help="attempts, lessons, merges, calls: only those of this step.", **ONLY),
     split: str | None = Option(None, help="attempts: only those of train, before, val or test.", **ONLY),
     task: str | None = Option(None, help="attempts: only those at this task.", **ONLY),
     role: str | None = Option(None, help="calls: only those of this role.", **ONLY),
@@ -57,7 +61,7 @@ def show(
     version = version or at
     views = {
         "entry": entry is not None, "attempts": attempts, "attempt": attempt is not None, "lessons": lessons,
-        "calls": calls, "call": call is not None, "gate": gate, "replay": replay, "delay": delay,
+        "merges": merges, "calls": calls, "call": call is not None, "gate": gate, "replay": replay, "delay": delay,
     }  # fmt: skip
     named = [name for name, wanted in views.items() if wanted]
     if len(named) > 1:
@@ -80,6 +84,8 @@ def show(
             _show_delay(run, output or run / "delay.png", out)
         case "attempts":
             story.show_attempts(run, out, failed=failed, split=split, step=step, task=task)
+        case "merges":
+            _show_merges(run, out, step)
         case "lessons":
             story.show_lessons(run, out, step)
         case "calls":
@@ -138,7 +144,6 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
 
 def show_entry(run: Path, id: str, out: Printer) -> None:
     """One entry with its whole history, what it came from, and who relied on it."""
-    from dataclasses import asdict
     from itertools import islice
 
     from practicum.session.story import Story
@@ -147,7 +152,7 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
         one = told.entry(id)
         now, made = one.now, [told.attempt_line(name) for name in one.attempts]
         used = list(islice(told.attempts_with(id), None if out.as_json else SHOWN + 1))
-        edits = [{"version": e.version, "step": e.step, "id": e.done.id, **asdict(e.done.edit)} for e in one.events]
+        edits = [event_json(event) for event in one.events]
         found = {"attempts": [*one.attempts], "used_by": [line.id for line in used]}
         out.result({"id": id, "now": entry_json(now) if now else None, "events": edits, **found})
         out.item(behind(f"{id}:", now.text if now else "(removed)"))
@@ -155,7 +160,7 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
             trust = f"; trust: {now.trust}" if now.trust != "own" else ""
             out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}{trust}")
         for event in one.events:
-            out.item(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
+            out.item(event_text(event))
         for line in made[:SHOWN]:
             out.item(visible_line(f"from {line.id}, {line.outcome}: {one_line(line.input, 200)}"))
         tasks = [source.removeprefix("task:") for source in one.sources if source.startswith("task:")]
@@ -171,6 +176,32 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
             out.print(f"look at one: practicum show {run} --attempt {example}")
 
 
+def event_json(event: EntryEvent) -> dict[str, Any]:
+    """An edit as JSON values, with the texts that a merge lost."""
+    from dataclasses import asdict
+
+    lost = {"lost": dict(event.lost)} if event.lost else {}
+    return {"version": event.version, "step": event.step, "id": event.done.id, **asdict(event.done.edit), **lost}
+
+
+def event_text(event: EntryEvent) -> str:
+    """An edit in words, with the texts that a merge lost, each on lines of its own."""
+    lost = [behind(f"  {id} was:", text or "(forgotten)") for id, text in event.lost.items()]
+    return "\n".join([f"version {event.version} (step {event.step}): {edit_text(event.done)}", *lost])
+
+
+def _show_merges(run: Path, out: Printer, step: int | None) -> None:
+    """The merges of entries, with the texts that were lost."""
+    from practicum.session.story import Story
+
+    with Story.open(run) as told:
+        events = list(told.merges(step))
+        out.result({"merges": [event_json(event) for event in events]})
+        for event in events:
+            out.item(event_text(event))
+        out.print(quantity(len(events), "merge"))
+
+
 def edit_text(done: Applied) -> str:
     """An applied edit in words."""
     edit = done.edit
@@ -180,7 +211,7 @@ def edit_text(done: Applied) -> str:
         case "update":
             text = behind("changed to:", edit.text) if edit.text is not None else "changed"
         case "merge":
-            text = f"{', '.join(edit.ids)} merged into {done.id}"
+            text = f"{', '.join(id for id in edit.ids if id != done.id)} merged into {done.id}"
         case "delete":
             text = "deleted"
         case "vote":

@@ -59,6 +59,10 @@ class Link(ABC):
         """Send feedback; it is on the disk when this returns."""
 
     @abstractmethod
+    async def interactions(self, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        """The newest interactions that pass these filters: session, user, since, limit."""
+
+    @abstractmethod
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
         """Send a request of the user's client with what was learned; returns the response."""
 

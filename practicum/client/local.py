@@ -74,6 +74,15 @@ class Local(Link):
         except TimeoutError:
             raise StoreError(f"the store {self._store} did not take feedback in {PATIENCE:g} seconds") from None
 
+    async def interactions(self, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        from practicum.serve.operations import Newest, read_form
+
+        asked = read_form(Newest, filters)
+        found = await self._service.list_interactions(
+            self._space, asked.session, asked.user, asked.began, asked.limit
+        )  # fmt: skip
+        return [{**one} for one in found["interactions"]]
+
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
         """The request goes to the provider with what was learned, and what it answers is kept."""
         kind = kind_of(request)
@@ -81,13 +90,14 @@ class Local(Link):
             return await send(request)
         from practicum.serve.protocols import Unreadable, read_request
         from practicum.serve.service import new_id
+        from practicum.serve.sessions import Caller
 
         began, here = time.monotonic(), block()
         session, user = (here.session, here.user) if here else (None, None)
         try:
             asked = read_request(kind, request.content)
-            opening = asked.points[0][1] if asked.points else ""
-            shown = await wait(self._service.show(self._space, asked, session or opening))
+            id, own = new_id(), {name.lower().encode(): value for name, value in request.headers.multi_items()}
+            shown = await wait(self._service.show(self._space, asked, Caller(id, session, user, own)))
             if shown is None:
                 # The service has logged why.
                 return await send(request)
@@ -106,7 +116,7 @@ class Local(Link):
         response = await send(changed)
         if not response.is_success:
             return response
-        id, streaming = new_id(), "text/event-stream" in response.headers.get("content-type", "")
+        streaming = "text/event-stream" in response.headers.get("content-type", "")
         response.headers["x-practicum-interaction"] = id
         response.headers["x-practicum-version"] = str(shown.version)
         remember(id)
@@ -117,7 +127,7 @@ class Local(Link):
             answer = read_stream(body) if streaming else read_answer(body)
             if answer is not None and body:
                 self._service.keep(
-                    self._space, id, asked, asked.query, asked.steps, shown, answer, session=session, user=user,
+                    self._space, id, asked, asked.query, asked.steps, shown, answer, user=user,
                     status=response.status_code, seconds=time.monotonic() - began,
                 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from practicum.client.blocks import block, remember
 from practicum.client.http import ending, library
@@ -52,6 +52,10 @@ class Remote(Link):
     async def feedback(self, body: bytes, user: str | None) -> dict[str, Any]:
         return await self._post("/v1/feedback", body, None, user)
 
+    async def interactions(self, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        query = {name: str(value) for name, value in filters.items()}
+        return list((await self._send("GET", f"/v1/interactions?{urlencode(query)}", None, self._own))["interactions"])
+
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
         """The service is sent the request in place of the provider. While it is away, the provider is."""
         ours = self._redirected(request)
@@ -83,14 +87,17 @@ class Remote(Link):
         return type(request)(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
 
     async def _post(self, path: str, body: bytes, session: str | None, user: str | None) -> dict[str, Any]:
+        headers = {"content-type": "application/json", **self._own, **_asker(session, user)}
+        return await self._send("POST", path, body, headers)
+
+    async def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
         """The service's answer. Raises UsageError for what it refuses, and StoreError if it cannot do it."""
         import aiohttp
 
-        headers = {"content-type": "application/json", **self._own, **_asker(session, user)}
         try:
-            async with self._http.post(
-                self.address + path, data=body, headers=headers, allow_redirects=False
-            ) as response:  # fmt: skip
+            async with self._http.request(
+                method, self.address + path, data=body, headers=headers, allow_redirects=False
+            ) as response:
                 status, raw = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = str(error) or "no answer in time"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from practicum.client import http
 from practicum.client.blocks import Report, Session, Task, body_of, checked
@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     import httpx2
 
 C = TypeVar("C")
+
+
+class Filters(TypedDict, total=False):
+    """Which interactions are listed: of a session, of a user, answered since a time (seconds since 1970, or a text such
+    as 2026-11-27T10:00:00Z), and how many at most (20; up to 200)."""
+
+    session: str | None
+    user: str | None
+    since: float | str | None
+    limit: int
+
+
+def given(filters: Filters) -> dict[str, Any]:
+    """The filters that have a value."""
+    return {name: value for name, value in filters.items() if value is not None}
 
 
 def open(
@@ -83,6 +98,18 @@ class Space:
         """`feedback` for programs without an event loop."""
         body = body_of(said, interaction=interaction, session=session)
         return self._link.run(self._link.feedback(body, checked("user", user)))
+
+    async def interactions(self, **filters: Unpack[Filters]) -> list[dict[str, Any]]:
+        """The last interactions, the newest first: id, at (seconds since 1970), session, session_from, user, status,
+        question, answer and version of each. A key needs the role review.
+
+        Raises UsageError for a filter that is wrong, and StoreError if they cannot be read.
+        """
+        return await self._link.wait(self._link.interactions(given(filters)))
+
+    def interactions_sync(self, **filters: Unpack[Filters]) -> list[dict[str, Any]]:
+        """`interactions` for programs without an event loop."""
+        return self._link.run(self._link.interactions(given(filters)))
 
     def wrap(self, sdk_client: C) -> C:
         """A copy of a client of OpenAI or Anthropic, sync or async, whose requests are shown what was learned. Whatever

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from practicum.core.types import Profile, Task, Trace
 from practicum.core.views import View
 
-Kind = Literal["reply", "give_up", "text", "observed", "recall", "decided", "approve", "embed"]
+Kind = Literal["reply", "mended", "give_up", "text", "observed", "recall", "decided", "approve", "embed"]
 """What an attempt asks the run for. `observed` and `decided` tell it what an action or a decision returned."""
 
 

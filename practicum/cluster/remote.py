@@ -128,6 +128,8 @@ class _Exchange:
             case "reply":
                 role, prompt, form, how = given
                 return await at.reply(role, prompt, form, **how)
+            case "mended":
+                return await at.mended(*given)
             case "give_up":
                 return await at.give_up(*given)
             case "text":

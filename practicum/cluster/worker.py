@@ -107,6 +107,9 @@ class WorkerRun:
         reply: Reply = await self._ask("reply", f"{role}~{again}", role, prompt, form, how)
         return reply
 
+    async def mended(self, role: str) -> None:
+        await self._ask("mended", f"{role} mended", role)
+
     async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
         error: OutputError = await self._ask("give_up", role, role, problem, advice)
         return error

@@ -34,6 +34,7 @@ class Count(StrEnum):
         "repaired_outputs",
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
+    MENDED_JSON = "mended_json", "answer[|s] whose JSON was mended before it was read: backslashes, quotes, commas"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
     EMPTY_ANSWERS = "empty_answers", "answer[|s] of a model without any text", True
     REFUSED_ANSWERS = "refused_answers", "answer[|s] that a model refused to give", True
@@ -135,6 +136,12 @@ class Count(StrEnum):
         "similar_kept_apart",
         "similar entr[y|ies] kept apart, because of a number, a name or an answer",
     )
+    COMPARED_BY_WORDS = (
+        "compared_by_words",
+        "new entr[y|ies] compared by words alone, because the embedder cannot tell texts in [its|their] language apart "
+        "(use one for many languages, such as `--embedder openai:text-embedding-3-small`)",
+        True,
+    )
     KEPT_LESSONS = "kept_lessons", "lesson[|s] kept in [its|their] own words, because no edit covered [it|them]"
     DROPPED_LESSONS = "dropped_lessons", "lesson[|s] dropped, because no edit covered [it|them]"
     REPEATED_LESSONS = "repeated_lessons", "lesson[|s] shown to the curator a second time"
@@ -147,6 +154,17 @@ class Count(StrEnum):
     HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: it would join different answers"
     HELD_BACK_PARTIAL_COVER = "held_back_partial_cover", f"{_HELD_BACK}: the entry covers a part of the lesson only"
     HELD_BACK_LOST_DETAIL = "held_back_lost_detail", f"{_HELD_BACK}: a number or a name would be lost"
+    MASS_DELETIONS = (
+        "mass_deletions",
+        "time[|s] the curator wanted to delete more than half of the playbook in one step",
+        True,
+    )
+    HELD_BACK_MASS_DELETION = (
+        "held_back_mass_deletion",
+        f"{_HELD_BACK}: it would delete more than half of the playbook in one step (with `--val` and the setting "
+        "`gate`, the validation tasks decide)",
+        True,
+    )
     HELD_EDITS = "held_edits", "edit[|s] held for review"
     KNOWN_TO_REVIEW = (
         "known_to_review",

@@ -182,12 +182,13 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A few edits, applied in order. `resolutions` account for the lessons that led to no edit, and `evidence` holds
-    what was measured for or against the delta, as JSON values."""
+    """A few edits, applied in order. `resolutions` account for the lessons that led to no edit, `evidence` holds what
+    was measured for or against the delta, as JSON values, and `refused` are edits that a guard took out."""
 
     edits: tuple[Edit, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    refused: tuple[Refused, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.edits)
@@ -213,7 +214,8 @@ class Delta:
 
     def __add__(self, other: Delta) -> Delta:
         evidence = {**self.evidence, **other.evidence}
-        return Delta(self.edits + other.edits, self.resolutions + other.resolutions, evidence)
+        refused = self.refused + other.refused
+        return Delta(self.edits + other.edits, self.resolutions + other.resolutions, evidence, refused)
 
 
 @dataclass(frozen=True, slots=True)

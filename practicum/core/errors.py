@@ -28,6 +28,10 @@ class PracticumError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show of the error (a hook of IPython): the message says all that is needed."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class UsageError(PracticumError):
     """The caller asked for something that does not exist or does not apply."""

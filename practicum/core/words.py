@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from practicum.core.visible import visible
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
     from practicum.core.types import Usage
 
@@ -31,11 +31,17 @@ def closest(name: str, known: Iterable[str]) -> str:
     return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, list(known), 1))
 
 
-def fault(error: ValidationError, whole: str = "") -> str:
-    """The first thing that is wrong with a value, after where it is; `whole` stands for the value itself."""
+def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None = None) -> str:
+    """The first thing that is wrong with a value, after where it is; `whole` stands for the value itself. A text that
+    does not match a pattern is explained by the description of its field in `model`, not by the pattern."""
     first = error.errors()[0]
-    where = ".".join(map(str, first["loc"])) or whole
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    where, said = ".".join(map(str, first["loc"])) or whole, first["msg"]
+    if first["type"] == "string_pattern_mismatch":
+        field = model.model_fields.get(str(first["loc"][0])) if model is not None and first["loc"] else None
+        form = f": {field.description}" if field is not None and field.description else ""
+        value = str(first["input"])
+        said = f"{value[:60]!r} does not fit{form}" if value.strip() else "it is blank"
+    return f"{where}: {said}" if where else said
 
 
 def in_number(number: int, text: str) -> str:

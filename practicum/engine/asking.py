@@ -13,7 +13,8 @@ from practicum.core.errors import OutputError
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Profile, Prompt
 from practicum.models.client import JSON, Reply
-from practicum.models.prompting import describe_validation_error, extract_json, json_schema, repair_prompt
+from practicum.models.objects import read_object
+from practicum.models.prompting import describe_validation_error, json_schema, repair_prompt
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,6 +32,8 @@ class Replies(Protocol):
         self, role: str, prompt: Prompt, form: JSON, *, again: int = 0, temperature: float | None = None,
         output_tokens: int = 0,
     ) -> Reply: ...  # fmt: skip
+
+    async def mended(self, role: str) -> None: ...
 
     async def give_up(self, role: str, problem: str, advice: str) -> OutputError: ...
 
@@ -53,10 +56,14 @@ async def ask_for(
             role, prompt, wanted, again=again, temperature=temperature, output_tokens=output_tokens
         )  # fmt: skip
         try:
-            return schema.model_validate_json(extract_json(reply.text))
+            value, mended = read_object(schema, reply.text, reply.cut)
         except ValidationError as error:
             problem = describe_validation_error(error, reply.cut)
             prompt = repair_prompt(prompt, reply.text, problem)
+        else:
+            if mended:
+                await run.mended(role)
+            return value
     if reply.silence is not None:
         raise await run.give_up(role, f"the answer {SILENCES[reply.silence]}", "")
     advice = "raise `max_output_tokens`" if reply.cut else "try `structure=tool` or `structure=prompted`"

@@ -52,6 +52,7 @@ from practicum.models.prompting import (
     prompt_tokens,
 )
 from practicum.models.receiving import received
+from practicum.retrieval.scripts import alike
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
 from practicum.store.journal import (
@@ -398,6 +399,10 @@ class Run:
             self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
 
+    async def mended(self, role: str) -> None:
+        """Count an answer of a role whose JSON had to be mended."""
+        self.count(Count.MENDED_JSON)
+
     async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
         """The error of a role whose last output did not fit either. `advice` says what to change."""
         self.count(Count.UNPARSED_OUTPUTS)
@@ -605,18 +610,19 @@ class Run:
         ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
         door.known |= {text: PENDING for group in held for edit in group.edits if (text := said(edit))}
         self.count(Count.HELD_EDITS, len(held))
-        return Admitted(replace(delta, edits=tuple(ready)), tuple(held), tuple(refused))
+        return Admitted(replace(delta, edits=tuple(ready)), tuple(held), (*delta.refused, *refused))
 
     async def _rejected(self, texts: Sequence[str]) -> list[bool]:
         """For each text, whether a review rejected one that says the same, in other words too."""
         known = [text for text, state in self._state.door.known.items() if state == REJECTED]
         if not texts or not known:
             return [False] * len(texts)
-        closeness = (await self.embed(texts)) @ (await self.embed(known)).T
+        both = [*texts, *known]
+        similar = alike(both, await self.embed(both), len(texts), self.same_from)
         # Similar texts with another number, name or answer say something else.
         return [
-            any(not tell_apart(text, known[int(n)], self.choices) for n in np.flatnonzero(row >= self.same_from))
-            for text, row in zip(texts, closeness, strict=True)
+            any(not tell_apart(text, known[int(n)], self.choices) for n in np.flatnonzero(row))
+            for text, row in zip(texts, similar, strict=True)
         ]
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:

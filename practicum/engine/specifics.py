@@ -4,6 +4,7 @@ reflects them, and a weak model changes them without noticing, but a rule is wor
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from practicum.tasks.scoring.rules import named_choices
@@ -16,7 +17,24 @@ _PARTICULAR = re.compile(
     """,
     re.VERBOSE,
 )
-_NOT = re.compile(r"\b(?:not|never|no|nor|cannot|without|avoid)\b|n't\b", re.IGNORECASE)
+_NOT = re.compile(
+    r"""\b(?:
+      not | never | no | nor | cannot | without | avoid
+    | nicht | kein\w* | nie | niemals | ohne | weder | niet | geen | nooit | zonder | inte | ej | ikke | aldrig | utan
+    | ne | pas | jamais | sans | aucune? | ni | nunca | jamás | sin | ning[uú]n\w* | tampoco | não | nem | sem
+    | nenhum\w* | non | mai | senza | nessun\w* | né | nigdy | bez | ani | żad\w* | nikdy | žádn\w* | nincs | nélkül
+    | không | chưa | chẳng | đừng | tidak | bukan | jangan | tanpa | değil | yok | asla | \w{2,}m[ae]z
+    | не | нет | ни | нельзя | никогда | ні | немає | ніколи | без
+    | δεν? | μην? | όχι | χωρίς | ποτέ | ούτε | κανέν\w*
+    | لا | لم | لن | ليس\w* | غير | بدون | دون | לא | אין | אל | בלי | ללא | 안
+    )\b
+    | n't\b | \bn['’](?=\w)
+    | [不没沒無无未勿莫别非] | ない | なく | なけ | ません | ずに | 않 | 못 | 없 | 지\ ?마
+    | नहीं | बिना | \bमत\b | ไม่""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Negations in English and in the languages that are written most on the Web: as words, or as characters where words
+have no spaces between them."""
 
 
 def particulars(text: str) -> frozenset[str]:
@@ -51,11 +69,15 @@ def answers_named(text: str, choices: Sequence[str]) -> frozenset[str]:
     return frozenset(named_choices(choices, text)) if choices else frozenset()
 
 
+def _negated(text: str) -> bool:
+    # A letter with an accent may be written as two characters.
+    return _NOT.search(text if text.isascii() else unicodedata.normalize("NFC", text)) is not None
+
+
 def tell_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:
     """Whether two similar texts differ in a particular, in the possible answers that they name, or in a negation."""
     if one == other:
         return False
     if lost(one, other) or lost(other, one):
         return True
-    negated = bool(_NOT.search(one)) != bool(_NOT.search(other))
-    return negated or answers_named(one, choices) != answers_named(other, choices)
+    return _negated(one) != _negated(other) or answers_named(one, choices) != answers_named(other, choices)

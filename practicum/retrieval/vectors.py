@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -144,14 +144,26 @@ def _granite() -> Any:
     return runtime
 
 
+MOST_TEXTS: Mapping[str, int] = {"google": 100, "google-cloud": 250, "cohere": 96, "bedrock": 96, "voyageai": 1_000}
+"""Texts that a provider documents as the most of one call."""
+
+MOST_ELSEWHERE = 2_048
+"""The same for OpenAI and Azure. Other servers of their protocol may take as few as 10, which a refusal shows."""
+
+REFUSED_SIZE = (400, 413, 422)
+"""The statuses with which servers refuse a call of too many texts, or of too many tokens in all."""
+
+
 class ProviderEmbedder:
-    """An embedding model of a provider, through pydantic-ai."""
+    """An embedding model of a provider, through pydantic-ai. `most` is the number of texts that a call takes at most:
+    what the provider documents, and after a refusal half of what was refused."""
 
     def __init__(self, name: str) -> None:
         from pydantic_ai.embeddings import Embedder as Provided
         from pydantic_ai.exceptions import UserError
 
         self.name = name
+        self.most = MOST_TEXTS.get(name.partition(":")[0], MOST_ELSEWHERE)
         if name.startswith("openai"):
             require("openai", f"embedder {name!r}")
         try:
@@ -160,15 +172,41 @@ class ProviderEmbedder:
             raise ModelError(f"embedder {name!r} cannot be used: {error}. 'wordllama' needs no key") from error
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        from pydantic_ai.exceptions import AgentRunError
+        return np.concatenate([vectors async for _, vectors in in_calls(self, texts)])
 
-        try:
-            result = await self._embedder.embed_documents(list(texts))
-        except AgentRunError as error:
-            raise ProviderError(f"embedder {self.name} failed: {error}") from error
+    async def embed_some(self, texts: Sequence[str]) -> np.ndarray:
+        """The vectors of the first of these texts, as many as one call takes. Raises ProviderError."""
+        from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
+
+        while True:
+            some = [text if text.strip() else "-" for text in texts[: self.most]]
+            try:
+                result = await self._embedder.embed_documents(some)
+                break
+            except AgentRunError as error:
+                refused = isinstance(error, ModelHTTPError) and error.status_code in REFUSED_SIZE
+                if not refused or len(some) == 1:
+                    raise ProviderError(f"embedder {self.name} failed: {error}") from error
+                self.most = min(self.most, len(some) // 2)
         vectors = np.asarray(result.embeddings, dtype=np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(some):
+            raise ProviderError(
+                f"embedder {self.name} gave no usable vectors (shape {vectors.shape} for {len(some)} texts)"
+            )
         unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return unit
+
+
+async def in_calls(embedder: Embedder, texts: Sequence[str]) -> AsyncIterator[tuple[Sequence[str], np.ndarray]]:
+    """Texts with their vectors, those of each call by themselves, so that a caller keeps what it has if a later call
+    fails."""
+    if not isinstance(embedder, ProviderEmbedder):
+        yield texts, np.asarray(await embedder.embed(texts), dtype=np.float32)
+        return
+    while texts:
+        vectors = await embedder.embed_some(texts)
+        yield texts[: len(vectors)], vectors
+        texts = texts[len(vectors) :]
 
 
 def open_embedder(name: str) -> Embedder:
@@ -311,11 +349,11 @@ class Vectors:
                 known |= stored_vectors(self.store, self.embedder.name, missing)
                 missing = [text for text in missing if text not in known]
             if missing:
-                made = await self._made(missing)
-                known |= zip(missing, made, strict=True)
-                if self.store is not None and not self.store.read_only:
-                    # From now on not all that the store has is in memory.
-                    self._stored_dims = made.shape[1]
+                async for those, made in self._made(missing):
+                    known |= zip(those, made, strict=True)
+                    if self.store is not None and not self.store.read_only:
+                        # From now on not all that the store has is in memory.
+                        self._stored_dims = made.shape[1]
             vectors += [known[text] for text in texts[start : start + CHUNK]]
         return np.stack(vectors) if vectors else np.zeros((0, self.matrix.dims or self._stored_dims), dtype=np.float32)
 
@@ -344,12 +382,19 @@ class Vectors:
         await asyncio.shield(asyncio.gather(*dict.fromkeys(self._tasks[text] for text in texts)))
 
     async def _embed(self, texts: list[str]) -> None:
-        self._keep(texts, await self._made(texts))
+        async for those, vectors in self._made(texts):
+            self._keep(those, vectors)
 
-    async def _made(self, texts: list[str]) -> np.ndarray:
-        """Embed these texts, and write their vectors to the store."""
-        vectors = self._checked(np.asarray(await self.embedder.embed(texts), dtype=np.float32), len(texts))
-        self.made += len(texts)
+    async def _made(self, texts: Sequence[str]) -> AsyncIterator[tuple[Sequence[str], np.ndarray]]:
+        """Embed these texts, and write their vectors to the store, those of each call as soon as they are there."""
+        async for those, made in in_calls(self.embedder, texts):
+            vectors = self._checked(made, len(those))
+            self.made += len(those)
+            await self._write(those, vectors)
+            yield those, vectors
+
+    async def _write(self, texts: Sequence[str], vectors: np.ndarray) -> None:
+        """Write the vectors of these texts to the store, unless it is read-only."""
         if self.store is not None and not self.store.read_only:
             name = self.embedder.name
             rows = [
@@ -362,7 +407,6 @@ class Vectors:
             else:
                 # Awaited, so that the queue of the store does not fill the memory.
                 await self.store.write(schema.vectors, rows)
-        return vectors
 
     def _checked(self, vectors: np.ndarray, n: int) -> np.ndarray:
         """These n vectors with unit length.
@@ -386,7 +430,7 @@ class Vectors:
             raise ModelError(f"embedder {name} gave {dims} dimensions after {self.matrix.dims}; use another embedder")
         return vectors if (np.abs(lengths - 1) < TOLERANCE).all() else vectors / lengths
 
-    def _keep(self, texts: list[str], vectors: np.ndarray) -> None:
+    def _keep(self, texts: Sequence[str], vectors: np.ndarray) -> None:
         # Two callers may have looked up the same text at once.
         fresh = [i for i, text in enumerate(texts) if text not in self._row]
         self._row.update((texts[i], row) for row, i in enumerate(fresh, len(self.matrix)))

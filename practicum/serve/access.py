@@ -23,6 +23,7 @@ from practicum.core.errors import PracticumError, StoreError, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import KeyTold
 from practicum.serve.log import Log
+from practicum.serve.names import require_space_name
 
 logger = logging.getLogger("practicum.serve")
 
@@ -297,8 +298,8 @@ def add_key(
 
 def _require_space_name(space: str) -> None:
     """Raises UsageError for what cannot be the name of a space, unless it is empty: all spaces."""
-    if space and not tables.SPACE_NAME.fullmatch(space):
-        raise UsageError(f"{space!r:.80} {tables.NO_SPACE_NAME}")
+    if space:
+        require_space_name(space)
 
 
 def _of(space: str) -> str:

@@ -32,6 +32,29 @@ class ShownText(TypedDict):
     corrections: list[int]
 
 
+class InteractionTold(TypedDict):
+    """An interaction: `at` is when its answer ended, in seconds since 1970. `session_from` says what named the session:
+    a header or a field of the request, `history` (it repeats an answer of the session) or `opening` (it began one).
+    `status` is that of the answer, and `version` was shown."""
+
+    id: str
+    at: float
+    session: str | None
+    session_from: str
+    user: str | None
+    status: int
+    question: str
+    answer: str
+    version: int
+
+
+class Interactions(TypedDict):
+    """Interactions of a space, the newest first."""
+
+    space: str
+    interactions: list[InteractionTold]
+
+
 class Noted(TypedDict):
     """A note that is kept."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
+from multidict import CIMultiDict
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
@@ -42,6 +43,7 @@ from practicum.serve.protocols import (
 )
 from practicum.serve.purpose import is_housekeeping
 from practicum.serve.service import Service, UnknownSpace, new_id
+from practicum.serve.sessions import Caller
 from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream, decoded
@@ -275,7 +277,7 @@ class App:
             _, space = await self.enter(call, "ask")
             body = await call.body(MOST_BODY)
             if method == "POST" and path in COUNTING:
-                _, _, body = await self._prepare(COUNTING[path], space, call.header(b"x-practicum-session"), body)
+                _, _, body = await self._prepare(COUNTING[path], space, _caller(call), body)
             await self._pass_on(call, body)
         elif path == "/mcp" and self.agents is not None:
             grant, space = await self.enter(call, None)
@@ -379,24 +381,20 @@ class App:
     async def _complete(self, call: Call, kind: Kind, space: str) -> None:
         body = await call.body(MOST_BODY)
         arrived = time.monotonic()
-        session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
-        request, shown, body = await self._prepare(kind, space, session, body)
-        relay = _Relay(self, call, kind, space, request, shown, new_id(), session, user)
+        caller = _caller(call)
+        request, shown, body = await self._prepare(kind, space, caller, body)
+        relay = _Relay(self, call, kind, space, request, shown, caller.interaction, caller.user)
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
-        path, span = _upstream_path(call), None
-        if self.spans is not None:
-            span = self._begin_span(self.spans, call, request)
-            span.pass_trace(headers)
+        path, span = _upstream_path(call), self._begin_span(call, request, headers)
         call.added = time.monotonic() - arrived
         try:
             async with _while_connected(call), self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
         except _Left:
-            call.error = "cancelled"
             relay.keep(LEFT)
             if not relay.is_whole:
+                call.status, call.error = LEFT, "cancelled"
                 raise
-            call.error = ""
         except asyncio.CancelledError:
             # The service stops, and the answer takes too long.
             call.error = "cancelled"
@@ -405,20 +403,17 @@ class App:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             await relay.failed(error)
         finally:
-            if span is not None:
-                about = {"space": space, "version": call.version, "interaction": call.interaction}
-                span.end(call.status or 500, call.told, call.error, about)
+            self._end_span(span, call)
 
     async def _prepare(
-        self, kind: Kind, space: str, session: str | None, body: bytes
+        self, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, Shown | None, bytes]:  # fmt: skip
         """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
         goes on as it came. Raises UnknownSpace."""
         request = None
         try:
             request = read_request(kind, body)
-            opening = request.points[0][1] if request.points else ""
-            shown = await self.service.show(space, request, session or opening)
+            shown = await self.service.show(space, request, caller)
             model = "" if request.model else self.upstream.model
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
@@ -432,12 +427,30 @@ class App:
             self.service.faults.note("preparing a request", error)
         return request, None, body
 
-    def _begin_span(self, spans: Spans, call: Call, request: Request | None) -> Span:
+    def _begin_span(self, call: Call, request: Request | None, headers: CIMultiDict[str]) -> Span | None:
+        """Begin a span, and put its trace into the headers of the request to the upstream."""
+        if self.spans is None:
+            return None
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
-        headers = {name: value for name, value in traced if value is not None}
+        given = {name: value for name, value in traced if value is not None}
         upstream = self.upstream.name or f"{self.upstream.address}#"
         model = (request.model if request else "") or self.upstream.model
-        return Span(spans, headers, call.path, call.started, upstream, model)
+        try:
+            span = Span(self.spans, given, call.path, call.started, upstream, model)
+            span.pass_trace(headers)
+        except Exception as error:
+            self.service.faults.note("beginning a span", error)
+            return None
+        return span
+
+    def _end_span(self, span: Span | None, call: Call) -> None:
+        if span is None:
+            return
+        about = {"space": call.space, "version": call.version, "interaction": call.interaction}
+        try:
+            span.end(call.status or 500, call.told, call.error, about)
+        except Exception as error:
+            self.service.faults.note("ending a span", error)
 
     async def _pass_on(self, call: Call, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""
@@ -463,6 +476,11 @@ class App:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
             await call.answer(status, error_body(call.path, status, message))
+
+
+def _caller(call: Call) -> Caller:
+    session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
+    return Caller(new_id(), session, user, call.headers)
 
 
 @asynccontextmanager
@@ -496,7 +514,6 @@ class _Relay:
     request: Request | None
     shown: Shown | None
     id: str
-    session: str | None
     user: str | None
     status: int = 200
     is_whole: bool = False
@@ -590,8 +607,7 @@ class _Relay:
         self.call.interaction, self.call.version = self.id, self.shown.version
         service.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
-            session=self.session, user=self.user,
-            status=502 if answer.failed else self.status if self.is_whole else status,
+            user=self.user, status=502 if answer.failed else self.status if self.is_whole else status,
             seconds=time.monotonic() - self.call.started,
             purpose="title" if is_housekeeping(self.request) else None,
         )  # fmt: skip
@@ -700,7 +716,7 @@ def _right_address(call: Call) -> str | None:
         return f"use {base}/v1/{more}, so the base URL of your client is {client}"
     if twice or path in ("/api/chat", "/api/generate") or _GEMINI.fullmatch(path):
         return (
-            f"the protocols of OpenAI are at {base}/v1 (chat/completions, responses), and that of Anthropic at "
+            f"only OpenAI's protocols are served, at {base}/v1 (chat/completions, responses), and Anthropic's, at "
             f"{base}/v1/messages"
         )
     return None

@@ -23,6 +23,7 @@ from practicum.core.types import Profile
 from practicum.core.views import behind, indented
 from practicum.core.words import one_line
 from practicum.engine.specifics import tell_apart
+from practicum.retrieval.scripts import script, shared_characters
 from practicum.retrieval.search import Filter, Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.serve.questions import EVIDENCE, Questions, pieces_of
@@ -212,11 +213,14 @@ class Corrections:
         return None if number is None else self._by_entry[self._entries[number]]
 
     async def _compare(self, question: str, correction: Correction) -> tuple[float, bool]:
-        """The cosine of two questions, and whether they are the same, perhaps in other words."""
+        """The similarity of two questions as a cosine, and whether they are the same, perhaps in other words."""
         if normalise(question) == normalise(correction.asked):
             return 1.0, True
         vectors = self._retriever.vectors
         cosine = float(np.dot(await vectors.query(question), await vectors.query(correction.asked)))
+        if script(question) or script(correction.asked):
+            # An embedder gives all texts of a script that it does not know nearly one vector.
+            cosine = min(cosine, shared_characters(question, correction.asked))
         return cosine, cosine >= SAME and not tell_apart(question, correction.asked)
 
     async def _nearest(self, section: str, question: str, most: int) -> list[tuple[Correction, float]]:

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from sqlalchemy import Connection, func, select
 
 from practicum.core.errors import UsageError
+from practicum.core.scores import rounded
 from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust
 from practicum.core.words import one_line
-from practicum.serve import tables
+from practicum.serve import answers, tables
 from practicum.store.dialects import insert_adding, upsert
 from practicum.tasks.scoring.rules import normalise
 
@@ -32,6 +33,9 @@ BAD = frozenset(
 
 HELD_OUT = 0.2
 """The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
+
+LONGEST = 86_400.0
+"""Seconds from a request to the end of its answer, at most, where interactions are listed by time."""
 
 REPORTS = 20
 """Reports on one interaction that are kept: the last ones."""
@@ -63,7 +67,7 @@ class Feedback(BaseModel):
 
     interaction: _Text | None = None
     session: _Text | None = None
-    score: Annotated[float, Field(ge=0, le=1)] | bool | None = None
+    score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = None
     target: _Text | None = None
     correction: _Text | None = None
     label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -150,11 +154,11 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     mine = select(t).where(t.c.run_id == space)
     if feedback.session is not None:
         wanted = [t.c.session == feedback.session]
-        what = f"session {feedback.session!r}: give what was sent in the header x-practicum-session"
+        what = f"session {feedback.session!r}: give the session that its requests were sent with"
     else:
         # One after the other: asked for either at once, SQLite would read all rows of the space.
         wanted = [t.c.id == feedback.interaction, t.c.response == feedback.interaction]
-        what = f"interaction {feedback.interaction!r}: give what the header x-practicum-interaction said"
+        what = f"interaction {feedback.interaction!r}: give the id that came with the answer"
     queries = (mine.where(each).order_by(t.c.id.desc()).limit(1) for each in wanted)
     found = next((row for query in queries if (row := db.execute(query).first()) is not None), None)
     if found is None:
@@ -162,6 +166,32 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     return Interaction(
         found.id, found.session, found.user, found.version, found.rollout, found.kind, json.loads(found.data)
     )
+
+
+def list_interactions(
+    db: Connection, space: str, session: str | None, user: str | None, since: float | None, limit: int
+) -> list[answers.InteractionTold]:
+    """The newest interactions of a space: of a session, of a user, answered since a time (seconds since 1970). Those
+    in which a client asked for a title are left out."""
+    t = tables.interactions
+    # Quotes within texts are escaped in JSON, so only the field itself is found.
+    found = select(t).where(t.c.run_id == space, t.c.data.not_like('%"purpose": "title"%'))
+    if session is not None:
+        found = found.where(t.c.session == session)
+    if user is not None:
+        found = found.where(t.c.user == user)
+    if since is not None:
+        # An id has the time of the request, so that older rows need not be read.
+        earliest = f"i{max(int((since - LONGEST) * 1e6), 0):013x}"
+        found = found.where(t.c.at >= since, t.c.id >= earliest)
+    rows = [(row, json.loads(row.data)) for row in db.execute(found.order_by(t.c.id.desc()).limit(limit))]
+    return [
+        {
+            "id": row.id, "at": row.at, "session": row.session, "session_from": data["session_from"], "user": row.user,
+            "status": data["status"], "question": data["question"], "answer": data["answer"], "version": row.version,
+        }
+        for row, data in rows
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from practicum.serve.app import Call, Refused
 from practicum.serve.operations import MOST, OPERATIONS, At, perform
 
 if TYPE_CHECKING:
-    from practicum.serve.mcp import Route
+    from practicum.serve.tools import Route
 
 A_MINUTE, AT_ONCE = 3_000, 100
 """Requests that each key may send to /mcp a minute, and at once. One takes 3 to 4 ms of the processor."""

@@ -1,10 +1,12 @@
 """The memory of one agent, over standard input and output: what `practicum mcp` runs.
 
-What the agent asks is asked of a service: one at an address, or that of a store. Editors start a process for each
-window, and one process at a time has a store open. So the first one has it, and listens at a socket in its folder; the
-others ask there. When the first one ends, even by a kill, the next that is asked opens the store. What was asked of the
-one that ended is asked again, which does no harm: a report that is repeated changes nothing, and a note replaces
-itself.
+Operations are those of a service: one at an address, or that of a store. Clients start without a server that answers
+late, so `mcp_opening` answers their first requests, and everything heavy is loaded after that.
+
+Editors start a process for each window, and one process at a time has a store open. So the first one has it, and
+listens at a socket in its folder; the others ask there. When the first one ends, even by a kill, the next that is asked
+opens the store. A call to the one that ended is sent again, which does no harm: a report that is repeated changes
+nothing, and a note replaces itself.
 """
 
 from __future__ import annotations
@@ -16,20 +18,22 @@ import os
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import aiohttp
-from mcp.server.stdio import stdio_server
-
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
 from practicum.models.keys import require_private
-from practicum.serve.mcp import Route, make_server
+from practicum.serve.mcp_opening import Opening
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from practicum.serve.tools import Route
 
 PATIENCE = 30.0
 """Seconds that an answer may take."""
@@ -50,6 +54,8 @@ class Outside(ABC):
         self._base = base
         own = {"x-practicum-session": f"mcp-{uuid4().hex}", "x-practicum-agent": "yes"}
         self._headers = {**headers, **own, **({"x-practicum-space": space} if space else {})}
+        self._socket: str | None = None
+        self._http: aiohttp.ClientSession | None = None
 
     @abstractmethod
     async def ask(self, route: Route, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,28 +63,38 @@ class Outside(ABC):
 
     @abstractmethod
     async def reach(self) -> None:
-        """Get ready for the first question. Raises PracticumError if there can be no answer to any."""
+        """Get ready for the first question. Raises PracticumError if that fails; a later question tries again."""
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(
-            connector=self._connector(), headers=self._headers, timeout=aiohttp.ClientTimeout(total=PATIENCE),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )  # fmt: skip
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._http.close()
+        if self._http is not None:
+            await self._http.close()
 
-    def _connector(self) -> aiohttp.BaseConnector | None:
-        return None
+    async def _client(self) -> aiohttp.ClientSession:
+        """The HTTP client, made for the first question."""
+        await asyncio.to_thread(import_module, "aiohttp")
+        import aiohttp
+
+        if self._http is None:
+            connector = None if self._socket is None else aiohttp.UnixConnector(self._socket)
+            self._http = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, timeout=aiohttp.ClientTimeout(total=PATIENCE),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )  # fmt: skip
+        return self._http
 
     async def _ask(self, route: Route, given: Mapping[str, Any]) -> dict[str, Any]:
         """The service's answer. Raises Away if it cannot be reached, UsageError for what it refuses, and StoreError if
         it cannot do it."""
         method, path = route
+        http = await self._client()
+        import aiohttp
+
         sent: dict[str, Any] = {"params": given} if method == "GET" else {"json": given}
         try:
-            async with self._http.request(method, self._base + path, allow_redirects=False, **sent) as response:
+            async with http.request(method, self._base + path, allow_redirects=False, **sent) as response:
                 status, raw = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Away(str(error) or "no answer in time") from error
@@ -110,8 +126,8 @@ class Remote(Outside):
             raise Away(f"the service at {self._base} cannot be reached: {error}") from error
 
     async def reach(self) -> None:
-        # A service that starts later is asked then.
-        return
+        # The service may start later.
+        await self._client()
 
 
 class Shared(Outside):
@@ -121,13 +137,10 @@ class Shared(Outside):
     def __init__(self, store: Path, roles: Collection[str], space: str, learner: str | None) -> None:
         super().__init__("http://localhost", roles, space, {"x-practicum-roles": ",".join(sorted(roles))})
         self._store, self._space, self._learner = store, space, learner
-        self._socket = str(store / "socket")
+        self._socket: str = str(store / "socket")
         self._stack = AsyncExitStack()
         self._has_it = False
         self._opening: asyncio.Task[None] | None = None
-
-    def _connector(self) -> aiohttp.BaseConnector:
-        return aiohttp.UnixConnector(self._socket)
 
     async def __aexit__(self, *error: object) -> None:
         try:
@@ -148,6 +161,7 @@ class Shared(Outside):
     async def reach(self) -> None:
         async with self._patience():
             await self._find()
+        await self._client()
 
     @asynccontextmanager
     async def _patience(self) -> AsyncIterator[None]:
@@ -198,8 +212,8 @@ class Shared(Outside):
 
 
 def run(caller: Outside, failed: Callable[[PracticumError], object]) -> None:
-    """Answer the agent at standard input and output until it closes them, or a signal comes. `failed` is told why that
-    cannot be done; the process ends after it."""
+    """Answer the agent at standard input and output until it closes them, or a signal comes. `failed` is called when
+    the store cannot be opened; calls of tools try again, and answer with the error."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
     asyncio.run(_run(caller, failed))
 
@@ -213,20 +227,15 @@ async def _run(caller: Outside, failed: Callable[[PracticumError], object]) -> N
     try:
         # Its end waits for a store that is being opened, and raises why it cannot be.
         async with caller:
-            speaking = asyncio.create_task(_speak(caller))
-            reaching = asyncio.create_task(caller.reach())
+            speaking = asyncio.create_task(_speak(caller, Wire.claimed(), failed))
             ends: set[asyncio.Future[Any]] = {speaking, stopped}
-            await asyncio.wait({*ends, reaching}, return_when=asyncio.FIRST_COMPLETED)
-            if reaching.done():
-                await reaching
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            reaching.cancel()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if speaking.done():
+                await speaking
+                return
     except PracticumError as error:
         failed(error)
         code = error.exit_code
-    if speaking.done() and not code:
-        await speaking
-        return
     # A thread waits for standard input, which nothing ends but the agent or this.
     sys.stderr.flush()
     os._exit(128 + stopped.result() if stopped.done() else code)
@@ -237,11 +246,112 @@ def _stop(stopped: asyncio.Future[int], number: int) -> None:
         stopped.set_result(number)
 
 
-async def _speak(caller: Outside) -> None:
-    server = make_server(lambda ctx: caller)
+class Wire:
+    """Standard input and output as lines, in the form that the SDK's `stdio_server` takes."""
+
+    def __init__(self, given: BinaryIO, taken: BinaryIO) -> None:
+        self._given, self._taken = given, taken
+        self._again: list[bytes] = []
+        self._answered: list[Any] = []
+
+    @classmethod
+    def claimed(cls) -> Self:
+        """The wire of this process. What anything else reads from standard input is empty, and what it prints on
+        standard output goes to standard error."""
+        given, taken = os.dup(0), os.dup(1)
+        with open(os.devnull, "rb") as empty:
+            os.dup2(empty.fileno(), 0)
+        os.dup2(2, 1)
+        return cls(os.fdopen(given, "rb", closefd=False), os.fdopen(taken, "wb", closefd=False))
+
+    def replay(self, lines: Sequence[bytes], answered: Sequence[Any]) -> None:
+        """Give these lines before those that come, and drop the first answer to each of these ids."""
+        self._again, self._answered = [*lines], [*answered]
+
+    async def read(self) -> bytes:
+        """The next line; empty at the end."""
+        return self._again.pop(0) if self._again else await asyncio.to_thread(self._given.readline)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        if not (line := await self.read()):
+            raise StopAsyncIteration
+        return line.decode(errors="replace")
+
+    async def write(self, text: str) -> None:
+        """Send a line."""
+        if self._answered and (id := json.loads(text).get("id")) in self._answered:
+            self._answered.remove(id)
+            return
+        await asyncio.to_thread(self._send, text.encode())
+
+    def _send(self, line: bytes) -> None:
+        self._taken.write(line)
+        self._taken.flush()
+
+    async def flush(self) -> None:
+        """Each line is sent at once."""
+
+
+async def _speak(caller: Outside, wire: Wire, failed: Callable[[PracticumError], object]) -> None:
+    opening = Opening(caller.roles)
+    loading: asyncio.Future[Any] | None = None
+    reaching: asyncio.Task[None] | None = None
     try:
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+        while line := await wire.read():
+            answer = opening.answer(line)
+            if answer:
+                await wire.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            if loading is None:
+                # After the first answer, and after the tools are known: it takes the processor from both.
+                opening.lists()
+                loading = asyncio.create_task(asyncio.to_thread(import_module, "practicum.serve.mcp"))
+                reaching = asyncio.create_task(_reach(loading, caller, opening, wire, failed))
+            if answer is None:
+                wire.replay([*opening.handshake, line], opening.answered)
+                await _serve((await loading).make_server(lambda ctx: caller), wire)
+                return
+        if reaching is None:
+            # Nothing was asked, as by a person who tries the command: say whether it would work.
+            await caller.reach()
     except* (BrokenPipeError, ConnectionResetError):
         # The agent is gone, and nobody reads this answer.
         pass
+    finally:
+        if reaching is not None:
+            reaching.cancel()
+
+
+async def _reach(
+    loading: asyncio.Future[Any],
+    caller: Outside,
+    opening: Opening,
+    wire: Wire,
+    failed: Callable[[PracticumError], object],
+) -> None:
+    """Open the store after the SDK is loaded, and notify the client if there are resources that were not listed. The
+    next call of a tool tries again what failed."""
+    await loading
+    try:
+        await caller.reach()
+        # From now on the SDK lists them, with the sections of the playbook.
+        del opening.lists()["resources/list"]
+        if (
+            opening.handshake
+            and "ask" in caller.roles
+            and (await caller.ask(("GET", "/v1/playbook"), {"limit": 1}))["sections"]
+        ):
+            await wire.write('{"jsonrpc": "2.0", "method": "notifications/resources/list_changed"}\n')
+    except PracticumError as error:
+        failed(error)
+
+
+async def _serve(server: Any, wire: Any) -> None:
+    from mcp.server.lowlevel import NotificationOptions
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server(wire, wire) as (read, write):
+        options = server.create_initialization_options(NotificationOptions(resources_changed=True))
+        await server.run(read, write, options)

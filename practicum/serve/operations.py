@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
@@ -20,6 +21,7 @@ from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.feedback import Conflict, Feedback, read_feedback
+from practicum.serve.names import FORM, SPACE_NAME
 from practicum.serve.service import Service
 from practicum.session.review import Present, read_reviews
 from practicum.store.database import Store
@@ -109,7 +111,7 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
     except ValidationError as error:
         known = f" (there are {', '.join(form.model_fields) or 'no fields'})"
         extra = known if error.errors()[0]["type"] == "extra_forbidden" else ""
-        raise UsageError(one_line(f"what was sent is wrong: {fault(error)}{extra}", 400)) from error
+        raise UsageError(one_line(f"what was sent is wrong: {fault(error, model=form)}{extra}", 400)) from error
 
 
 async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
@@ -124,6 +126,8 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
 
 
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]
+_ENTRY = "the id of an entry is e and a number, such as e5"
+_CORRECTION = "that of a correction or a note is c and a number, such as c5"
 
 
 class Nothing(Form):
@@ -137,6 +141,29 @@ class Nothing(Form):
 async def report(at: At, asked: Feedback) -> answers.Reported:
     """Say what came of an interaction: a score, the right answer, or what was wrong."""
     return await at.service.feedback(at.space, asked, at.trust, screened=at.screened)
+
+
+class Newest(Form):
+    """`session` and `user` are those of the interactions, `since` the time from which they were answered: seconds since
+    1970, or as in 2026-11-27T10:00:00Z."""
+
+    session: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+
+    @property
+    def began(self) -> float | None:
+        """`since` in seconds since 1970; a time without a zone is UTC."""
+        if isinstance(self.since, datetime):
+            return (self.since if self.since.tzinfo else self.since.replace(tzinfo=UTC)).timestamp()
+        return self.since
+
+
+@_operation("GET", "/v1/interactions", "review")
+async def interactions(at: At, asked: Newest) -> answers.Interactions:
+    """The last interactions of the space, the newest first."""
+    return await at.service.list_interactions(at.space, asked.session, asked.user, asked.began, asked.limit)
 
 
 class Query(Form):
@@ -254,7 +281,13 @@ async def waiting(at: At, asked: Nothing) -> answers.Waiting:
 class Decision(Form):
     """`id` is that of what waits: c5 for a correction or a note, 3.1 for edits. `reason` is kept with a rejection."""
 
-    id: Annotated[str, Field(pattern=r"^(c[0-9]{1,9}|[0-9]{1,9}\.[0-9]{1,9})$")]
+    id: Annotated[
+        str,
+        Field(
+            pattern=r"^(c[0-9]{1,9}|[0-9]{1,9}\.[0-9]{1,9})$",
+            description=f"the id of edits is two numbers, such as 3.1; {_CORRECTION}",
+        ),
+    ]
     decision: Literal["approve", "reject"]
     reason: Annotated[str, Field(max_length=2_000)] = ""
 
@@ -269,9 +302,11 @@ class EntryEdit(Form):
     """Without `id` an entry is added, which takes `text` and `section`. `seen` is the version in which whoever edits
     has seen the entry: the edit is refused if it was changed later."""
 
-    id: _EntryId | None = None
+    id: _EntryId | None = Field(default=None, description=_ENTRY)
     text: Annotated[str, Field(min_length=1, max_length=20_000, pattern=r"\S")] | None = None
-    section: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$")] | None = None
+    section: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$")] | None = Field(
+        default=None, description="a section has a name of one line"
+    )
     seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
@@ -288,7 +323,7 @@ async def edit(at: At, asked: EntryEdit) -> answers.Edited:
 class Removal(Form):
     """`id` is that of an entry (e5), or of a correction or a note (c5)."""
 
-    id: Annotated[str, Field(pattern=r"^[ce][0-9]{1,9}$")]
+    id: Annotated[str, Field(pattern=r"^[ce][0-9]{1,9}$", description=f"{_ENTRY}; {_CORRECTION}")]
     seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
@@ -419,7 +454,7 @@ async def spaces(at: At, asked: Nothing) -> answers.Spaces:
 class SpaceName(Form):
     """`name` of a space: letters, digits, . _ and -."""
 
-    name: Annotated[str, Field(pattern=f"^{tables.SPACE_NAME.pattern}$")]
+    name: Annotated[str, Field(pattern=f"^{SPACE_NAME.pattern}$", description=FORM)]
 
 
 @_operation("POST", "/v1/spaces", "admin", whole=True)

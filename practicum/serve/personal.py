@@ -153,6 +153,7 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
         for key, known in [*service._recent.items()]:
             if known.user == user and key.startswith(f"{space.name} "):
                 del service._recent[key]
+    space.conversations.forget(found.pins)
     if space.rollout is not None:
         space.rollout.sessions.difference_update(found.pins)
     await service.read_messages(space)
@@ -171,7 +172,7 @@ def spaces_of(log: Log, user: str) -> list[str]:
     noted = select(c.c.run_id).where(c.c.interaction == tables.note_by(user))
     spaces = {row.run_id for query in (asked, noted) for row in log.rows(query.distinct())}
     if not spaces:
-        raise Unknown(f"nothing is kept of a user {user!r:.300}: give what was sent in the header x-practicum-user")
+        raise Unknown(f"nothing is kept of a user {user!r:.300}: give the user that the requests were sent with")
     return sorted(spaces)
 
 
@@ -226,8 +227,7 @@ def _find(log: Log, space: str, user: str) -> _Found:
     noted = select(c.c.number).where(c.c.run_id == space, c.c.interaction == tables.note_by(user))
     if not ids and not log.rows(noted.limit(1)):
         raise Unknown(
-            f"nothing is kept of a user {user!r:.300} in space {space}: give what was sent in the header "
-            "x-practicum-user"
+            f"nothing is kept of a user {user!r:.300} in space {space}: give the user that the requests were sent with"
         )
     ids.add(tables.note_by(user))
     mine = _mine(space, user)

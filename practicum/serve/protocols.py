@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
@@ -141,6 +142,8 @@ class Request:
 def read_request(kind: Kind, body: bytes) -> Request:
     """Take a request apart. Raises Unreadable if it is not of the protocol."""
     try:
+        # Values that are taken apart later are not checked here, but for this.
+        body.decode()
         fields = msgspec.json.decode(body, type=dict[str, Raw])
         conversation = fields["input" if kind == "responses" else "messages"]
         whole = kind == "responses" and _first(conversation) == b'"'
@@ -165,6 +168,39 @@ def text_request(query: str) -> Request:
     """A request of one text, in no protocol."""
     digest = blake2b(query.encode(), digest_size=12).hexdigest()
     return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", True)
+
+
+def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], str]:
+    """The last answers in a conversation (texts and calls of tools), `most` at most, the newest first, each with the
+    user's text before it; and the user's last text. Content that cannot be read counts as empty."""
+    found, pending, said, question = list[tuple[str, str]](), list[str](), "", None
+    for raw in reversed(request.items):
+        item = msgspec.json.decode(raw, type=_Item)
+        if item.role == "assistant" or item.type == "reasoning" or item.type.endswith("_call"):
+            said = _said(request.kind, item) + said if len(found) + len(pending) < most else ""
+            continue
+        pending, said = [*pending, said] if said else pending, ""
+        text = ""
+        with suppress(msgspec.MsgspecError):
+            text = _text(item.content) if item.role == "user" else ""
+        if text:
+            question = text if question is None else question
+            found, pending = [*found, *((text, one) for one in pending)], []
+            if len(found) >= most:
+                break
+    found += [("", one) for one in [*pending, said] if one]
+    if request._whole:
+        question = msgspec.json.decode(request.fields["input"], type=str)
+    return found, question or ""
+
+
+def _said(kind: Kind, item: _Item) -> str:
+    """The text and the calls of tools of an item that a model made."""
+    try:
+        text = _text(item.content)[:MOST_TEXT] if item.role == "assistant" else ""
+        return text + "".join(step for what, step in _steps(kind, item) if what == "call")
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _points(
@@ -359,8 +395,9 @@ def _events(body: bytes) -> Iterator[tuple[bytes, bool]]:
     for number, block in enumerate([*blocks, rest]):
         lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
         # Some servers leave out the empty line between events.
-        apart = all(line.startswith((b"{", b"[DONE]")) for line in lines)
-        for data in lines if apart else [b"\n".join(lines)]:
+        if len(lines) > 1 and not all(line.startswith((b"{", b"[DONE]")) for line in lines):
+            lines = [b"\n".join(lines)]
+        for data in lines:
             yield data, number == len(blocks)
 
 
@@ -375,23 +412,28 @@ class _Stream:
     def take(self, event: Mapping[str, Any]) -> None:
         """Add an event."""
         answer, kind = self.answer, event.get("type")
+        if kind == "response.output_text.delta":
+            self._text.append(self._given(event.get("delta"), ""))
+            return
+        if kind == "content_block_delta":
+            self._add_to_block(self._given(event.get("delta"), {}))
+            return
         if _reports_error(event):
             answer.failed = answer.whole = True
         started = _object(event.get("message") or event.get("response")) or event
         answer.id = answer.id or _string(started.get("id"))
         answer.model = answer.model or _string(started.get("model"))
-        for usage in (event.get("usage"), started.get("usage")):
-            _add_usage(answer, usage)
+        for one in (event, started):
+            if one.get("usage"):
+                _add_usage(answer, one["usage"])
         if kind in _ENDS:
             self._response = _of_response(started)
             answer.whole = True
-        elif kind == "response.output_text.delta":
-            self._text.append(self._given(event.get("delta"), ""))
         elif kind == "response.output_item.done":
             self._end_item(_object(event.get("item")))
         elif kind == "content_block_start":
             self._begin_block(_object(event.get("content_block")))
-        elif kind in ("content_block_delta", "message_delta"):
+        elif kind == "message_delta":
             self._add_to_block(self._given(event.get("delta"), {}))
         elif kind == "message_stop":
             answer.whole = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -26,13 +27,18 @@ BEGINNING = 400
 
 _TITLE = r"(?:titles?|tags|headline|naming|follow-up questions)\b"
 _VERB = r"\b(?:generat|creat|writ|output|provid|giv|return|respond|suggest|produc|extract|choos|nam(?:e|ing)\b)"
-_WRITES, _TITLED = re.compile(_VERB, re.I), re.compile(rf"\b{_TITLE}", re.I)
-_CONVERSATION = re.compile(r"\b(?:conversation|chat|session|thread|dialog(?:ue)?|discussion)s?\b", re.I)
+_NOUN = r"\b(?:conversation|chat|session|thread|dialog(?:ue)?|discussion)s?\b"
+_WRITES, _CONVERSATION, _TITLED = (
+    re.compile(one, re.I) for one in (_VERB, _NOUN, rf"\b{_TITLE}.*{_NOUN}|{_NOUN}\s+{_TITLE}")
+)
 _SUMMARIZES = re.compile(r"\bsummari[sz](?:e|es|ing)\b", re.I)
 # A person may ask to write a function that returns the title of a thread.
 _ORDERS = re.compile(
-    rf"\W*(?:please\s+)?{_VERB}\w*\s+(?:(?!that\b|which\b|of\b|for\b|in\b)\S+\s+){{0,8}}{_TITLE}", re.I
+    rf"\W*(?:please\s+)?{_VERB}\w*\s+(?:(?!(?:that|which|of|for|in|with|and|about)\b)\S+\s+){{0,8}}{_TITLE}", re.I
 )
+
+
+_HINT = re.compile(rf"\b{_TITLE}|{_SUMMARIZES.pattern}", re.I)
 
 
 class _Item(msgspec.Struct):
@@ -44,23 +50,19 @@ def is_housekeeping(request: Request) -> bool:
     """Whether a client asks for the title, the tags or the summary of a conversation."""
     if bytes(request.fields.get("tools", NULL)) not in (b"null", b"[]"):
         return False
-    items = [msgspec.json.decode(item, type=_Item) for item in request.items]
-    told = [*_beginnings(items, request)]
-    if any(_WRITES.search(one) and _TITLED.search(one) and _CONVERSATION.search(one) for one in told):
+    if any(_ORDERS.match(one) and _TITLED.search(one) for one in _sentences(request.query)):
         return True
-    if any(_ORDERS.match(one) and _CONVERSATION.search(one) for one in _sentences(request.query)):
+    told = [*_beginnings(request)]
+    if any(_WRITES.search(one) and _TITLED.search(one) for one in told):
         return True
     summarizes = any(_SUMMARIZES.search(one) and _CONVERSATION.search(one) for one in told)
-    return summarizes and any(item.role == "assistant" for item in items)
+    return summarizes and any(_item(item).role == "assistant" for item in request.items)
 
 
-def _beginnings(items: list[_Item], request: Request) -> Iterator[str]:
+def _beginnings(request: Request) -> Iterator[str]:
     """The sentences at the beginning of each text of the instructions."""
     texts = [request.fields.get("system", NULL), request.fields.get("instructions", NULL)]
-    for item in items:
-        if item.role not in LEADING:
-            break
-        texts.append(item.content)
+    texts += (item.content for item in takewhile(lambda item: item.role in LEADING, map(_item, request.items)))
     for raw in texts:
         try:
             content = msgspec.json.decode(raw)
@@ -71,5 +73,10 @@ def _beginnings(items: list[_Item], request: Request) -> Iterator[str]:
             yield from _sentences(text) if isinstance(text, str) else ()
 
 
+def _item(raw: Raw) -> _Item:
+    return msgspec.json.decode(raw, type=_Item)
+
+
 def _sentences(text: str) -> list[str]:
-    return re.split(r"[.!?\n]+", text[:BEGINNING])
+    """The sentences at the beginning of a text, if one of them may ask for something that is looked for."""
+    return re.split(r"[.!?\n]+", text[:BEGINNING]) if _HINT.search(text, 0, BEGINNING) else []

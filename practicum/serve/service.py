@@ -47,10 +47,12 @@ from practicum.serve.feedback import (
     Unknown,
     drawn,
     find_interaction,
+    list_interactions,
     write_outcome,
 )
 from practicum.serve.learner import Learner
 from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
+from practicum.serve.names import require_space_name
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -63,6 +65,7 @@ from practicum.serve.rollout import (
     end_rollout,
     next_number,
 )
+from practicum.serve.sessions import OPENING, OWN, Caller
 from practicum.serve.space import LIVE, PINNED, Shown, Space
 from practicum.serve.upstream import Upstream
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
@@ -245,8 +248,7 @@ class Service:
 
     def folder(self, name: str) -> Path:
         """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
-        if not tables.SPACE_NAME.fullmatch(name):
-            raise UnknownSpace(f"{name!r:.80} {tables.NO_SPACE_NAME}")
+        require_space_name(name, UnknownSpace)
         return self.settings.folder / "spaces" / name
 
     async def space(self, name: str) -> Space:
@@ -530,13 +532,15 @@ class Service:
 
     # Requests
 
-    async def show(self, name: str, request: Request, session: str) -> Shown | None:
+    async def show(self, name: str, request: Request, caller: Caller) -> Shown | None:
         """What a request is shown; None if that cannot be known in time. Raises UnknownSpace."""
         try:
             space = self.spaces.get(name)
             async with asyncio.timeout(self.opens if space is None else self.late if space.waits else None):
                 space = space or await self.space(name)
-                return await space.show(request, session)
+                session = space.conversations.session(request, caller)
+                shown = await space.show(request, session.name)
+                return replace(shown, session_from=session.source)
         except UnknownSpace:
             raise
         except (TimeoutError, PracticumError, OSError) as error:
@@ -551,15 +555,20 @@ class Service:
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
-        *, session: str | None, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
+        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
     ) -> None:  # fmt: skip
         """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user."""
         if space in self._removed:
             return
-        answer = answer or Answer()
+        at = self.spaces.get(space)
+        if request is not None and answer is not None and at is not None and purpose != "title":
+            at.conversations.add(request, user, answer, shown.session)
+        # A title is no turn of the conversation that it is about.
+        answer, session = answer or Answer(), None if purpose == "title" else shown.session
         data = {
             "query": query, "question": shown.question or query, "steps": steps, "answer": answer.text,
             "calls": answer.calls, "entries": shown.entries, "corrections": shown.corrections, "pin": shown.session,
+            "session_from": shown.session_from,
             "status": status, "seconds": round(seconds, 3),
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
@@ -571,9 +580,6 @@ class Service:
             self.counts[answer.silence.replace("_", " ")] += purpose is None
         if purpose is not None:
             data["purpose"] = purpose
-        if purpose == "title":
-            # A title is no turn of the conversation that it is about.
-            session = None
         row = {
             "run_id": space, "id": id, "at": time.time(), "session": session, "user": user,
             "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
@@ -620,10 +626,9 @@ class Service:
         space = await self.space(name)
         request = text_request(query)
         id = new_id()
-        shown = await space.show(request, session or id)
+        shown = replace(await space.show(request, session or id), session_from=OWN if session else OPENING)
         self.keep(
-            name, id, request, query, (), shown, None, session=session, user=user, status=200, seconds=0.0,
-            purpose="context",
+            name, id, request, query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
         )  # fmt: skip
         turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
         notes = [one.note for one in shown.learned.values() if one.note]
@@ -726,6 +731,14 @@ class Service:
                 space.corrected += 1
         self.counts["notes"] += 1
         return {"id": f"c{made.number}", "note": "in effect" if holds else "waits for review"}
+
+    async def list_interactions(
+        self, name: str, session: str | None, user: str | None, since: float | None, limit: int
+    ) -> answers.Interactions:
+        """The newest interactions of a space, those included that wait to be written. Raises UnknownSpace."""
+        await self.space(name)
+        read = partial(list_interactions, space=name, session=session, user=user, since=since, limit=limit)
+        return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
     async def _find(self, name: str, feedback: Feedback) -> Interaction:
         """The interaction that feedback is about; another node may be about to write it. Raises Unknown."""

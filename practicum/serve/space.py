@@ -27,6 +27,7 @@ from practicum.serve.feedback import drawn
 from practicum.serve.protocols import Learned, Request
 from practicum.serve.questions import Questions
 from practicum.serve.rollout import Rollout
+from practicum.serve.sessions import Conversations
 from practicum.session.components import Parts
 from practicum.session.reader import Reader
 from practicum.store.database import Store
@@ -46,8 +47,9 @@ SESSIONS, POINTS, VERSIONS = 100_000, 10_000, 8
 """What is kept in memory of a space: the versions of sessions, what earlier messages were shown, and contexts."""
 
 FIXED, ENTRY, CHARACTER, SESSION, POINT = 500_000, 500, 3, 300, 3_000
-"""Bytes that a space takes, and more for each entry beside its vector, each character of its text, each session, and
-each message, about: measured on spaces of 1,000 entries of 150 characters, which take 2.4 MB."""
+"""Bytes that a space takes, and more for each entry beside its vector, each character of its text, each session,
+answer and piece of a message, and each message, about: measured on spaces of 1,000 entries of 150 characters, which
+take 2.4 MB."""
 
 Claim = Callable[[str, int], Awaitable[int | None]]
 """Asks which version a session sees on all nodes: this one, unless another node showed it another one. None: that is
@@ -68,6 +70,8 @@ class Shown:
 
     version: int
     session: str = ""
+    session_from: str = ""
+    """What named the session (see `sessions`)."""
     fixed: str = ""
     learned: dict[int, Learned] = field(default_factory=dict)
     entries: tuple[tuple[str, float], ...] = ()
@@ -131,6 +135,7 @@ class Space:
         self.announced = 0
         """The number of the changes by other nodes that are known here (see `log.Database.changes`)."""
         self.claim: Claim | None = None
+        self.conversations = Conversations()
         self._reading = threading.Lock()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._points: OrderedDict[str, _Point] = OrderedDict()
@@ -161,7 +166,7 @@ class Space:
         if len(vectors.texts) != self._measured[0]:
             self._measured = len(vectors.texts), sum(map(len, vectors.texts))
         entries, characters = self._measured
-        kept = SESSION * len(self._pins) + POINT * len(self._points)
+        kept = SESSION * (len(self._pins) + len(self.conversations) + len(self.questions)) + POINT * len(self._points)
         return (FIXED + entries * (ENTRY + 4 * vectors.matrix.dims) + characters * CHARACTER + kept) / 1e6
 
     @property
@@ -299,7 +304,7 @@ class Space:
             version = self.live
         if not request.points:
             view = await self.view("-", context)
-            return Shown(version, session, self._fixed_text(view))
+            return Shown(version, session, fixed=self._fixed_text(view))
         *earlier, (place, digest) = request.points
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
         point = self._points.get(digest)
@@ -320,7 +325,7 @@ class Space:
         rollout = self.rollout
         counted = rollout is not None and version in (rollout.version, rollout.base)
         return Shown(
-            version, session, point.fixed, learned, point.entries, point.corrections, point.question,
+            version, session, "", point.fixed, learned, point.entries, point.corrections, point.question,
             rollout.number if rollout is not None and counted else None,
             rollout.kind_of(vector) if rollout is not None and counted else None, vector,
         )  # fmt: skip

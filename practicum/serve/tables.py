@@ -6,7 +6,6 @@ What a space learned is in a run folder of its own. `run_id` is the name of the 
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,9 +17,6 @@ from practicum.store.dialects import NAME, TEXT, insert_adding
 FORMAT = 3
 """Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more, 3
 has `hours`, `keys` and `logins`, and indexes of users and of scores."""
-
-SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-NO_SPACE_NAME = "is no name of a space: letters, digits, . _ and -, 64 at most"
 
 metadata = MetaData()
 

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 from multidict import CIMultiDict
 
+from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
@@ -165,6 +166,8 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
         raise UsageError(f"the upstream {name!r} must be one server: put a load balancer before several")
     if name.startswith(ADDRESSES) and not name.partition("#")[2]:
         address = name.partition("#")[0].rstrip("/")
+        if address.startswith("https://"):
+            require_certificates()
         return Upstream(address, key_for(address), timeout=timeout)
     if name.startswith("scripted:"):
         raise UsageError("a script answers no requests over HTTP: give the address of a server as the upstream")

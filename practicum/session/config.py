@@ -326,6 +326,8 @@ def config_from(values: Mapping[str, Any]) -> Config:
             name, value = "resources", f"{name.removeprefix('resources.')}={value}"
         if hasattr(value, "complete"):
             said = 'clients are passed as parts=Parts(clients={"agent": client})'
+        if first["type"] == "string_pattern_mismatch":
+            said = "it is no name of an environment variable"
         if name == "choices" and isinstance(value, str):
             said = "give a list of answers, such as practicum.tasks.load.choices_from(tasks)"
         if name.startswith("model_options"):

@@ -25,6 +25,7 @@ from practicum.core.errors import (
     ProviderError,
     Stopped,
     StoreError,
+    UsageError,
 )
 from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity
@@ -105,9 +106,9 @@ async def learn(
 
     `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
     `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
-    tasks to score it with. `parts` holds Python objects in place of names: an agent, a scorer, model clients, an
-    embedder. `watch`, or each of several, observes the run. `shared` is what the run has in common with runs beside
-    it. `RunOptions` describes the other keywords.
+    tasks to score it with; a list of them must not be empty. `parts` holds Python objects in place of names: an agent,
+    a scorer, model clients, an embedder. `watch`, or each of several, observes the run. `shared` is what the run has in
+    common with runs beside it. `RunOptions` describes the other keywords.
 
     Tasks that are no sequence, such as a `TraceStream`, are written to the folder as they are read, and then read from
     there where they are needed, so there may be more than fit in memory. A TraceStream sets `from_traces` and
@@ -119,6 +120,9 @@ async def learn(
     continue; what was done is kept.
     """
     require_known(learn, config)
+    for name, given in (("val", val), ("test", test)):
+        if not given and given != ():
+            raise UsageError(f"`{name}` has no tasks: give some (such as the last fifth of a list), or leave it out")
     values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
     if isinstance(tasks, TraceStream):
         values["from_traces"] = True

@@ -109,6 +109,11 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
             discard_journal(store)
             return store
         store.close()
+        if states == ["done"]:
+            raise StoreError(
+                f"{folder} already holds a run, and it is finished: give another `out`, for example one that starts "
+                f"from what this one learned (`seed_context={folder}`)"
+            )
     if isinstance(where, Elsewhere):
         return Store.create(folder, where.store, where.run)
     return Store.create(folder, where)

@@ -259,20 +259,30 @@ class Watches(Watch):
 
     def _tell(self, event: str, *about: Any) -> None:
         for watch in self._watches:
-            getattr(watch, event)(*about)
+            _notify(watch, event, *about)
 
     def began(self, run: RunInfo) -> None:
         for watch in self._watches:
-            watch.began(run)
+            _notify(watch, "began", run)
             self._begun.append(watch)
 
     def ended(self, result: Result | Evaluation | None) -> None:
         for watch in self._begun:
-            watch.ended(result)
+            _notify(watch, "ended", result)
 
     async def flush(self) -> None:
         for watch in self._begun:
             await watch.flush()
+
+
+def _notify(watch: Watch, event: str, *about: Any) -> None:
+    try:
+        getattr(watch, event)(*about)
+    except SystemExit as error:
+        raise UsageError(
+            f"{type(watch).__name__}.{event}, a watch, called sys.exit({error.code!r}): to end a run early, call "
+            "`run.budget.stop(reason)` with the run that `began` is given"
+        ) from error
 
 
 def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:

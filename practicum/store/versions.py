@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -118,11 +118,13 @@ def rebuild(versions: Sequence[Version], version: int | None = None) -> Context:
 
 @dataclass(frozen=True, slots=True)
 class EntryEvent:
-    """An edit of an entry, and the version and step that made it."""
+    """An edit of an entry, and the version and step that made it. `lost` are the texts of the entries that a merge
+    removed, by their ids."""
 
     version: int
     step: int
     done: Applied
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 def entry_history(versions: Sequence[Version], id: str) -> list[EntryEvent]:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import practicum
-from practicum.cli.app import app
+from practicum.cli.app import make_app
 from practicum.core.context import MOST_ENTRIES
 from practicum.core.errors import PracticumError, StoreError
 from practicum.session.records import load_context
@@ -67,7 +67,7 @@ def every_command(run: Path) -> None:
         with tempfile.TemporaryDirectory() as name:
             copy = shutil.copytree(run, Path(name) / "run")
             try:
-                app([str(copy) if word == "RUN" else word for word in command], standalone_mode=False)
+                make_app()([str(copy) if word == "RUN" else word for word in command], standalone_mode=False)
             except PracticumError:
                 continue
 

@@ -14,7 +14,7 @@ from practicum import __version__
 from practicum.bench.overload import ARMS
 from practicum.bench.speed import PARTS
 from practicum.cli import bench, tasks
-from practicum.cli.app import app
+from practicum.cli.app import make_app
 from practicum.cli.inputs import METHOD_OPTIONS, config_values
 from practicum.cli.options import SETTINGS
 from practicum.models.client import Structure
@@ -24,7 +24,7 @@ from practicum.tasks.datasets import FORMATS
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
     "name", "dynamics", "pools", "export", "import", "memory", "forget", "rollback", "eval", "compare", "bench",
-    "serve", "mcp", "store", "key",
+    "feedback", "serve", "mcp", "store", "key",
 }  # fmt: skip
 GROUPS = {
     "store": {"copy", "connect", "list", "remove"},
@@ -53,7 +53,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
 def test_help_lists_every_command_in_a_panel() -> None:
     found = help_of()
     assert all(panel in found for panel in ("Learn and answer", "Look at a run", "Change a run", "Measure"))
-    assert set(get_command(app).commands) == COMMANDS  # type: ignore[attr-defined]
+    assert set(get_command(make_app()).commands) == COMMANDS  # type: ignore[attr-defined]
     assert all(re.search(rf"^│ {command} ", found, re.MULTILINE) for command in COMMANDS)
 
 

@@ -154,3 +154,18 @@ def test_names_that_no_header_can_carry_are_refused(name: str, space: client.Spa
 def test_an_empty_task_is_refused(space: client.Space) -> None:
     with pytest.raises(UsageError, match="not empty"):
         space.task(" ")
+
+
+def test_a_program_lists_the_last_interactions(space: client.Space) -> None:
+    for session in ("listed-1", "listed-2", "listed-2"):
+        with space.task("Who handles topic 1?", session=session):
+            pass
+    one, two = space.interactions_sync(session="listed-2")
+    assert one["at"] >= two["at"]
+    assert (one["session"], one["session_from"], one["question"]) == (
+        "listed-2", "x-practicum-session", "Who handles topic 1?"
+    )  # fmt: skip
+    assert space.interactions_sync(session=None, limit=1) == [one]
+    assert space.interactions_sync(since=one["at"] + 60) == []
+    with pytest.raises(UsageError):
+        space.interactions_sync(since="yesterday")

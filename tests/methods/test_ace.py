@@ -375,6 +375,46 @@ def test_a_rule_that_helped_is_not_deleted_for_one_harm(tmp_path: Path) -> None:
     assert run.texts == [BLUE, LESSON]
 
 
+def deleting(number: int) -> Curator:
+    """Deletes the first entries, each for the lesson."""
+    return lambda call: [{"lesson": 1, "op": "DELETE", "ids": [f"e{n}"]} for n in range(number)]
+
+
+@pytest.mark.parametrize(("entries", "deleted", "refused"), [(4, 4, 4), (4, 3, 3), (2, 2, 2), (4, 2, 0), (1, 1, 0)])
+def test_a_step_that_would_delete_most_of_the_playbook_deletes_nothing(
+    tmp_path: Path, entries: int, deleted: int, refused: int
+) -> None:
+    seed = seed_context([("rules", f"Rule {n}.") for n in range(entries)])
+    run = learned(
+        tmp_path, scripted(wrong, curator=deleting(deleted)),
+        settings={"rounds": 0, "uncovered": "keep"},
+        seed_context=seed, profile="full",
+    )  # fmt: skip
+    kept = [f"Rule {n}." for n in range(0 if refused else deleted, entries)]
+    # The lesson that a refused deletion rested on is not lost with it.
+    assert run.texts == [*kept, *(["If it is message 0, answer word0."] if refused else [])]
+    assert [one.edit.op for one in run.reports[0].refused] == ["delete"] * refused
+    assert all("playbook" in one.reason for one in run.reports[0].refused)
+    assert run.result.refused == refused
+    errors = run.result.errors
+    assert (errors.get("mass_deletions", 0), errors.get("held_back_mass_deletion", 0)) == (refused > 0, refused)
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_with_a_gate_the_validation_tasks_decide_on_a_mass_deletion(tmp_path: Path, needed: bool) -> None:
+    def agent(call: Call) -> str:
+        return right(call) if needed and "Rule" in call.text and "Message 5" in call.text else "wrong"
+
+    run = learned(
+        tmp_path, scripted(agent, curator=deleting(4)), settings={"rounds": 0, "gate": True}, profile="full",
+        val=make_tasks(8, 50), seed_context=seed_context([("rules", f"Rule {n}.") for n in range(4)]),
+    )  # fmt: skip
+    assert len(run.reports[0].context) == (4 if needed else 0)
+    errors = run.result.errors
+    assert (errors["mass_deletions"], errors.get("gated_deltas", 0)) == (1, needed)
+    assert "held_back_mass_deletion" not in errors
+
+
 @pytest.mark.parametrize(
     ("uncovered", "counter", "entries"), [("keep", "kept_lessons", 2), ("drop", "dropped_lessons", 1)]
 )

@@ -7,15 +7,27 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from aiohttp import web
 
 from practicum.core.errors import ModelError, ProviderError, StoreError
-from practicum.retrieval.vectors import VECTORS_PER_BLOCK, Matrix, Vectors, WordLlama, _granite, open_embedder
+from practicum.retrieval.vectors import (
+    VECTORS_PER_BLOCK,
+    Matrix,
+    ProviderEmbedder,
+    Vectors,
+    WordLlama,
+    _granite,
+    open_embedder,
+)
 from practicum.store.database import Store
 
 needs_granite = pytest.mark.skipif(not find_spec("holographic_memory"), reason="needs the extra `embed`")
@@ -121,6 +133,92 @@ def test_unusable_vectors_are_refused(vector: tuple[float, ...], tmp_path: Path)
             asyncio.run(vectors(["a"]))
     with Store.open(tmp_path) as store:
         assert asyncio.run(Vectors(Counting(), store)(["a"])).shape == (1, 2)
+
+
+@asynccontextmanager
+async def embedding_server(most: int, fails_at: int = 0) -> AsyncIterator[list[list[str]]]:
+    """A server of the OpenAI protocol that takes at most so many texts a call, and refuses the call `fails_at`
+    otherwise; the texts of each call that it answered."""
+    answered: list[list[str]] = []
+    calls = count(1)
+
+    async def embeddings(request: web.Request) -> web.Response:
+        response = answer(await request.json())
+        # The connection does not outlive the test.
+        response.force_close()
+        return response
+
+    def answer(body: dict[str, Any]) -> web.Response:
+        texts = body["input"]
+        if next(calls) == fails_at:
+            return web.json_response({"error": {"message": "no credit"}}, status=403)
+        if len(texts) > most or not all(texts):
+            fault = {"message": f"batch size is invalid, it should not be larger than {most}"}
+            return web.json_response({"error": fault}, status=400)
+        answered.append(texts)
+        data = [{"object": "embedding", "index": n, "embedding": [1.0, float(len(t))]} for n, t in enumerate(texts)]
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        return web.json_response({"object": "list", "model": "m", "data": data, "usage": usage})
+
+    app = web.Application()
+    app.router.add_post("/v1/embeddings", embeddings)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPENAI_BASE_URL", f"http://{host}:{port}/v1")
+            patch.setenv("OPENAI_API_KEY", "none")
+            yield answered
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(("most", "calls"), [(10, 60), (32, 19), (2048, 1), (1, 300)])
+def test_texts_are_sent_in_as_many_calls_as_the_server_needs(most: int, calls: int) -> None:
+    texts = ["x" * n for n in range(300)]
+
+    async def work() -> tuple[np.ndarray, list[list[str]]]:
+        async with embedding_server(most) as answered:
+            return await Vectors(open_embedder("openai:m"))([*texts, "x" * 7]), answered
+
+    made, answered = asyncio.run(work())
+    assert made[:, 1] == pytest.approx([n / np.hypot(1, n) for n in [1, *range(1, 300), 7]])
+    assert sorted(map(len, chain.from_iterable(answered))) == sorted([1, *range(1, 300)])
+    assert len(answered) <= calls
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_was_embedded_before_a_failure_is_not_embedded_again(tmp_path: Path, stored: bool) -> None:
+    texts = [f"text {n}" for n in range(50)]
+
+    async def work(store: Store | None) -> list[list[str]]:
+        async with embedding_server(2048, fails_at=3) as answered:
+            embedder = open_embedder("openai:m")
+            assert isinstance(embedder, ProviderEmbedder)
+            embedder.most = 20
+            vectors = Vectors(embedder, store)
+            with pytest.raises(ProviderError, match="no credit"):
+                await vectors(texts)
+            await vectors(texts)
+        return answered
+
+    with Store.create(tmp_path) as store:
+        answered = asyncio.run(work(store if stored else None))
+    assert [len(call) for call in answered] == [20, 20, 10]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("openai:m", 2048), ("google:m", 100), ("cohere:m", 96), ("voyageai:m", 1000)]
+)
+def test_a_call_begins_with_what_the_provider_documents(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pydantic_ai.embeddings.Embedder", lambda *args, **how: None)
+    monkeypatch.setattr("practicum.retrieval.vectors.require", lambda *args: None)
+    embedder = open_embedder(name)
+    assert isinstance(embedder, ProviderEmbedder)
+    assert embedder.most == most
 
 
 def test_vectors_are_scaled_to_unit_length() -> None:

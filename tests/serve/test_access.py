@@ -25,6 +25,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/v1/history"): "ask",
     ("POST", "/v1/feedback"): "report",
     ("POST", "/v1/notes"): "report",
+    ("GET", "/v1/interactions"): "review",
     ("GET", "/v1/corrections"): "review",
     ("GET", "/v1/review"): "review",
     ("POST", "/v1/review"): "review",

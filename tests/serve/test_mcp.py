@@ -25,6 +25,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -35,9 +36,11 @@ from sqlalchemy import select
 from practicum.core.errors import StoreError, UsageError
 from practicum.serve import access, mcp_stdio, tables
 from practicum.serve.local import listening
-from practicum.serve.mcp import TOOLS
+from practicum.serve.mcp import make_server
+from practicum.serve.mcp_opening import HANDSHAKE, STATELESS, Opening
 from practicum.serve.mcp_stdio import Remote, Shared
 from practicum.serve.operations import OPERATIONS
+from practicum.serve.tools import TOOLS
 
 ROOT = Path(__file__).parents[2]
 QUESTION, RIGHT, NOTE = "Which team handles lost cards?", "the blue team", "Lost cards are never refunded."
@@ -184,6 +187,13 @@ async def test_what_a_model_gives_wrongly_is_told_in_one_line(tmp_path: Path) ->
         assert "score" in await refused(client, "report_outcome", interaction="i1", score=7)
         assert "knows nothing" in await refused(client, "report_outcome", interaction="i1", score=1)
         assert "there has never been an entry" in await refused(client, "forget", id="e5")
+        # In words of this face: neither patterns nor headers.
+        for tool, given in (
+            ("forget", {"id": "zzz"}), ("recall", {"task": " "}), ("review", {"decision": "approve", "id": "zzz"}),
+            ("correct", {"interaction": "i1", "right_answer": "x"}),
+        ):  # fmt: skip
+            said = await refused(client, tool, **given)
+            assert not [word for word in ("^[", r"\S", "pattern", "header", "x-practicum") if word in said], said
         # Null is as good as nothing.
         assert (await told(client, "playbook", search=None))["total"] == 0
 
@@ -457,10 +467,15 @@ def command(*arguments: str | Path) -> StdioServerParameters:
     )  # fmt: skip
 
 
-def started(*arguments: str | Path) -> subprocess.Popen[bytes]:
+def launched(*arguments: str | Path) -> list[str]:
     how = command(*arguments)
+    return [how.command, *how.args]
+
+
+def started(*arguments: str | Path, code: str = "") -> subprocess.Popen[bytes]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([how.command, *how.args], env={**os.environ, **(how.env or {})}, **pipes)
+    program = [sys.executable, "-c", code] if code else launched(*arguments)
+    return subprocess.Popen(program, env={**os.environ, **(command().env or {})}, **pipes)
 
 
 def say(process: subprocess.Popen[bytes], id: int, method: str, **params: Any) -> Any:
@@ -607,25 +622,173 @@ def test_nonsense_on_standard_input_ends_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leaves", [False, True], ids=["the agent stays", "the agent leaves at once"])
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [(("file",), 1, "cannot make the store"), (("store", "--space", "a/b"), 2, "'a/b' is no name of a space")],
-    ids=["a file", "no name of a space"],
-)
-def test_a_store_that_cannot_be_opened_is_told_in_one_line(
-    arguments: tuple[str, ...], code: int, said: str, leaves: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("no folder")
-    process = started("--store", tmp_path / arguments[0], *arguments[1:])
-    assert process.stdin is not None
-    if leaves:
-        process.stdin.close()
-        process.stdin = None
-    assert process.wait(timeout=30) == code
+def test_a_store_that_cannot_be_opened_is_an_error_of_each_call_until_it_can_be(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.write_text("no folder")
+    process = started("--store", store)
+    hello(process)
+    for number in (1, 2):
+        result = say(process, number, "tools/call", name="recall", arguments={"task": QUESTION})
+        assert result["isError"]
+        (content,) = result["content"]
+        assert content["text"].startswith("cannot make the store")
+        assert "\n" not in content["text"]
+    store.unlink()
+    remember(process, 3)
     _, err = process.communicate()
-    assert err.decode().startswith(f"practicum: {said}")
+    assert process.returncode == 0
+    assert err.decode().startswith("practicum: cannot make the store")
     assert err.count(b"\n") == 1
+
+
+@pytest.mark.slow
+def test_who_only_tries_the_command_is_told_that_the_store_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("no folder")
+    done = subprocess.run(launched("--store", tmp_path / "store"), input=b"", capture_output=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"practicum: cannot make the store")
+    assert done.stderr.count(b"\n") == 1
+
+
+# The opening, before the SDK and the store are loaded
+
+ABOUT = {"protocolVersion": HANDSHAKE[-1], "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+ENVELOPE = {
+    "_meta": {
+        f"io.modelcontextprotocol/{name}": value
+        for name, value in {**ABOUT, "protocolVersion": STATELESS, "clientCapabilities": {}}.items()
+        if name != "capabilities"
+    }
+}
+LISTS = ("tools/list", "resources/list", "resources/templates/list")
+
+
+def asked(id: int | str, method: str, params: object = None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, **({} if params is None else {"params": params})}
+
+
+class Played:
+    """Standard input and output for the SDK: it is given messages, and each request is answered before the next."""
+
+    def __init__(self, messages: Sequence[dict[str, Any]]) -> None:
+        self._messages, self._answered = [*messages], asyncio.Event()
+        self._answered.set()
+        self.answers: list[dict[str, Any]] = []
+
+    def __aiter__(self) -> Played:
+        return self
+
+    async def __anext__(self) -> str:
+        await self._answered.wait()
+        if not self._messages:
+            raise StopAsyncIteration
+        message = self._messages.pop(0)
+        if "id" in message:
+            self._answered.clear()
+        return json.dumps(message)
+
+    async def write(self, text: str) -> None:
+        self.answers.append(json.loads(text))
+        self._answered.set()
+
+    async def flush(self) -> None:
+        return
+
+
+class Empty:
+    """A caller whose playbook has no sections."""
+
+    def __init__(self, roles: Sequence[str]) -> None:
+        self.roles = roles
+
+    async def ask(self, route: object, given: object) -> dict[str, Any]:
+        return {"sections": []}
+
+
+@pytest.mark.parametrize("roles", [EVERYTHING, ("ask",), ("report",)], ids=str)
+@pytest.mark.parametrize("version", [*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS])
+@asynchronous
+async def test_the_opening_answers_as_the_sdk_does(version: str, roles: tuple[str, ...]) -> None:
+    if version == STATELESS:
+        messages = [asked(1, "server/discover", ENVELOPE), *(asked(name, name, ENVELOPE) for name in LISTS)]
+    else:
+        messages = [asked(1, "initialize", {**ABOUT, "protocolVersion": version})]
+        messages += [{"jsonrpc": "2.0", "method": "notifications/initialized"}, asked("p", "ping")]
+        messages += [asked(name, name, params) for name in LISTS for params in (None, {})]
+    played, opening = Played(messages), Opening(roles)
+    await mcp_stdio._serve(make_server(lambda ctx: Empty(roles)), played)
+    answers = [opening.answer(json.dumps(message).encode()) for message in messages]
+    assert [answer for answer in answers if answer != {}] == played.answers
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        asked(1, "initialize", {**ABOUT, "protocolVersion": "2031-01-01"}), asked(1, "initialize", {}),
+        asked(1, "initialize", {**ABOUT, "clientInfo": []}), asked(1, "initialize", 5), asked(1, "tools/list"),
+        asked(1, "tools/list", {"_meta": {**ENVELOPE["_meta"], "io.modelcontextprotocol/protocolVersion": "x"}}),
+        asked(1, "tools/call", ENVELOPE), {"id": 1, "method": "initialize", "params": ABOUT},
+        {"jsonrpc": "2.0", "method": "initialize", "params": ABOUT}, [1], "text", None,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"}, {**asked(1, "initialize", ABOUT), "id": True},
+    ],
+    ids=range(14),
+)  # fmt: skip
+def test_what_is_unusual_goes_to_the_sdk(message: object) -> None:
+    assert Opening(EVERYTHING).answer(json.dumps(message).encode()) is None
+
+
+SLOW_SDK = """
+import sys
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mcp.server":
+            open({gate!r}).close()
+
+sys.meta_path.insert(0, Slow())
+from practicum.cli.app import main
+main(["mcp", "--store", {store!r}])
+"""
+
+
+def test_the_lists_are_answered_before_the_sdk_is_loaded_and_calls_wait_for_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    process = started(code=SLOW_SDK.format(gate=str(gate), store=str(tmp_path / "store")))
+    try:
+        assert hello(process)["serverInfo"]["name"] == "practicum"
+        assert {tool["name"] for tool in say(process, 1, "tools/list")["tools"]} == TOOLS.keys() - {"review"}
+        assert [one["uri"] for one in say(process, 2, "resources/list")["resources"]] == ["practicum://playbook"]
+        assert process.stdin is not None
+        call = asked(3, "tools/call", {"name": "recall", "arguments": {"task": QUESTION}})
+        process.stdin.write(json.dumps(call).encode() + b"\n")
+        process.stdin.flush()
+        # Opening it for writing lets the import go on.
+        gate.write_bytes(b"")
+        assert process.stdout is not None
+        reply = json.loads(process.stdout.readline())
+        assert reply["id"] == 3
+        assert not reply["result"]["isError"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+@asynchronous
+async def test_sections_that_the_opening_did_not_list_are_announced(tmp_path: Path) -> None:
+    async with shared(tmp_path) as one:
+        await one.ask(("POST", "/v1/playbook"), {"section": "lost cards", "text": NOTE})
+    process = started("--store", tmp_path)
+    try:
+        hello(process)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["method"] == "notifications/resources/list_changed"
+        listed = say(process, 1, "resources/list")["resources"]
+        assert [one["uri"] for one in listed] == ["practicum://playbook", "practicum://playbook/lost%20cards"]
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(
@@ -639,8 +802,9 @@ def test_a_store_that_cannot_be_opened_is_told_in_one_line(
         (("--service", "http://127.0.0.1:1", "--learner", "sim"), "--learner is for a store"),
         (("--store", "s", "--key-env", "HOME"), "--key-env is for a service"),
         (("--store", "s", "--learner", "nonsense"), "nonsense"),
+        (("--store", "s", "--space", "a/b"), "'a/b' is no name of a space"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_wrong_use(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     from practicum.cli.app import main

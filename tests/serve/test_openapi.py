@@ -108,6 +108,7 @@ async def test_each_operation_answers_as_the_document_says(tmp_path: Path) -> No
         for n in range(6):
             asked = await at.ask(f"Which team handles case {n}?", {**ADMIN, "x-practicum-user": "u"})
             await send("POST", "/v1/feedback", {"interaction": asked.interaction, "target": f"team {n}"}, user=True)
+        assert len((await send("GET", "/v1/interactions?user=u&limit=5"))["interactions"]) == 5
         await send("POST", "/v1/learn")
         await until(lambda: at.service.counts["rounds"])
         waiting = (await send("GET", "/v1/review"))["edits"]

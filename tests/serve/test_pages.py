@@ -282,7 +282,7 @@ async def test_an_interaction_tells_what_was_shown_and_what_came_of_it(place: Pl
         await an_entry(person, "Refunds of parcels take 30 days.")
         first = await at.ask("How long does a refund take?")
         await at.report(interaction=first.interaction, target="in 30 days")
-        second = await at.ask("How long does a refund take?", {"x-practicum-user": "u1"})
+        second = await at.ask("How long does a refund take?", {"x-practicum-user": "u1", "session-id": "abc"})
         # What is asked last is written within a moment.
         path = f"/s/default/interactions/{second.interaction}"
         await until(lambda: not at.service.log.unwritten)
@@ -290,6 +290,7 @@ async def test_an_interaction_tells_what_was_shown_and_what_came_of_it(place: Pl
         assert "right answer in 30 days" in page.words
         assert "Refunds of parcels take 30 days." in page.words
         assert "this is not exactly what was shown" not in page.words
+        assert "session abc (from session-id)" in page.words
         done = await person.post(path, score="wrong", target="in 30 days", correction="it is 30")
         assert done.status == 303
         page = await person.get(path)
@@ -370,9 +371,10 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
         person = Person(at)
         for days, marks, labels in ((7, {1, 2}, {"v2"}), (30, {0, 1, 2}, {"v0", "v2"})):
             page = await person.get(f"/s/default?days={days}")
-            assert {*re.findall(r"version (\d) shown</title>", page.text)} == {*map(str, marks)}
+            lines = re.findall(r'<line class="mark (\w+)".*?version (\d) live</title>', page.text)
+            assert {*lines} == {("good", str(version)) for version in marks}
             # Of two that are near to each other the newer one has a label.
-            assert {*re.findall(r'<text class="label begin"[^>]*>(v\d)<', page.text)} == labels
+            assert {*re.findall(r'<text class="label good"[^>]*>(v\d)<', page.text)} == labels
 
 
 # Editing

@@ -236,6 +236,16 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
         assert {urlsplit(url).netloc or url for url in asked} <= {urlsplit(at.url).netloc, "data:,"}
 
 
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_the_chart_is_as_wide_as_the_numbers_above_it(browser: Any, tmp_path: Path, width: int) -> None:
+    with running(tmp_path) as service:
+        page, said, _ = watched(browser, viewport={"width": width, "height": 900})
+        page.goto(f"{service.at.url}/s/default")
+        right = "s => document.querySelector(s).getBoundingClientRect().right"
+        assert page.evaluate(right, ".plot > svg > svg") == pytest.approx(page.evaluate(right, ".tiles"), abs=2)
+        assert said == []
+
+
 def test_a_page_that_stays_open_says_what_became_of_it_and_asks_no_more(browser: Any, tmp_path: Path) -> None:
     with running(tmp_path, spaces=("default",)) as service:
         at, do = service.at, service.do

@@ -159,3 +159,23 @@ async def test_a_correction_of_a_similar_request_is_worded_as_such(tmp_path: Pat
             assert other not in sent
         await send(at, "Which snakes live at the zoo?")
         assert "The Falcon team." not in prompt(at.upstream.requests[-1].body)
+
+
+LANGUAGES = {
+    "greek": ("Ποιος εγκρίνει τα ταξίδια;", "Ποιος εγκρίνει ένα ταξίδι;", "Πόσο καιρό ισχύει η κάρτα εισόδου;"),
+    "russian": ("Кто утверждает командировки?", "Кто утверждает командировку?", "Сколько действует пропуск в здание?"),
+    "chinese": ("谁负责审批出差申请？", "出差申请由谁负责审批？", "门禁卡的有效期是多久？"),
+    "japanese": ("出張を承認するのは誰ですか？", "誰が出張を承認するのですか？", "入館証の有効期限はいつまでですか？"),
+}
+"""Of each language a question, the same in other words, and another one."""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@asynchronous
+async def test_corrections_in_other_scripts_stay_with_their_questions(language: str, tmp_path: Path) -> None:
+    asked, alike, other = LANGUAGES[language]
+    async with served(tmp_path) as at:
+        await at.report(interaction=await send(at, asked), target="word0x")
+        for question, shown in ((asked, True), (alike, True), (other, False)):
+            await send(at, question)
+            assert ("word0x" in prompt(at.upstream.requests[-1].body)) == shown, question

@@ -12,11 +12,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from serving import CHAT, MESSAGES, RESPONSES, Reply, Served, asynchronous, prompt, served, until
 from sqlalchemy import select
 
 from practicum.serve import tables
 from practicum.serve.protocols import Unreadable, read_request, read_stream
+from practicum.serve.spans import Spans
 from practicum.serve.upstream import decoded
 from practicum.testing.upstream import TEXT, THOUGHT
 
@@ -283,8 +285,8 @@ async def test_every_body_reaches_the_upstream_and_one_that_cannot_be_read_does_
         await at.send("POST", path, SAMPLES[path][0])
         assert "the blue team" in prompt(at.upstream.requests[-1].body)
         unread = 0
-        for number in range(150):
-            body = mutated(SAMPLES[path][number % len(SAMPLES[path])], rng)
+        not_utf8 = json.dumps({**SAMPLES[path][0], "user": "x"}).encode().replace(b'"x"', b'"\xed\xa0\x80"')
+        for body in [not_utf8, *(mutated(SAMPLES[path][n % len(SAMPLES[path])], rng) for n in range(150))]:
             before = len(at.upstream.requests)
             reply = await at.send("POST", path, body)
             (sent,) = at.upstream.requests[before:]
@@ -314,22 +316,23 @@ async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logg
         raise RuntimeError("broken")
 
     body = json.dumps({"model": "sim", **ASKED[CHAT]}).encode()
-    async with served(tmp_path) as at:
-        for place in ("practicum.serve.app.read_request", "practicum.serve.app.is_housekeeping"):
+    async with served(tmp_path, spans=Spans(InMemorySpanExporter())) as at:
+        for place in ("read_request", "is_housekeeping", "Span"):
             with monkeypatch.context() as patch:
-                patch.setattr(place, broken)
+                patch.setattr(f"practicum.serve.app.{place}", broken)
                 for stream in (False, True):
                     for _ in range(2):
                         headers = {"x-practicum-session": "s"}
                         asked = body[:-1] + b', "stream": true}' if stream else body
                         assert (await at.send("POST", CHAT, asked, headers)).status == 200
                         assert at.upstream.requests[-1].body == asked
-        assert at.service.counts["failed open"] == 8
+        assert at.service.counts["failed open"] == 12
         assert at.service.counts["unchanged requests"] == 4
-        assert b"practicum_failed_open_total 8.0" in (await at.send("GET", "/metrics")).body
-        assert await kept(at) == []
+        assert b"practicum_failed_open_total 12.0" in (await at.send("GET", "/metrics")).body
+        # Without the span, nothing else is missing.
+        assert len(await kept(at)) == 4
     failures = [record for record in caplog.records if "failed open" in record.getMessage()]
-    assert len(failures) == 2
+    assert len(failures) == 3
 
 
 @pytest.mark.parametrize("given", ["application/x-www-form-urlencoded", None])
@@ -383,6 +386,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "memory": {"messages": [{"role": "system", "content": "Be short. Summary of the conversation: a card was lost."},
                             {"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The blue one."},
                             {"role": "user", "content": "Sure?"}]},
+    "a style": {"messages": [{"role": "system", "content": "In this chat, give each answer a title of its own."},
+                             {"role": "user", "content": QUESTION}]},
     "a work": {"messages": [{"role": "system", "content": "You summarize conversations of the support team."},
                             {"role": "user", "content": "A: Hello. B: Hello."}]},
     "an agent": {"messages": [{"role": "system", "content": "Generate a title for each chat, and answer."},
@@ -401,6 +406,7 @@ async def test_titles_and_contexts_are_no_requests_of_users_until_they_have_an_o
         purposes = [one.get("purpose") for one in await kept(at)]
         assert purposes == [None, *["title"] * len(TITLES), "context"]
         assert requests_of(at) == at.service.counts["interactions"] == 1
+        assert len((await at.send("GET", "/v1/interactions")).json["interactions"]) == 2
         for body in OTHERS.values():
             assert (await at.send("POST", CHAT, body, headers)).status == 200
         await kept(at)

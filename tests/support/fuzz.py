@@ -28,7 +28,7 @@ from practicum.core.bounded import Output
 from practicum.core.edits import Delta
 from practicum.core.errors import PracticumError
 from practicum.core.types import Task
-from practicum.models.prompting import extract_json
+from practicum.models.objects import read_object
 from practicum.session import memories
 from practicum.session.config import Config
 from practicum.tasks.datasets import FORMATS, as_json_lines, convert
@@ -253,10 +253,9 @@ def forms() -> list[type[BaseModel]]:
 
 @given(files(st.dictionaries(FIELDS | TEXTS, VALUES, max_size=5)).map(lambda raw: raw.decode(errors="replace")))
 def replies(text: str) -> None:
-    extracted = extract_json(f"Sure:\n{text}")
     for form in forms():
         with suppress(ValidationError):
-            form.model_validate_json(extracted)
+            read_object(form, f"Sure:\n{text}")
 
 
 @given(st.text(max_size=60) | MARKDOWN | st.sampled_from(["a: b, c", "a,b,c", "input=x,target=y"]))

@@ -228,6 +228,7 @@ class RunPages:
             "lessons": list(self.story.lessons(step.step)),
             "changes": [] if parent is None else changes(self.story.context(parent), context),
             "votes": [done for done in applied if done.edit.op == "vote"],
+            "merges": list(self.story.merges(step.step)),
             "refused": refused,
             "calls": list(self.story.calls(step.step)),
             "parent": parent,

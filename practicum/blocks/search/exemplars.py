@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
 from practicum.blocks.act.show import Show, Solved, similarities
@@ -23,6 +22,7 @@ from practicum.core.types import Instructions, Lesson, Rating, Rollout, Task
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import AcceptSeam, ReflectSeam, UpdateSeam
 from practicum.engine.run import Run
+from practicum.retrieval.scripts import alike
 from practicum.tasks.scoring.rules import normalise
 
 EXEMPLARS = "exemplars"
@@ -149,8 +149,9 @@ def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
             if not isinstance(edit, Add) or edit.section != FEEDBACK:
                 edits.append(edit)
             elif helped.intersection(edit.lessons):
-                vectors = await run.at(f"like {edit.lessons[0]}").embed([edit.text, *known])
-                if not known or float(np.max(vectors[1:] @ vectors[0])) < run.same_from:
+                texts = [edit.text, *known]
+                vectors = await run.at(f"like {edit.lessons[0]}").embed(texts)
+                if not alike(texts, vectors, 1, run.same_from).any():
                     known.append(edit.text)
                     edits.append(edit)
         judged = [(e.id, e.data["lesson"] in helped) for e in memory if e.data["lesson"] in tried]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ from practicum.blocks.update.optimizer_state import state_entry
 from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Resolution, Update, ordered_union
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Refused, Resolution, Update, ordered_union
 from practicum.core.errors import OutputError, ProviderError, UsageError
 from practicum.core.types import Instructions, Lesson, Profile, Prompt
 from practicum.core.views import behind, count_tokens, entry_line, render_full
@@ -30,6 +30,9 @@ from practicum.engine.run import Run
 from practicum.engine.specifics import answers_named, lost
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
+
+MOST_DELETED = 0.5
+"""The largest share of the playbook that a curator may delete in one step."""
 
 
 class Change(Output):
@@ -136,12 +139,16 @@ class Curator:
 
     `merges` allows the curator to merge entries (RCL's structural constraint forbids it, section 3). With `guards`, an
     edit that would lose a number, a name or an answer is held back, and its insight is added as it is.
+
+    Deletions are refused where they are two or more and take more than `MOST_DELETED` of the entries that the agent
+    sees, unless the method is `gated`: then the validation tasks decide.
     """
 
     told: Instructions
     section: str = "rules"
     merges: bool = True
     guards: bool = False
+    gated: bool = False
 
     async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
@@ -169,9 +176,29 @@ class Curator:
             # The next change is checked against the outcome of this one: a removed rule cannot cover its lesson.
             after = after.apply(made).context
             decided += made
+        decided = self._without_mass_deletion(decided, context, run)
         left = left_out([*held_back.values()], decided)
         run.count(Count.KEPT_LESSONS, len(left))
         return counted + decided + kept(left, self.section, "no rule says it")
+
+    def _without_mass_deletion(self, decided: Delta, context: Context, run: Run) -> Delta:
+        """The delta without its deletions if they are too many at once; their lessons are then left out."""
+        deletions = [edit for edit in decided.edits if isinstance(edit, Delete)]
+        share = len(deletions) / max(sum(not entry.hidden for entry in context), 1)
+        if len(deletions) < 2 or share <= MOST_DELETED:
+            return decided
+        run.count(Count.MASS_DELETIONS)
+        if self.gated:
+            return decided
+        run.count(Count.HELD_BACK_MASS_DELETION, len(deletions))
+        why = f"one step would delete {share:.0%} of the playbook, more than {MOST_DELETED:.0%}"
+        rests_on = {id for edit in deletions for id in edit.lessons}
+        return replace(
+            decided,
+            edits=tuple(edit for edit in decided.edits if not isinstance(edit, Delete)),
+            resolutions=tuple(r for r in decided.resolutions if r.entry or r.lesson not in rests_on),
+            refused=(*decided.refused, *(Refused(edit, why) for edit in deletions)),
+        )
 
     async def _ask(
         self, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run

@@ -17,6 +17,7 @@ from practicum.core.views import render_full
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 from practicum.engine.specifics import tell_apart
+from practicum.retrieval.scripts import untold, words_digest
 
 DedupeWhen = Literal["proactive", "lazy", "never"]
 
@@ -83,18 +84,49 @@ async def _merges(tried: Draft, section: str, fresh: set[str], threshold: float,
 
     merges: list[Merge] = []
     stays: dict[str, Entry] = {}
-    for row, like in enumerate(duplicates(vectors[:old], vectors[old:], threshold, differ), old):
+    likes = same_rows([e.text for e in both], vectors, old, threshold, run, differ)
+    for row, like in enumerate(likes, old):
         if like is None:
             continue
         kept_apart.discard(row)
         entry, known = both[row], both[like]
         keeper = stays.get(known.id, known)
-        merges.append(Merge((tried.name(keeper), tried.name(entry)), reason=f"similarity ≥ {threshold:g}"))
+        same = words_digest(entry.text) == words_digest(known.text)
+        why = "the same words" if same else f"similarity {vectors[row] @ vectors[like]:.2f}, which is ≥ {threshold:g}"
+        merges.append(Merge((tried.name(keeper), tried.name(entry)), reason=why))
         # An old entry that was rewritten may be older than the one it now repeats: that one goes into it.
         if entry.number < keeper.number:
             stays[known.id] = entry
     run.count(Count.SIMILAR_KEPT_APART, len(kept_apart))
     return merges
+
+
+def same_rows(
+    texts: Sequence[str], vectors: np.ndarray, old: int, threshold: float, run: Run, differ: Differ
+) -> list[int | None]:
+    """For each text from the row `old` on the row that it repeats, or None: the first one in the same words; otherwise
+    the most similar one by the vectors, shape (n, d), where the embedder tells texts of the language apart (see
+    `retrieval.scripts`)."""
+    unknown, blind = untold(texts, vectors, threshold)
+    if number := int(blind[old:].sum()):
+        run.count(Count.COMPARED_BY_WORDS, number)
+    found: dict[int, int] = {}
+    by_words: dict[bytes, list[int]] = {}
+    for row, text in enumerate(texts):
+        known = by_words.setdefault(words_digest(text), [])
+        like = None if row < old else next((at for at in known if not differ(row, at)), None)
+        if like is None:
+            known.append(row)
+        else:
+            found[row] = like
+    rows = [row for row in range(len(texts)) if row not in found and not unknown[row]]
+    split = sum(row < old for row in rows)
+    of_old, of_new = vectors[rows[:split]], vectors[rows[split:]]
+    likes = duplicates(of_old, of_new, threshold, lambda row, like: differ(rows[row], rows[like]))
+    found |= {row: rows[like] for row, like in zip(rows[split:], likes, strict=True) if like is not None}
+    # What a text repeats in words may repeat another one.
+    firsts = {row: found.get(like, like) for row, like in found.items()}
+    return [firsts.get(row) for row in range(old, len(texts))]
 
 
 def duplicates(

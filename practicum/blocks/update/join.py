@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from practicum.blocks.update.dedupe import Threshold, as_number, duplicates
+from practicum.blocks.update.dedupe import Threshold, as_number, same_rows
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vote, changed_entries, ordered_union
@@ -93,7 +93,8 @@ def combine(deltas: Iterable[Delta]) -> Delta:
             if ids := changed_entries(edit):
                 changed.update(ids)
                 done[_effect(edit)] = n
-    return Delta(tuple(edits), tuple(_standing(edits, deltas)))
+    refused = tuple(one for delta in deltas for one in delta.refused)
+    return Delta(tuple(edits), tuple(_standing(edits, deltas)), refused=refused)
 
 
 async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
@@ -119,7 +120,7 @@ async def _asked(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
     delta = traced(await update(lessons, context, run), lessons, context)
     made = tuple(replace(e, lessons=ordered_union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
     resolutions = tuple(replace(r, lesson=id) for r in delta.resolutions for id in rests_on.get(r.lesson, (r.lesson,)))
-    return Delta(made, resolutions)
+    return Delta(made, resolutions, refused=delta.refused)
 
 
 def _proposal(edit: Edit) -> dict[str, Any]:
@@ -186,7 +187,8 @@ async def _distinct(
             rows = [n for n, add in enumerate(adds) if add.section == section and first[n] == n]
             mine = [adds[n] for n in rows]
             vectors = await run.embed([add.key or add.text for add in mine])
-            likes = duplicates(vectors[:0], vectors, as_number(threshold, run), partial(_differ, mine, run))
+            texts, least = [add.text for add in mine], as_number(threshold, run)
+            likes = same_rows(texts, vectors, 0, least, run, partial(_differ, mine, run))
             first_of = {n: rows[like] for n, like in zip(rows, likes, strict=True) if like is not None}
             first = [first_of.get(at, at) for at in first]
     kept: dict[int, Add] = {}
@@ -290,9 +292,11 @@ def _deleting(edits: Iterable[Edit]) -> set[str]:
 def _settled(joined: Delta, deltas: Iterable[Delta]) -> Delta:
     """The joined delta with one resolution for each lesson that no edit names; a covered copy counts before a dropped
     one."""
+    deltas = list(deltas)
     named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
     found: dict[str, Resolution] = {}
     for resolution in (*joined.resolutions, *_standing(joined.edits, deltas)):
         if resolution.lesson not in named and (resolution.lesson not in found or not found[resolution.lesson].entry):
             found[resolution.lesson] = resolution
-    return replace(joined, resolutions=tuple(found.values()))
+    refused = (one for delta in deltas for one in delta.refused if one not in joined.refused)
+    return replace(joined, resolutions=tuple(found.values()), refused=(*joined.refused, *refused))

@@ -210,9 +210,11 @@ def course(service: Service, name: str, days: int) -> Course:
 
 
 def first_shown(log: Log, name: str) -> dict[int, float]:
-    """The hour in which each version was first shown."""
-    h = tables.hours
-    hours = select(h.c.version, func.min(h.c.hour)).where(h.c.run_id == name, h.c.requests > 0)
+    """The hour in which each version was first shown, of those that were live without a rollout."""
+    h, r = tables.hours, tables.rollouts
+    rolled_out = select(r.c.version).where(r.c.run_id == name)
+    mine = (h.c.run_id == name) & (h.c.requests > 0) & h.c.version.not_in(rolled_out)
+    hours = select(h.c.version, func.min(h.c.hour)).where(mine)
     return {version: hour * HOUR for version, hour in log.rows(hours.group_by(h.c.version))}
 
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from practicum.core.context import Context
-from practicum.core.edits import Edit, Entry
+from practicum.core.edits import Applied, Entry
 from practicum.core.screen import flags
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
@@ -166,10 +166,8 @@ def _marks(
         # An edit by hand is shown to all at once.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
-    tried = {row["version"] for row in rollouts}
     for shown, at in begins.items():
-        if shown not in tried:
-            mark(at, "begin", f"v{shown}", f"version {shown} shown")
+        mark(at, "good", f"v{shown}", f"version {shown} live")
     for alarm in alarms:
         if alarm.kind == "rollout" and alarm.text.endswith("is live again, by hand"):
             mark(alarm.at, "bad", "↩", alarm.text)
@@ -270,13 +268,17 @@ def _entry(folder: Path, id: str, live: int) -> dict[str, Any] | None:
         parents = read_parents(story.store)
         line = {*lineage(parents, live)}
         history, sources, lessons, text = list[dict[str, Any]](), list[str](), list[str](), ""
-        for version, edit in _edits(story.store, id):
+        for version, done in _edits(story.store, id):
+            edit = done.edit
             new = getattr(edit, "text", None)
             pieces: tuple[Any, Any] = ((), ())
             if new is not None and new != text:
                 pieces = marked(text, new) if text else ([], [(new, False)])
                 text = new
-            history.append({"version": version, "edit": edit, "pieces": pieces, "text": new, "stands": version in line})
+            history.append({
+                "version": version, "edit": edit, "pieces": pieces, "text": new, "stands": version in line,
+                "lost": story.lost(version, done),
+            })  # fmt: skip
             sources += edit.sources
             lessons += edit.lessons
         if not history:
@@ -287,7 +289,7 @@ def _entry(folder: Path, id: str, live: int) -> dict[str, Any] | None:
         }  # fmt: skip
 
 
-def _edits(store: Store, id: str) -> Iterator[tuple[int, Edit]]:
+def _edits(store: Store, id: str) -> Iterator[tuple[int, Applied]]:
     """The edits of an entry, the oldest first, with their versions. Of a version that began with 10,000 entries, only
     those edits are read that name it."""
     table, name = schema.versions, json.dumps(id)
@@ -297,7 +299,7 @@ def _edits(store: Store, id: str) -> Iterator[tuple[int, Edit]]:
         raw = (bytes(one) for one in msgspec.json.decode(row.applied, type=list[msgspec.Raw]))
         for done in EDITS.validate_json(b"[%s]" % b",".join(one for one in raw if name.encode() in one)):
             if done.id == id or id in getattr(done.edit, "ids", ()):
-                yield row.version, done.edit
+                yield row.version, done
 
 
 # Review

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Table, func, select
 
 from practicum.blocks.act.scaling import number_of, place_of_all
 from practicum.core.context import Context
-from practicum.core.edits import Edit, Resolution
+from practicum.core.edits import Applied, Edit, Merge, Resolution
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.session.config import Config
@@ -294,7 +294,7 @@ class Story:
         named = table.c.applied.contains(json.dumps(id), autoescape=True)
         query = self.store.select(table.c.version, table.c.step, table.c.applied).where(named)
         events = tuple(
-            EntryEvent(row.version, row.step, done)
+            EntryEvent(row.version, row.step, done, self.lost(row.version, done))
             for row in self.store.rows(query.order_by(table.c.version))
             for done in EDITS.validate_json(row.applied)
             if done.id == id or id in getattr(done.edit, "ids", ())
@@ -307,6 +307,33 @@ class Story:
         edited = dict.fromkeys(source for event in events for source in event.done.edit.sources)
         sources = tuple(edited) if now is None else now.sources
         return EntryStory(id, now, events, sources, self.attempts_of(sources))
+
+    def lost(self, version: int, done: Applied) -> dict[str, str]:
+        """The texts of the entries that an edit of a version merged into another one, by their ids; empty for one that
+        was forgotten."""
+        return {id: self._last_text(version, id) for id in getattr(done.edit, "ids", ()) if id != done.id}
+
+    def _last_text(self, version: int, id: str) -> str:
+        table, text = schema.versions, ""
+        named = table.c.applied.contains(json.dumps(id), autoescape=True)
+        query = self.store.select(table.c.applied).where(named, table.c.version <= version).order_by(table.c.version)
+        for row in self.store.rows(query):
+            for done in EDITS.validate_json(row.applied):
+                if done.id == id and (new := getattr(done.edit, "text", None)) is not None:
+                    text = new
+        return text
+
+    def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
+        """The merges of entries, with what was lost, in all steps or in one."""
+        table, texts = schema.versions, dict[str, str]()
+        query = self.store.select(table.c.version, table.c.step, table.c.applied).order_by(table.c.version)
+        for row in self.store.rows(query):
+            for done in EDITS.validate_json(row.applied):
+                if isinstance(done.edit, Merge) and step in (None, row.step):
+                    lost = {id: texts.get(id, "") for id in done.edit.ids if id != done.id}
+                    yield EntryEvent(row.version, row.step, done, lost)
+                if (text := getattr(done.edit, "text", None)) is not None:
+                    texts[done.id] = text
 
     def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
         """The attempts that an entry was looked up for, or that cite it."""

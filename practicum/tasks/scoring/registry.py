@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, SupportsFloat
 
 from practicum.core import plugins
+from practicum.core.calls import OwnThread
 from practicum.core.errors import AgentError, TaskFileError, UsageError
 from practicum.core.plugins import import_function
+from practicum.core.scores import rounded
 from practicum.core.types import Score, Task, Trace
 from practicum.core.words import error_line
 from practicum.tasks.sandbox.runner import Sandbox
@@ -53,7 +55,8 @@ class AnswerScorer:
 
 
 def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
-    """Scores with a user's `function(task, answer)`, sync or async; it returns a number in [0, 1], a bool or a Score.
+    """Scores with a user's `function(task, answer)`, which returns a number in [0, 1], a bool or a Score. An async one
+    runs in the event loop. Another one runs in a thread, where it may block or start an event loop, one call at a time.
 
     A function with a parameter `trace` also gets the whole trace: its steps, and in `trace.data["state"]` the state
     that an agent with tools left. With labels, learning sees the note of a Score. The scorer raises AgentError, naming
@@ -75,10 +78,12 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     except ValueError:  # some builtins have no signature; the first call will show
         pass
 
+    thread = OwnThread("practicum scorer")
+
     async def score(task: Task, trace: Trace) -> Score:
+        call = partial(function, task, trace.answer, **({"trace": trace} if takes_trace else {}))
         try:
-            result = function(task, trace.answer, **({"trace": trace} if takes_trace else {}))
-            return as_score(await result if inspect.isawaitable(result) else result)
+            return as_score(await thread.call(call))
         except Exception as error:
             raise AgentError(f"scorer {name!r} failed on task {task.id!r}: {error_line(error)}") from error
 
@@ -139,12 +144,16 @@ def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, t
 
 
 def as_score(result: object) -> Score:
+    """What a scorer returned, as a Score. Rounding errors are put at the bound of [0, 1] (`core.scores`). Raises
+    TypeError for what is no score, and ValueError for nan and what is out of bounds by more."""
     if isinstance(result, Score):
         score = result
     elif isinstance(result, SupportsFloat):  # includes numpy's bool and floats
         score = Score(float(result), float(result) >= PASS_MARK)
     else:
         raise TypeError(f"it returned {type(result).__name__}, not a number, a bool or a Score")
+    if (value := rounded(score.value)) != score.value:
+        score = replace(score, value=value)
     if not 0.0 <= score.value <= 1.0:
         raise ValueError(f"it returned {score.value}, which is not between 0 and 1")
     return score

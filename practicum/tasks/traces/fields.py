@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from practicum.core.scores import rounded
 from practicum.core.types import Score
 from practicum.tasks.scoring.rules import PASS_MARK
 
@@ -99,6 +100,7 @@ def _as_score(value: Any, name: str, warn: Warn) -> Score | None:
         if score is None:
             return None
         return Score(score.value, correct if isinstance(correct, bool) else score.correct, text_at(value, "note"))
+    value = rounded(value)
     if isinstance(value, int | float) and 0 <= value <= 1:  # true and false are 1 and 0
         return Score(float(value), value >= PASS_MARK)
     warn(f"{name} is neither true, false nor a number between 0 and 1; it is left out")

@@ -1,0 +1,63 @@
+"""`practicum feedback`: report the outcome of an answer that a learning service passed on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer import Argument, Option
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer
+from practicum.core.errors import UsageError
+from practicum.core.words import one_line
+
+
+def feedback(
+    interaction: str | None = Argument(None, help="The id of an interaction, or of the provider's response."),
+    last: bool = Option(False, "--last", help="The last interaction, of --session or --user if given."),
+    session: str | None = Option(None, help="The session of the last interaction."),
+    user: str | None = Option(None, help="The user of the last interaction."),
+    score: float | None = Option(None, min=0.0, max=1.0, help="The score of the answer, from 0 to 1."),
+    target: str | None = Option(None, help="The right answer."),
+    comment: str | None = Option(None, help="Words about the answer."),
+    url: str = Option("http://127.0.0.1:8700", help="The address of the service."),
+    key: str | None = Option(
+        None, envvar="PRACTICUM_KEY", help="The key of the service; --last needs one with the roles review and report."
+    ),
+    space: str | None = Option(None, help="The space (default: that of the key, or the service's first)."),
+    json_: opt.Json = False,
+) -> None:
+    """Report the outcome of an answer to a running practicum serve: a score, the right answer, a comment.
+
+    --last without an outcome shows the last interaction.
+    """
+    from practicum.client import open as open_space
+    from practicum.models.keys import ADDRESSES
+
+    if not url.startswith(ADDRESSES):
+        raise UsageError(f"--url takes http://HOST:PORT, not {url!r:.80}")
+    if last == (interaction is not None):
+        raise UsageError("give the id of an interaction, or --last")
+    if not last and (session is not None or user is not None):
+        raise UsageError("--session and --user choose the last interaction: add --last")
+    given = {"score": score, "target": target, "comment": comment}
+    out = Printer(json_)
+    told: dict[str, Any] = {}
+    with open_space(url, space=space, key=key) as served:
+        if last:
+            found = served.interactions_sync(session=session, user=user, limit=1)
+            if not found:
+                raise UsageError(f"{url} has no such interaction: see its page Interactions, or GET /v1/interactions")
+            told = {"last": found[0]}
+            interaction = found[0]["id"]
+            out.print(f"{interaction}: {one_line(found[0]['question'], 200)}")
+            out.print(f"  answered: {one_line(found[0]['answer'], 200) or '(no text)'}")
+        if not last or any(value is not None for value in given.values()):
+            report = served.feedback_sync(interaction, score=score, target=target, comment=comment)
+            told |= report
+            said = f"score {report['score']:g}" if report["score"] is not None else "no score"
+            effect = f"; its correction: {report['correction']}" if report["correction"] else ""
+            out.print(f"{report['status']}: {said}{effect}")
+        else:
+            out.print("report about it with --score, --target or --comment")
+    out.result(told)

@@ -1,0 +1,143 @@
+"""Reads the object in a model's answer, and repairs what models often write in place of JSON.
+
+An answer that is as it should be is read as it is. Otherwise these are tried in turn, until one fits the schema: the
+object inside another one (`{"Changes": {…}}`, a tool call), fields or a whole answer that are encoded twice, and what
+the library json-repair makes of single quotes, trailing commas, comments, unquoted names and Python's literals. An
+answer that was cut off is not completed: what is missing of it would be lost silently.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import islice
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from practicum.models.backslashes import mend_backslashes
+from practicum.models.prompting import extract_json
+
+M = TypeVar("M", bound=BaseModel)
+
+MOST_REPAIRED, MOST_BRACES = 20_000, 500
+"""Characters and opening braces of an answer that is repaired, at most: the time grows with their square."""
+
+STARTS = 8
+"""Opening braces from which a repair is tried: prose before the object may have some."""
+
+_FENCE = re.compile(r"\A\s*(?:```\w*\n)?(.*?)(?:\n?```)?\s*\Z", re.DOTALL)
+
+
+_OPENING = re.compile(r"""[\[{"]|(?<!\w)'""")
+
+
+def read_object(schema: type[M], text: str, cut: bool = False) -> tuple[M, bool]:
+    """The object in an answer, and whether the answer had to be mended; `cut` if it reached the output limit. Raises
+    ValidationError if nothing in it fits, even repaired."""
+    mended = mend_backslashes(text)
+    whole, plain = extract_json(mended), None
+    try:
+        plain = schema.model_validate_json(whole)
+        problem = None
+        if plain.model_fields_set:
+            return plain, mended != text
+    except ValidationError as error:
+        problem = error
+    for value in _repaired(schema, mended, whole, cut):
+        read = _validated(schema, value)
+        if read is not None and read.model_fields_set:
+            return read, True
+    if plain is None:
+        assert problem is not None
+        raise problem
+    return plain, mended != text
+
+
+def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iterator[dict[str, Any]]:
+    """What may be the object, the most likely first."""
+    value = _loaded(whole)
+    yield from _objects_in(schema, value)
+    if isinstance(inner := _loaded(_FENCE.sub(r"\1", text)), str):
+        yield from _objects_in(schema, inner)
+    if not cut and len(text) <= MOST_REPAIRED and text.count("{") <= MOST_BRACES and _ended(text):
+        from json_repair import loads
+
+        for start in islice(re.finditer("{", text), STARTS):
+            try:
+                repaired = loads(text[start.start() :], skip_json_loads=True)
+            except (ValueError, RecursionError):
+                # It is nested too deeply.
+                return
+            for value in repaired if isinstance(repaired, list) else [repaired]:
+                yield from _objects_in(schema, value)
+
+
+def _objects_in(schema: type[BaseModel], value: object) -> Iterator[dict[str, Any]]:
+    """A value, if it has a field of the schema; otherwise the objects in it that have one."""
+    value = _decoded(value)
+    if not isinstance(value, dict):
+        return
+    if not schema.model_fields.keys().isdisjoint(value):
+        yield value
+        return
+    for inner in map(_decoded, value.values()):
+        if isinstance(inner, dict) and not schema.model_fields.keys().isdisjoint(inner):
+            yield inner
+
+
+def _validated(schema: type[M], value: dict[str, Any]) -> M | None:
+    """The object as the schema has it, None if it does not fit. Fields that were encoded twice are decoded, and those
+    that are null are left out."""
+    for _ in range(2):
+        try:
+            return schema.model_validate_json(json.dumps(value))
+        except ValidationError as error:
+            value = _with_fields_mended(value, error)
+    return None
+
+
+def _with_fields_mended(value: dict[str, Any], error: ValidationError) -> dict[str, Any]:
+    """The object without its null fields where these are faults, and with those texts decoded that stand in place of
+    lists or objects."""
+    value = deepcopy(value)
+    for fault in error.errors():
+        *way, last = fault["loc"] or ("",)
+        if not fault["type"].endswith("_type") or not isinstance(fault["input"], str | None):
+            continue
+        at: Any = value
+        try:
+            for name in way:
+                at = at[name]
+            if at[last] is None and isinstance(at, dict):
+                del at[last]
+            else:
+                at[last] = _decoded(at[last])
+        except (KeyError, IndexError, TypeError):
+            # The place of a fault in a union is not that of its value.
+            continue
+    return value
+
+
+def _decoded(value: object) -> object:
+    """A value; if it is the JSON of an object or a list, that."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return value
+    inner = _loaded(mend_backslashes(value))
+    return value if inner is None else inner
+
+
+def _loaded(text: str) -> Any:
+    """The JSON value of a text, None if it is not JSON."""
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _ended(text: str) -> bool:
+    """Whether an answer seems to be whole: after its last closing brace no quote or bracket opens."""
+    last = text.rfind("}")
+    return last >= 0 and not _OPENING.search(text, last)

@@ -1,0 +1,127 @@
+"""Whether an embedder tells texts of a language apart, measured on the texts, and how to compare them if it does not.
+
+An embedder that does not know a script gives all its texts nearly one vector: the median similarity of unrelated Greek
+sentences is 0.87 with `wordllama` and 0.98 with `granite`. A threshold that was measured on English then merges texts
+that have nothing in common.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+import regex
+
+from practicum.core.shingles import words
+from practicum.retrieval.words import STOP_WORDS
+
+HEADROOM = 0.75
+"""The least share of the similarities above the median of a language's texts that lies below the threshold. Chosen on
+five languages and tried on eleven others (bench/languages_bench.py); English has 0.79 with `wordllama` and 0.82 with
+`granite`."""
+
+FEWEST, MOST = 3, 64
+"""Texts of a language that a measurement needs, and that it looks at."""
+
+SHARE, MARKED = 0.1, 0.02
+"""The least share of a text's letters that are of another script than Latin, or Latin ones beyond ASCII, so that the
+text counts as theirs."""
+
+ENGLISH = 0.15
+"""The least share of English words of grammar among the words of English texts."""
+
+
+@lru_cache(maxsize=2**17)
+def script(text: str) -> str:
+    """The script of a text by the names of its letters in Unicode, such as "GREEK"; "KANA" for Japanese, "LATIN" for
+    Latin letters beyond ASCII, and empty for plain ones."""
+    if text.isascii():
+        return ""
+    letters = Counter(_script(letter) for letter in text if letter.isalpha())
+    total, marked = letters.total(), letters.pop("LATIN", 0)
+    letters.pop("", 0)
+    if letters.total() > SHARE * total:
+        return "KANA" if "KANA" in letters else letters.most_common(1)[0][0]
+    return "LATIN" if marked > MARKED * total else ""
+
+
+@lru_cache(maxsize=2**14)
+def _script(letter: str) -> str:
+    if letter.isascii():
+        return ""
+    name = unicodedata.name(letter, "OTHER").split()[0]
+    return "KANA" if name in ("HIRAGANA", "KATAKANA") else name
+
+
+def _groups(texts: Sequence[str]) -> dict[str, list[int]]:
+    """The rows of texts by script, without those that are in English, for which thresholds were measured."""
+    rows: dict[str, list[int]] = {}
+    for row, text in enumerate(texts):
+        rows.setdefault(script(text), []).append(row)
+    plain_rows = rows.pop("", [])
+    found = [word for row in _some(plain_rows) for word in words(texts[row]) if word.isalpha()]
+    if found and sum(word in STOP_WORDS for word in found) < ENGLISH * len(found):
+        rows.setdefault("LATIN", []).extend(plain_rows)
+    return rows
+
+
+def _some(rows: Sequence[int]) -> Sequence[int]:
+    return rows[:: -(-len(rows) // MOST) or 1]
+
+
+def untold(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which of n texts must not be compared by their vectors, shape (n, d), rows of unit length; and for which of these
+    that was measured: their language has a median similarity close to the threshold. The others are too few to measure.
+    Both have shape (n,)."""
+    unknown, blind = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
+    for rows in _groups(texts).values():
+        if len(rows) < FEWEST:
+            unknown[rows] = True
+            continue
+        some = vectors[_some(rows)]
+        usual = float(np.median((some @ some.T)[np.triu_indices(len(some), 1)]))
+        if threshold - usual < HEADROOM * (1 - usual) or usual >= 1:
+            unknown[rows] = blind[rows] = True
+    return unknown, blind
+
+
+def alike(texts: Sequence[str], vectors: np.ndarray, n: int, threshold: float) -> np.ndarray:
+    """Which of the first n texts are similar to which of the others, shape (n, len(texts) - n): by their vectors, or
+    by their words where these cannot tell texts apart."""
+    unknown, _ = untold(texts, vectors, threshold)
+    digests = np.array([words_digest(text) for text in texts], dtype=object)
+    same_words = digests[:n, None] == digests[None, n:]
+    by_vectors = (vectors[:n] @ vectors[n:].T >= threshold) & ~unknown[:n, None] & ~unknown[None, n:]
+    found: np.ndarray = same_words | by_vectors
+    return found
+
+
+_WORD = regex.compile(
+    r"""[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]     # scripts without spaces
+    | (?<![\p{L}\p{N}])[-−](?=\p{N})                                             # the sign of a number
+    | \p{N}+ (?: [.,:] \p{N}+ )*
+    | [\p{L}\p{M}]+
+    | [\p{S}%‰#&*@/\\]""",
+    regex.VERBOSE,
+)
+
+
+@lru_cache(maxsize=2**17)
+def words_digest(text: str) -> bytes:
+    """A digest of the words of a text in order, without case and punctuation; symbols and the signs of numbers count.
+    In scripts without spaces each character is a word."""
+    found = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return blake2b("\n".join(found).encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def shared_characters(one: str, other: str) -> float:
+    """The share of two texts' groups of characters that both have, from 0 to 1 (Dice's coefficient): of two characters
+    in scripts without spaces, and of three in others."""
+    size = 2 if {script(one), script(other)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
+    texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (one, other))
+    first, second = ({text[n : n + size] for n in range(len(text) - size + 1)} for text in texts)
+    return 2 * len(first & second) / (len(first) + len(second) or 1)

@@ -1,0 +1,214 @@
+"""Functions and programs of users that block, exit, round, or print in another encoding: agents, scorers, watches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Done, make_tasks, run_command, write_tasks
+
+import practicum
+from practicum.core.errors import UsageError
+from practicum.serve.feedback import read_feedback
+
+MINE = """
+import asyncio, sys
+
+def agent(text, context):
+    return text.split()[-1]
+
+def leaves(text, context):
+    if "1:" in text:
+        sys.exit(3)
+    return text.split()[-1]
+
+async def leaves_async(text, context):
+    if "1:" in text:
+        sys.exit()
+    return text.split()[-1]
+
+def cancels(text, context):
+    if "1:" in text:
+        raise asyncio.CancelledError
+    return text.split()[-1]
+
+async def cancels_async(text, context):
+    return cancels(text, context)
+
+async def child_leaves(text, context):
+    async def child():
+        sys.exit(0)
+    await asyncio.gather(child())
+
+def interrupts(*given):
+    raise KeyboardInterrupt
+
+def scorer_leaves(task, answer):
+    sys.exit("done")
+
+def scorer_with_loop(task, answer):
+    async def score():
+        return 1
+    return asyncio.run(score())
+
+async def scorer_async(task, answer):
+    return 1.0000000000000002
+
+def scorer_at(value):
+    return lambda task, answer: value
+
+just_above, single, just_below = scorer_at(1.0000000000000002), scorer_at(1.0000001), scorer_at(-1e-17)
+seven, nan, above, below = scorer_at(7), scorer_at(float("nan")), scorer_at(1.00001), scorer_at(-0.01)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(4))
+    name = f"mine_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def evaluated(here: Path, agent: str = "agent", scorer: str = "exact") -> Done:
+    agent = agent if agent.startswith("command:") else f"mine_{here.name}:{agent}"
+    scorer = scorer if scorer == "exact" else f"mine_{here.name}:{scorer}"
+    typed = ("eval", "tasks.jsonl", "--model", "sim", "--agent", agent, "--scorer", scorer, "--json")
+    return run_command(typed, here)
+
+
+@pytest.mark.parametrize("agent", ["leaves", "leaves_async", "cancels", "cancels_async"])
+def test_an_agent_that_exits_fails_one_attempt(agent: str, here: Path) -> None:
+    done = evaluated(here, agent)
+    assert done.code == 0, done.err
+    assert (done.json["n"], done.json["score"], done.json["counts"]) == (4, 0.75, {"failed_attempts": 1})
+
+
+@pytest.mark.parametrize(
+    ("agent", "scorer"),
+    [
+        ("child_leaves", "exact"), ("agent", "scorer_leaves"), ("agent", "seven"), ("agent", "nan"), ("agent", "above"),
+        ("agent", "below"),
+    ],
+)  # fmt: skip
+def test_what_ends_the_command_says_so_in_one_line(agent: str, scorer: str, here: Path) -> None:
+    done = evaluated(here, agent, scorer)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines()[-1].startswith("practicum: ")
+    assert "Traceback" not in done.err
+    assert "bug in practicum" not in done.err
+
+
+@pytest.mark.parametrize(("agent", "scorer"), [("interrupts", "exact"), ("agent", "interrupts")])
+def test_an_interrupt_stops_the_command(agent: str, scorer: str, here: Path) -> None:
+    done = evaluated(here, agent, scorer)
+    assert (done.code, done.out) == (130, "")
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("scorer", "score"),
+    [("just_above", 1.0), ("single", 1.0), ("just_below", 0.0), ("scorer_async", 1.0), ("scorer_with_loop", 1.0)],
+)
+def test_rounding_errors_and_event_loops_are_fine(scorer: str, score: float, here: Path) -> None:
+    assert evaluated(here, scorer=scorer).json["score"] == score
+
+
+def test_other_attempts_go_on_while_a_scorer_blocks() -> None:
+    """The scorer of the first attempt waits for the answer of the second, which waits for the scorer."""
+    scoring, answered = threading.Event(), threading.Event()
+
+    async def agent(text: str, context: str) -> str:
+        if "2:" in text:
+            await asyncio.to_thread(scoring.wait, 60)
+            answered.set()
+        return text
+
+    def scorer(task: practicum.Task, answer: str) -> bool:
+        scoring.set()
+        return answered.wait(60)
+
+    parts = practicum.Parts(agent=agent, scorer=scorer)
+    assert practicum.run_sync(practicum.evaluate(make_tasks(2, 1), practicum.Context(), parts=parts)).score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "names"),
+    [("latin-1", "UTF-8"), ("cp1252", "UTF-8"), ("utf-16", "UTF-16"), ("utf-16-le", "UTF-16"), ("utf-32", "UTF-32")],
+)
+def test_a_program_that_prints_in_another_encoding_has_failed(encoding: str, names: str, here: Path) -> None:
+    (here / "agent.py").write_text(
+        f'import sys\nsys.stdout.buffer.write(\'{{"answer": "caf\u00e9 word1"}}\\n\'.encode({encoding!r}))', "utf-8"
+    )
+    done = evaluated(here, f"command:{sys.executable} agent.py")
+    assert done.code == 1
+    assert names in done.err
+    assert "PYTHONIOENCODING=utf-8" in done.err
+
+
+def test_a_program_may_log_in_any_encoding_and_begin_with_a_mark(here: Path) -> None:
+    (here / "agent.py").write_text(
+        "import json, sys\nasked = json.loads(sys.stdin.readline())\nanswer = asked['task']['input'].split()[-1]\n"
+        "sys.stdout.buffer.write(b'caf\\xe9\\n' + json.dumps({'answer': answer}).encode('utf-8-sig'))"
+    )
+    assert evaluated(here, f"command:{sys.executable} agent.py").json["score"] == 1.0
+
+
+def test_errors_of_practicum_are_short_in_scripts_and_notebooks(here: Path) -> None:
+    (here / "script.py").write_text(
+        "import practicum\n\ntasks = practicum.load_tasks('tasks.jsonl')\n"
+        "practicum.run_sync(practicum.learn(tasks, test=tasks[80:], model='scripted:nothing'))\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=here, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    *above, last = done.stderr.splitlines()
+    assert len(above) <= 6
+    assert "script.py" in above[1]
+    assert last.startswith("practicum.core.errors.UsageError: `test` has no tasks")
+    # The hook by which IPython asks an error how it is shown.
+    assert UsageError("wrong")._render_traceback_() == ["UsageError: wrong"]
+
+
+def test_a_finished_run_is_said_to_be_finished(here: Path) -> None:
+    typed = ("learn", "tasks.jsonl", "--model", "sim", "--agent", f"mine_{here.name}:agent", "--scorer", "exact")
+    typed += ("--method", "episodes", "--out", "run")
+    assert run_command(typed, here).code == 0
+    again = run_command(typed, here)
+    assert again.code == 1
+    assert "finished" in again.err
+    assert "resume" not in again.err
+
+
+def test_a_watch_that_exits_is_named(tmp_path: Path) -> None:
+    class Leaving(practicum.Watch):
+        def attempted(self, task: Any, trace: Any) -> None:
+            sys.exit(0)
+
+    parts = practicum.Parts(agent=lambda text, context: text.split()[-1])
+    with pytest.raises(UsageError, match=r"Leaving\.attempted"):
+        practicum.run_sync(
+            practicum.evaluate(make_tasks(2), practicum.Context(), parts=parts, scorer="exact", watch=Leaving())
+        )
+
+
+def test_recorded_scores_may_have_rounding_errors(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That."}]
+    rows = [{"messages": said, "score": score} for score in (1.0000000000000002, 7)]
+    (tmp_path / "traces.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    traces = practicum.load_traces(tmp_path / "traces.jsonl", trust="own")
+    scores = [task.recorded.score for task in traces.tasks if task.recorded is not None]
+    assert [score and score.value for score in scores] == [1.0, None]
+
+
+def test_reported_scores_may_have_rounding_errors() -> None:
+    assert read_feedback(b'{"interaction": "i", "score": 1.0000000000000002}').score == 1.0
+    for score in (b"1.1", b"NaN"):
+        with pytest.raises(UsageError):
+            read_feedback(b'{"interaction": "i", "score": %b}' % score)

@@ -1,0 +1,144 @@
+r"""Answers that are nearly JSON: their lessons are stored as they were meant, and mending is counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import make_tasks
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import practicum
+from practicum.models.backslashes import AMBIGUOUS, COMMANDS, WITH_BRACE
+from practicum.models.objects import read_object
+from practicum.models.scripted import Call, ScriptedClient, in_parts
+
+REST = '"reasoning": "", "diagnosis": "", "cause": "", "correction": "", "tags": []'
+
+
+def stored(folder: Path, answer: str) -> tuple[list[str], dict[str, int]]:
+    """The texts that a run stores if its reflector answers so, and what it counts."""
+
+    def respond(call: Call) -> str:
+        return in_parts(call.prompt, {"used": [], "answer": "wrong"}) if call.role == "agent" else answer
+
+    parts = practicum.Parts(clients={"agent": ScriptedClient(respond)})
+    settings = {"rounds": 0, "curator": "append"}
+    work = practicum.learn(make_tasks(1), out=folder / "run", parts=parts, settings=settings, profile="full")
+    result = practicum.run_sync(work)
+    return [entry.text for entry in result.context], dict(result.errors)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"w \times h; x \neq y, \frac{a}{b}, \beta, \rho", r"w \times h; x \neq y, \frac{a}{b}, \beta, \rho"),
+        (r"\(x\) is \alpha, \underline{not} \Gamma", r"\(x\) is \alpha, \underline{not} \Gamma"),
+        (r"step one\nnext step\n\tfor x in y:\n\t\treturn x", "step one\nnext step\n\tfor x in y:\n\t\treturn x"),
+        (r"first:\ni = 3\nu = 4\r\nrest\tan", "first:\ni = 3\nu = 4\r\nrest\tan"),
+        (r"$a \ne b$ and $x \to \nu$", r"$a \ne b$ and $x \to \nu$"),
+        (r"\lambda \to \nu\nthen stop", "\\lambda \\to \\nu\nthen stop"),
+        (r"\\alpha is known, and\ni = 3", "\\alpha is known, and\ni = 3"),
+        (r"use \text{max}, and\text too", "use \\text{max}, and\text too"),
+        (r"match \bword\b and \d+", r"match \bword\b and \d+"),
+        (r"\begin{matrix} a \\ b \end{matrix} \pi", r"\begin{matrix} a \\ b \end{matrix} \pi"),
+        (r"caf\u00e9, \"quoted\" a\/b c\\d", 'café, "quoted" a/b c\\d'),
+    ],
+)  # fmt: skip
+def test_a_backslash_before_a_latex_command_is_stored_as_one(tmp_path: Path, written: str, meant: str) -> None:
+    texts, counts = stored(tmp_path, f'{{"insights": [{{"section": "rules", "text": "{written}"}}], {REST}}}')
+    assert texts == [meant.replace("\r\n", "\n")]
+    assert counts.get("mended_json", 0) == (json.loads(f'"{written}"') != meant if _json(written) else 1)
+    assert "repaired_outputs" not in counts
+
+
+def _json(written: str) -> bool:
+    try:
+        json.loads(f'"{written}"')
+    except ValueError:
+        return False
+    return True
+
+
+LESSON = "don't \\times\nstop"
+WHOLE = {**json.loads(f"{{{REST}}}"), "insights": [{"section": "rules", "text": LESSON}]}
+
+BROKEN = {
+    "single quotes": REST.replace('"', "'").join(
+        ("{", r""", 'insights': [{'section': 'rules', 'text': 'don\'t \times\nstop'}]}""")
+    ),
+    "a Python value": f"Here it is: {{x}} {WHOLE!r}\nThat's all.",
+    "trailing commas": json.dumps(WHOLE).replace("[]", "[],"),
+    "comments": json.dumps(WHOLE).replace("[]", "[] // none\n"),
+    "names without quotes": json.dumps(WHOLE).replace('"insights"', "insights"),
+    "an escaped apostrophe": json.dumps(WHOLE).replace("'", "\\'"),
+    "in the name of its schema": json.dumps({"Reflection": WHOLE}),
+    "as a call of a tool": json.dumps({"name": "final_result", "arguments": json.dumps(WHOLE)}),
+    "encoded twice": json.dumps(json.dumps(WHOLE)),
+    "encoded twice in a fence": f"```json\n{json.dumps(json.dumps(WHOLE))}\n```",
+    "a field that is encoded twice": json.dumps({**WHOLE, "insights": json.dumps(WHOLE["insights"])}),
+    "broken in a fence": f"```json\n{json.dumps(WHOLE).replace('[]', '[],')}\n```\nI hope that's right.",
+}
+
+
+@pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN)
+def test_an_object_that_is_nearly_json_is_read_without_a_second_call(tmp_path: Path, answer: str) -> None:
+    texts, counts = stored(tmp_path, answer)
+    assert texts == [LESSON]
+    assert counts["mended_json"] == 1
+    assert counts.keys().isdisjoint({"repaired_outputs", "unparsed_outputs"})
+
+
+class Form(BaseModel):
+    text: str
+    more: Any = None
+
+
+@pytest.mark.parametrize(
+    ("answer", "cut"),
+    [
+        ('{"text": "half a sen', False), ('{"text": "a", "more": [1, 2', False), ("{'text': 'a',}", True),
+        ('{"text": "a", "more": {"b": 1}, "c": "half', False), ("I cannot {do} that", False), ("{'" * 5000, False),
+        ("{" + "a: b, " * 50_000 + "}", False), ("{" * 50_000 + "}", False),
+    ],
+)  # fmt: skip
+def test_what_was_cut_off_or_is_no_object_is_not_made_one(answer: str, cut: bool) -> None:
+    with pytest.raises(ValueError, match=r"JSON|text"):
+        read_object(Form, answer, cut)
+
+
+CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
+TAILS = COMMANDS | AMBIGUOUS | WITH_BRACE
+VALUES = st.recursive(
+    st.text() | st.text("\\\b\f\n\r\t\"'$abcdefnrtuxi{} ", max_size=30) | st.integers() | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def _has_command(value: object) -> bool:
+    """Whether a control character stands before what completes a command."""
+    if isinstance(value, str):
+        return any(CONTROLS[word[0]] + word[1:] in value for word in TAILS)
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    return any(map(_has_command, parts))
+
+
+@given(VALUES, st.booleans())
+def test_what_a_serializer_wrote_is_read_unchanged(value: Any, ascii_only: bool) -> None:
+    if _has_command(value):
+        return
+    written = json.dumps({"text": "x", "more": value}, ensure_ascii=ascii_only)
+    read, mended = read_object(Form, written)
+    assert (read.more, mended) == (value, False)
+
+
+@given(st.lists(st.sampled_from(sorted(COMMANDS)), min_size=1), st.sampled_from([" ", "{x} ", "^2 + ", "_i = "]))
+def test_every_command_that_was_written_with_one_backslash_keeps_it(words: list[str], between: str) -> None:
+    text = between.join(f"\\{word}" for word in words) + " end"
+    read, _ = read_object(Form, f'{{"text": "{text}"}}')
+    assert read.text == text
