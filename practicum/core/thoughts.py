@@ -86,7 +86,7 @@ def split_thoughts(text: str) -> Answer:
 
 
 def _is_quoted(text: str, mark: re.Match[str]) -> bool:
-    before, after = text[: mark.start()][-1:], text[mark.end() :][:1]
+    before, after = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
     return before == after and before in _QUOTES
 
 
