@@ -25,6 +25,8 @@ def exit_code(code: int) -> int:
 @contextmanager
 def stopped_by(stop: Callable[[], object]) -> Iterator[None]:
     """While the block runs, these signals call `stop`. One that is ignored, as SIGHUP is under nohup, stays so."""
+    global _last
+    _last = signal.SIGINT
     if threading.current_thread() is not threading.main_thread():  # where Python takes no signals
         yield
         return

@@ -50,7 +50,7 @@ def run_of(
 ) -> Learned:  # fmt: skip
     watched = Learned(model or mind(), folder / "run")
     work = practicum.learn(
-        make_tasks(n), val=make_tasks(val, 100), out=watched.folder, method="gepa", settings={**ON, **settings},
+        make_tasks(n), val=tuple(make_tasks(val, 100)), out=watched.folder, method="gepa", settings={**ON, **settings},
         watch=watched, seed=seed, parts=practicum.Parts(clients={"agent": watched.model}), **(how or {}),
     )  # fmt: skip
     watched.result = practicum.run_sync(work)

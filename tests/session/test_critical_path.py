@@ -18,8 +18,9 @@ def timed(folder: Path, method: str, settings: Mapping[str, Any], seconds: str, 
     """A run whose calls are said to have taken so long (an SQL expression), gone on with: nothing is asked again."""
     parts = practicum.Parts(clients={"agent": client()})
     work = practicum.learn(
-        make_tasks(12), test=make_tasks(tests, 50), method=method, settings=dict(settings), out=folder, parts=parts
-    )
+        make_tasks(12), test=tuple(make_tasks(tests, 50)), method=method, settings=dict(settings), out=folder,
+        parts=parts,
+    )  # fmt: skip
     practicum.run_sync(work)
     with sqlite3.connect(folder / "run.sqlite") as db:
         db.execute(f"update journal set seconds = {seconds} where calls > 0")

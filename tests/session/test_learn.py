@@ -156,7 +156,7 @@ def test_a_budget_too_small_for_one_step_is_refused_before_anything_is_made(
 ) -> None:
     model = client()
     with pytest.raises(UsageError, match=words):
-        learn(tmp_path / "run", model, test=make_tasks(held, 50), settings={"batch": 3}, **limit)
+        learn(tmp_path / "run", model, test=tuple(make_tasks(held, 50)), settings={"batch": 3}, **limit)
     assert model.calls == []
     assert not (tmp_path / "run").exists()
 

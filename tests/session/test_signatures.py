@@ -18,6 +18,7 @@ from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import Kind
 from practicum.methods import ace, combee
+from practicum.models.options import ModelOptions
 from practicum.models.prices import GivenPrices
 from practicum.session.config import Config, RunOptions
 from practicum.session.setup import set_up
@@ -31,6 +32,7 @@ WIDER: dict[str, Any] = {
     "prices": GivenPrices,
     "resources": Resources | Mapping[str, Any] | str,
     "redact": Sequence[Kind] | str,
+    "model_options": ModelOptions | Mapping[str, Any] | str,
 }
 """Where callers may give more than `Config` keeps."""
 
