@@ -58,6 +58,9 @@ SIMILAR_HEADING = """\
 These requests are only similar. A correction applies where the present request asks about the same thing. Otherwise
 answer as if it were not here."""
 
+SIMILAR_TURN = "Another request, which is only similar to the next one:"
+"""Before the question of a similar request that a small model is shown as an earlier turn."""
+
 NOTED = "# Notes from earlier work"
 
 

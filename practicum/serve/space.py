@@ -22,7 +22,16 @@ from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.views import View, behind
 from practicum.engine.framing import NOTES
-from practicum.serve.corrections import HEADING, NOTED, SIMILAR, SIMILAR_HEADING, Correction, Corrections, Near
+from practicum.serve.corrections import (
+    HEADING,
+    NOTED,
+    SIMILAR,
+    SIMILAR_HEADING,
+    SIMILAR_TURN,
+    Correction,
+    Corrections,
+    Near,
+)
 from practicum.serve.feedback import drawn
 from practicum.serve.protocols import Learned, Request
 from practicum.serve.questions import Questions
@@ -363,15 +372,14 @@ class Space:
         return self._fixed[1]
 
     def _learned(self, view: View, near: Sequence[Near]) -> Learned:
-        """What was looked up for a request. A small model gets solved tasks, and the right answer to the same request,
-        as earlier turns, which it can continue; a capable one as notes, so that the conversation stays the user's
-        own."""
+        """What was looked up for a request. A small model gets solved tasks and right answers as earlier turns, which
+        it can continue; a capable one as notes, so that the conversation stays the user's own."""
         pages = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
         solved = [(turn.user, turn.assistant) for turn in view.turns]
         if self.small:
-            told = [each for each in near if each.same and each.correction.target]
-            solved += [(each.correction.asked, each.correction.target) for each in told]
-            near = [each for each in near if each not in told]
+            answered = [each for each in near if each.correction.target]
+            solved += [(_asked(each), each.correction.target) for each in answered]
+            near = [each for each in near if each not in answered]
         elif solved:
             shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)
             pages.append("# Solved tasks that are similar\n" + "\n".join(shown))
@@ -396,6 +404,11 @@ class Space:
             await self.reader.close()
         finally:
             self._reading.release()
+
+
+def _asked(near: Near) -> str:
+    """The question of a correction as an earlier turn of a conversation."""
+    return near.correction.asked if near.same else f"{SIMILAR_TURN}\n{near.correction.asked}"
 
 
 def searched(query: str) -> str:
