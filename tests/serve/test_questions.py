@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from serving import CHAT, MESSAGES, Served, asynchronous, prompt, served
 
-from practicum.serve.corrections import HEADING, SIMILAR_HEADING
+from practicum.serve.corrections import HEADING, SIMILAR_HEADING, SIMILAR_TURN
 
 QUESTIONS = (
     "Who approves travel above the limit?", "Where do I return a broken laptop?", "Which form registers a new vendor?",
@@ -159,6 +160,21 @@ async def test_a_correction_of_a_similar_request_is_worded_as_such(tmp_path: Pat
             assert other not in sent
         await send(at, "Which snakes live at the zoo?")
         assert "The Falcon team." not in prompt(at.upstream.requests[-1].body)
+
+
+@asynchronous
+async def test_a_small_model_is_shown_similar_requests_as_turns_that_say_so(tmp_path: Path) -> None:
+    async with served(tmp_path, profile="small") as at:
+        await at.report(interaction=await send(at, "Who handles refunds?"), target="The Falcon team.")
+        for asked, turns in {
+            "Who handles a refund?": [("Who handles refunds?", "The Falcon team.")],
+            "Who handles refunds of train tickets?": [(f"{SIMILAR_TURN}\nWho handles refunds?", "The Falcon team.")],
+            "Who handles parking permits?": [],
+        }.items():
+            await send(at, asked)
+            texts = [message["content"] for message in json.loads(at.upstream.requests[-1].body)["messages"]]
+            assert texts[-1] == asked
+            assert [*zip(texts[-3:-2], texts[-2:-1], strict=True)] == turns
 
 
 LANGUAGES = {
