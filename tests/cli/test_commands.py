@@ -525,7 +525,7 @@ def test_wrong_use_is_reported_in_one_line(run: Any, here: Path, typed: str, wor
 FAILURES: dict[str, tuple[str, str]] = {
     "down": ("learn tasks.jsonl --model http://127.0.0.1:9/v1#x --out made", "cannot reach http://127.0.0.1:9/v1#x"),
     "eval down": ("eval tasks.jsonl --model http://127.0.0.1:9/v1#x", "cannot reach http://127.0.0.1:9/v1#x"),
-    "exists": ("learn tasks.jsonl --model scripted:model --out run", "continue it with practicum resume run"),
+    "exists": ("learn tasks.jsonl --model scripted:model --out run", "run already holds a run, and it is finished"),
 }
 
 
