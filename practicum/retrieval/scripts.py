@@ -35,7 +35,6 @@ ENGLISH = 0.15
 """The least share of English words of grammar among the words of English texts."""
 
 
-@lru_cache(maxsize=2**17)
 def script(text: str) -> str:
     """The script of a text by the names of its letters in Unicode, such as "GREEK"; "KANA" for Japanese, "LATIN" for
     Latin letters beyond ASCII, and empty for plain ones."""

@@ -78,11 +78,20 @@ class Questions:
             self._having.clear()
             self._messages.clear()
         for text in texts:
-            self.add(text)
+            self._add(text, _pieces(text))
 
-    def add(self, text: str) -> frozenset[int]:
-        """Remember a message. Returns its pieces; none if the message is known or has one piece alone."""
-        keys = pieces_of(text)
+    def ask(self, text: str) -> tuple[Question, frozenset[int]]:
+        """The question of a message, which is remembered then; and its pieces, none if the message is known or has one
+        piece alone."""
+        pieces = _pieces(text)
+        return self._question(text, pieces), self._add(text, pieces)
+
+    def of(self, text: str) -> Question:
+        """The question of a text."""
+        return self._question(text, _pieces(text))
+
+    def _add(self, text: str, pieces: list[_Piece]) -> frozenset[int]:
+        keys = _keys(pieces)
         if not keys:
             return keys
         with self._lock:
@@ -100,9 +109,7 @@ class Questions:
                 self._messages.popitem(last=False)
         return keys
 
-    def of(self, text: str) -> Question:
-        """The question of a text."""
-        pieces = _pieces(text)
+    def _question(self, text: str, pieces: list[_Piece]) -> Question:
         if len(pieces) < 2:
             return Question(text, 0)
         with self._lock:
@@ -136,8 +143,11 @@ class Questions:
 
 
 def pieces_of(text: str) -> frozenset[int]:
-    """The pieces of a text, as keys that `Questions.add` returns too; none if it has one piece alone."""
-    pieces = _pieces(text)
+    """The pieces of a text, as keys that `Questions.ask` returns too; none if it has one piece alone."""
+    return _keys(_pieces(text))
+
+
+def _keys(pieces: list[_Piece]) -> frozenset[int]:
     return frozenset(key for piece in pieces for key in (piece.key, piece.exact)) if len(pieces) > 1 else frozenset()
 
 

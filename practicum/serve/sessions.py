@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from practicum.core.thoughts import split_thoughts
 from practicum.serve.protocols import Answer, Request, last_answers
 from practicum.serve.tables import LONGEST_NAME
 
@@ -197,7 +198,7 @@ def _user(request: Request, user: str | None) -> str:
 
 def _digests(user: str, question: str, said: str) -> Iterator[bytes]:
     """What an answer is recognised by. Clients trim answers and leave thoughts out."""
-    said = "".join(said.rpartition("</think>")[2].split())
+    said = "".join(split_thoughts(said).text.split())
     if said:
         yield _digest(user, question, said)
     if len(said) >= ALONE:

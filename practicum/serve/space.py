@@ -318,8 +318,9 @@ class Space:
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
         point = self._points.get(digest)
         if point is None or (point.version, point.changes) != (version, self.corrections.changes):
-            question = self.questions.of(request.query).text
-            self.corrections.reconsider(self.questions.add(request.query))
+            asked, pieces = self.questions.ask(request.query)
+            self.corrections.reconsider(pieces)
+            question = asked.text
             view = await self.view(searched(question), context)
             changes, near = self.corrections.changes, await self.corrections.near(searched(question))
             numbers = tuple(each.correction.number for each in near)
