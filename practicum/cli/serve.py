@@ -56,6 +56,8 @@ def serve(
     no_learning: bool = learning(False, "--no-learning", help="Corrections hold, and nothing else is learned."),
     judge: float = learning(0.0, min=0.0, max=1.0, help="Share of answers without an outcome that a judge scores."),
     review: Literal["none", "foreign", "all"] = learning("foreign", help="What waits for practicum review."),
+    trust_users: bool = learning(False, "--trust-users", help="What end users ask need not wait for review."),
+    trust_tools: bool = learning(False, "--trust-tools", help="What tools return need not wait for review."),
     learn_every: int = learning(20, min=1, help="Outcomes from which a round of learning begins."),
     learn_minutes: float = learning(60.0, min=0.0, help="Minutes after which a round begins with fewer."),
     max_calls_day: int | None = learning(None, min=1, help="Model calls of learning, a day and space (default: any)."),
@@ -71,6 +73,7 @@ def serve(
     Clients of OpenAI's and Anthropic's protocols work as before; POST /v1/feedback takes scores and corrections.
     """
     try:
+        from practicum.serve.origins import Trusted
         from practicum.serve.server import run
         from practicum.serve.service import Settings
     except ImportError as error:
@@ -83,6 +86,7 @@ def serve(
     settings = Settings(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
+        trusted=Trusted(users=trust_users, tools=trust_tools),
         learn_every=learn_every, learn_minutes=learn_minutes, max_calls_day=max_calls_day, max_usd_day=max_usd_day,
         canary=canary, canary_length=canary_length, memory=memory, webhook=webhook,
     )  # fmt: skip

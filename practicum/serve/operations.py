@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreAway, UsageError
 from practicum.core.trust import Trust
+from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
@@ -169,19 +170,19 @@ async def interactions(at: At, asked: Newest) -> answers.Interactions:
 class Query(Form):
     """`input` is what the agent is asked, or is about to do."""
 
-    input: Annotated[str, Field(min_length=1, max_length=2**20, pattern=r"\S")]
+    input: Annotated[str, Field(min_length=1, max_length=2**20), AfterValidator(not_blank)]
 
 
 @_operation("POST", "/v1/context", "ask")
 async def context(at: At, asked: Query) -> answers.ShownText:
     """What a request would be shown, as one text, and the interaction that begins with it."""
-    return await at.service.show_text(at.space, asked.input, at.session, at.user)
+    return await at.service.show_text(at.space, asked.input, at.session, at.user, screened=at.screened)
 
 
 class Note(Form):
     """`text` is what is to be remembered; `about` is when it matters: without it, always."""
 
-    text: Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"\S")]
+    text: Annotated[str, Field(min_length=1, max_length=4_000), AfterValidator(not_blank)]
     about: Annotated[str, Field(max_length=2_000)] = ""
 
 
@@ -303,10 +304,10 @@ class EntryEdit(Form):
     has seen the entry: the edit is refused if it was changed later."""
 
     id: _EntryId | None = Field(default=None, description=_ENTRY)
-    text: Annotated[str, Field(min_length=1, max_length=20_000, pattern=r"\S")] | None = None
-    section: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$")] | None = Field(
-        default=None, description="a section has a name of one line"
-    )
+    text: Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(not_blank)] | None = None
+    section: (
+        Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*$"), AfterValidator(not_blank)] | None
+    ) = Field(default=None, description="a section has a name of one line")
     seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 

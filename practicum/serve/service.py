@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,11 +30,9 @@ from practicum import methods
 from practicum.core.context import Context
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
 from practicum.core.installation import home
-from practicum.core.screen import flags
-from practicum.core.trust import Trust
+from practicum.core.trust import Trust, least
 from practicum.core.types import Profile
 from practicum.engine.door import Review
-from practicum.engine.framing import nonce_for
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
 from practicum.serve.corrections import Correction
@@ -53,6 +52,7 @@ from practicum.serve.feedback import (
 from practicum.serve.learner import Learner
 from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
 from practicum.serve.names import require_space_name
+from practicum.serve.origins import Trusted, is_flagged
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -150,7 +150,8 @@ class Settings:
 
     `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of
     the store, or one of the node's own, for logs and for what can be made again. `spaces` are served; the first is that
-    of requests that name none. `context` is what the first one starts from. Learning begins with `learn_every`
+    of requests that name none. `context` is what the first one starts from. `trusted` says whose words do not wait
+    for review, beside the operator's. Learning begins with `learn_every`
     outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
     without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
     `canary_length` how many scored requests it gets. `memory` is how many megabytes open spaces take, about: beyond
@@ -165,6 +166,7 @@ class Settings:
     profile: Profile | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     review: Review = "foreign"
+    trusted: Trusted = field(default_factory=Trusted)
     learn: bool = True
     learner: str | None = None
     judge: float = 0.0
@@ -497,7 +499,7 @@ class Service:
         profile = settings.profile or ("small" if small else "full")
         values: dict[str, Any] = {
             "method": settings.method or ("episodes" if profile == "small" else "unified"), "profile": profile,
-            "settings": dict(settings.settings), "scorer": "contains", "nonce": nonce_for(()),
+            "settings": dict(settings.settings), "scorer": "contains", "nonce": token_hex(8),
         }  # fmt: skip
         own = False
         if context is not None:
@@ -507,7 +509,7 @@ class Service:
                     config, _ = read_config(store)
                     own = is_own(store, config)
                 if own and settings.method is None and config.method != "none":
-                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "nonce", "scorer")
+                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
                     values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
         if values["method"] not in methods.NAMES:
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
@@ -555,9 +557,10 @@ class Service:
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
-        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
+        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None, screened: bool = False,
     ) -> None:  # fmt: skip
-        """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user."""
+        """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user.
+        `screened`: an agent wrote the question."""
         if space in self._removed:
             return
         at = self.spaces.get(space)
@@ -573,6 +576,10 @@ class Service:
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
+        if (request is not None and request.material) or answer.material:
+            data["material"] = True
+        if screened:
+            data["screened"] = True
         if answer.thoughts:
             data["thoughts"] = answer.thoughts
         if answer.silence is not None and status < 300:
@@ -620,7 +627,9 @@ class Service:
         space.waiting += 1
         self.learner.wake()
 
-    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> answers.ShownText:
+    async def show_text(
+        self, name: str, query: str, session: str | None, user: str | None, *, screened: bool = False
+    ) -> answers.ShownText:
         """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
         Raises UnknownSpace."""
         space = await self.space(name)
@@ -629,6 +638,7 @@ class Service:
         shown = replace(await space.show(request, session or id), session_from=OWN if session else OPENING)
         self.keep(
             name, id, request, query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
+            screened=screened,
         )  # fmt: skip
         turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
         notes = [one.note for one in shown.learned.values() if one.note]
@@ -643,19 +653,20 @@ class Service:
     async def feedback(
         self, name: str, feedback: Feedback, trust: Trust, *, screened: bool = False
     ) -> answers.Reported:  # fmt: skip
-        """Take feedback; it is on the disk when this returns. `screened`: what the filter flags waits for review,
-        whoever says it. Raises Unknown for what this space does not know, and StoreError if it cannot be written."""
+        """Take feedback of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
+        `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does
+        not know, and StoreError if it cannot be written."""
         space = await self.space(name)
         async with space.lock:
             known = self._recent.get(f"{name} {feedback.interaction}")
             if known is None:
                 known = await self._find(name, feedback)
             draft = Correction(
-                0, known.query, feedback.target or "", feedback.correction or "", trust,
-                question=space.question(known.data),
+                0, known.query, feedback.target or "", feedback.correction or "",
+                least(trust, self.settings.trusted.question(known.user)), question=space.question(known.data),
             )  # fmt: skip
-            text = " ".join(filter(None, (feedback.target, feedback.correction)))
-            holds = self._holds(text, trust, screened)
+            text = "\n".join(filter(None, (feedback.target, feedback.correction)))
+            holds = self._believes(draft) and not is_flagged(draft.asked, text, trust, known, screened)
             written = None
             while written is None:
                 replaced: list[int] = []
@@ -667,6 +678,7 @@ class Service:
                     known=known,
                     draft=draft,
                     feedback=feedback,
+                    by=trust,
                     replaced=replaced,
                     holds=holds,
                 )
@@ -691,10 +703,9 @@ class Service:
             effect = "in effect" if holds else "waits for review"
         return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
 
-    def _holds(self, text: str, trust: Trust, screened: bool) -> bool:
-        """Whether what somebody says holds at once, and does not wait for review."""
-        believed = trust == "own" or self.settings.review == "none"
-        return believed and not ((screened or trust != "own") and flags(text))
+    def _believes(self, draft: Correction) -> bool:
+        """Whether a correction or a note need not wait for review, if the filter flags nothing of it."""
+        return draft.trust == "own" or self.settings.review == "none"
 
     async def note(
         self, name: str, text: str, about: str, user: str | None, *, screened: bool = False
@@ -702,9 +713,9 @@ class Service:
         """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
         returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
-        trust: Trust = "own" if user is None else "user"
-        holds = self._holds(f"{about} {text}", trust, screened)
-        draft = Correction(0, about, words=text, trust=trust, note=True)
+        by: Trust = "own" if user is None else "user"
+        draft = Correction(0, about, words=text, trust=by, note=True)
+        holds = self._believes(draft) and not is_flagged(about, text, by, None, screened)
         async with space.lock:
 
             def write(db: Connection, replaced: Sequence[int]) -> Correction | None:
@@ -752,7 +763,7 @@ class Service:
         return await asyncio.wrap_future(self.log.do(find))
 
     def _write(
-        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback,
+        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback, by: Trust,
         replaced: list[int], holds: bool,
     ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
         """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
@@ -763,7 +774,7 @@ class Service:
             raise Unknown(f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
             return None
-        outcome = write_outcome(db, space.name, known, feedback, draft.trust, self.log.database.now(db))
+        outcome = write_outcome(db, space.name, known, feedback, by, self.log.database.now(db))
         told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
         if not told or outcome.score == 1.0 or not known.query:
             return outcome, None

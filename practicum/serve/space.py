@@ -21,6 +21,7 @@ from practicum.agents.chat import USING
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.views import View, behind
+from practicum.core.visible import visible_to_model
 from practicum.engine.framing import NOTES
 from practicum.serve.corrections import (
     HEADING,
@@ -379,7 +380,7 @@ class Space:
         solved = [(turn.user, turn.assistant) for turn in view.turns]
         if self.small:
             answered = [each for each in near if each.correction.target]
-            solved += [(_asked(each), each.correction.target) for each in answered]
+            solved += [(visible_to_model(_asked(each)), visible_to_model(each.correction.target)) for each in answered]
             near = [each for each in near if each not in answered]
         elif solved:
             shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)
