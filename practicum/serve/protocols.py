@@ -10,6 +10,7 @@ it and a prefix cache keeps serving it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -181,7 +182,7 @@ def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
     try:
         # Values that are taken apart later are not checked here, but for this.
         body.decode()
-        fields = msgspec.json.decode(body, type=dict[str, Raw])
+        fields = _fields(body)
         conversation = fields["input" if kind == "responses" else "messages"]
         whole = kind == "responses" and _first(conversation) == b'"'
         items = [] if whole else msgspec.json.decode(conversation, type=list[Raw])
@@ -189,9 +190,9 @@ def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
             raise Oversized("too many messages or fields")
         read = [msgspec.json.decode(item, type=_Item) for item in items]
         stream = bytes(fields.get("stream", NULL)) == b"true"
-        model = _decode(fields["model"], str)[:MOST_NAME] if "model" in fields else ""
+        model = msgspec.json.decode(fields["model"], type=str)[:MOST_NAME] if "model" in fields else ""
         if whole:
-            text = _decode(conversation, str)
+            text = msgspec.json.decode(conversation, type=str)
             digest = blake2b(conversation, digest_size=12).hexdigest()
             return Request(kind, fields, [], text[:MOST_TEXT], (), ((0, digest),), stream, model, True)
         points, texts = _points(kind, fields, items, read)
@@ -201,6 +202,22 @@ def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
         raise Unreadable(str(error)) from error
     query = texts[-1] if texts else ""
     return Request(kind, fields, items, query[:MOST_TEXT], steps, tuple(points), stream, model)
+
+
+_HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(%s)|.)" % _HALF, re.DOTALL)
+"""An escape in JSON; the group is half of a character alone."""
+
+
+def _fields(body: bytes) -> dict[str, Raw]:
+    """The values of a JSON object. Halves of characters, which JavaScript leaves where it cuts a text, are replaced."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Raw])
+    except msgspec.DecodeError:
+        if re.search(rb"\\" + _HALF, body) is None:
+            raise
+        whole = _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+        return msgspec.json.decode(whole, type=dict[str, Raw])
 
 
 def is_dense(data: bytes) -> bool:
@@ -238,7 +255,7 @@ def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], st
                 break
     found += [("", one) for one in [*pending, _joined_said(parts)] if one]
     if request._whole:
-        question = _decode(request.fields["input"], str)
+        question = msgspec.json.decode(request.fields["input"], type=str)
     return found, question or ""
 
 
@@ -280,10 +297,10 @@ def _continues(kind: Kind, item: _Item) -> bool:
 def _text(content: Raw) -> str:
     """The text of a message: a text, or that of its parts."""
     if _first(content) == b'"':
-        return str(_decode(content, str))
+        return str(msgspec.json.decode(content, type=str))
     if _first(content) != b"[":
         return ""
-    parts = _decode(content, list[_Part])
+    parts = msgspec.json.decode(content, type=list[_Part])
     return "\n".join(part.text for part in parts if part.type in ("text", "input_text", "output_text") and part.text)
 
 
@@ -310,7 +327,7 @@ def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
     elif item.role == "assistant" and kind != "messages" and (text := _text(item.content)):
         yield "text", text[:MOST_TEXT]
     elif kind == "messages" and _first(item.content) == b"[":
-        for block in _decode(item.content, list[_Block]):
+        for block in msgspec.json.decode(item.content, type=list[_Block]):
             if block.type == "tool_use":
                 yield "call", _call(block.name, _text_of(block.input))
             elif block.type == "tool_result":
@@ -336,24 +353,10 @@ def said_in(text: str, calls: Iterable[tuple[str, str]]) -> str:
 def _text_of(value: Raw) -> str:
     """A value as a text: a text is itself, and anything else is compact JSON, of which the beginning is enough."""
     if _first(value) == b'"':
-        return str(_decode(value, str))
+        return str(msgspec.json.decode(value, type=str))
     if len(beginning := bytes(memoryview(value)[: 4 * MOST_TEXT])) == 4 * MOST_TEXT:
         return beginning.decode(errors="replace")
-    return _plain(_decode(value, Any))
-
-
-def _decode(value: Raw, type: Any) -> Any:
-    """A value of JSON. Halves of characters, which JavaScript leaves where it cuts a text, are replaced."""
-    try:
-        return msgspec.json.decode(value, type=type)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        try:
-            whole = _whole_characters(json.dumps(json.loads(bytes(value)), ensure_ascii=False))
-        except ValueError as error:
-            raise msgspec.DecodeError(str(error)) from None
-        return msgspec.json.decode(whole, type=type)
+    return _plain(msgspec.json.decode(value))
 
 
 def _plain(value: Any) -> str:

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ RETURNED = (
 )  # fmt: skip
 """How headers of a response begin that are returned to the client."""
 
+
+WHOLE = 2**20
+"""Bytes of a body that is sent at once."""
 
 CHECKED = 2**16
 """Bytes of a body that is decoded to know whether it is JSON. Of a longer one the first and the last byte tell."""
@@ -91,8 +95,10 @@ class Upstream:
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
         """Send a request; `path` begins behind the /v1 of the address. Returns aiohttp's context of the response."""
         assert self._session is not None
+        # aiohttp sends large bytes at once, and a file in pieces.
+        data = BytesIO(body) if body and len(body) > WHOLE else body
         return self._session.request(
-            method, self.address + path, data=body, headers=headers, allow_redirects=False,
+            method, self.address + path, data=data, headers=headers, allow_redirects=False,
             skip_auto_headers=_NOT_ADDED,
         )  # fmt: skip
 
