@@ -468,6 +468,12 @@ class App:
         except Exception as error:
             self.service.faults.note("ending a span", error)
 
+    def require_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise ClientPayloadError for a number that is no status of HTTP."""
+        if not 200 <= response.status < 600:
+            self.service.counts["wrong numbers"] += 1
+            raise aiohttp.ClientPayloadError(f"the status {response.status}")
+
     async def _pass_on(self, call: Call, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
@@ -475,6 +481,7 @@ class App:
         try:
             send = self.upstream.send(call.method, path, headers, body or None)
             async with _while_connected(call), send as response:
+                self.require_status(response)
                 await call.begin(response.status, _returned(response))
                 began = True
                 async for chunk in response.content.iter_any():
@@ -555,6 +562,7 @@ class _Relay:
 
     async def pass_on(self, response: aiohttp.ClientResponse) -> None:
         """Pass on a response: a stream while it arrives, another one when it is complete."""
+        self.app.require_status(response)
         call, good = self.call, response.status < 300
         self.status, self._encoding = response.status, response.headers.get("content-encoding", "")
         kind = response.content_type

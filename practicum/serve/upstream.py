@@ -41,6 +41,9 @@ WHOLE = 2**20
 CHECKED = 2**16
 """Bytes of a body that is decoded to know whether it is JSON. Of a longer one the first and the last byte tell."""
 
+MOST_ENCODINGS = 4
+"""Encodings of a body, one in the other, that are taken from it."""
+
 _FORM = "application/x-www-form-urlencoded"
 
 _NOT_ADDED = ("User-Agent", "Content-Type")
@@ -136,7 +139,10 @@ def _is_json(body: bytes) -> bool:
 def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
     """A body of a response without its content encoding, as far as it was received. None for an encoding other than
     gzip and deflate, a damaged body, and one of more than `most` bytes."""
-    for name in reversed([name.strip().lower() for name in encoding.split(",")]):
+    names = [name.strip().lower() for name in encoding.split(",")]
+    if len(names) > MOST_ENCODINGS:
+        return None
+    for name in reversed(names):
         try:
             if name in ("gzip", "x-gzip"):
                 body = _inflated(body, most, zlib.MAX_WBITS | 16)

@@ -373,6 +373,25 @@ async def test_numbers_that_cannot_be_right_count_as_unknown_and_lose_nothing(pl
         assert "practicum_wrong_numbers_total 32.0" in (await at.send("GET", "/metrics")).body.decode()
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
+@asynchronous
+async def test_a_status_that_http_lacks_is_a_failure_of_the_upstream(path: str, tmp_path: Path) -> None:
+    statuses = [b"000", b"099", b"600", b"999"]
+    left = iter(statuses)
+
+    async def upstream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 %s X\r\ncontent-length: 2\r\n\r\n{}" % next(left))
+        writer.close()
+
+    server = await asyncio.start_server(upstream, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, served(tmp_path, address=f"http://127.0.0.1:{port}/v1") as at:
+        for _ in statuses:
+            assert (await at.send("POST", path, {"messages": [{"role": "user", "content": QUESTION}]})).status == 502
+        assert (at.service.counts["wrong numbers"], at.service.counts["upstream failures"]) == (4, 4)
+
+
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize("stream", [False, True])
 def test_wrong_numbers_are_named_in_every_protocol(path: str, stream: bool) -> None:
