@@ -49,6 +49,7 @@ def serve(
         None, min=1, help="--upstream local: tokens of an answer, unless the request gives a limit (default: 1024)."
     ),
     memory: int = Option(4_000, min=1, metavar="MB", help="For open spaces, about; those unused longest are closed."),
+    max_read: int = Option(8, min=1, max=32, metavar="MB", help="Larger requests and answers pass without being read."),
     method: str | None = learning(None, help="How it learns (default: unified; profile small: episodes)."),
     profile: Literal["full", "small"] | None = learning(None, help="For capable or small models (local: small)."),
     set_: list[str] = learning([], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
@@ -88,7 +89,7 @@ def serve(
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
         trusted=Trusted(users=trust_users, tools=trust_tools),
         learn_every=learn_every, learn_minutes=learn_minutes, max_calls_day=max_calls_day, max_usd_day=max_usd_day,
-        canary=canary, canary_length=canary_length, memory=memory, webhook=webhook,
+        canary=canary, canary_length=canary_length, memory=memory, max_read=max_read, webhook=webhook,
     )  # fmt: skip
     keys = [*key, *filter(None, os.environ.get(KEYS_VARIABLE, "").split(","))]
     out = Printer(json_)

@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,8 +36,11 @@ from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
 from practicum.serve.protocols import (
     Answer,
     Kind,
+    Oversized,
     Request,
+    StreamReader,
     Unreadable,
+    is_dense,
     read_answer,
     read_request,
     read_stream,
@@ -76,6 +80,12 @@ LEFT = 499
 RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
 
+
+OFF_LOOP = 2**18
+"""Bytes of a body beyond which it is read in a thread, so that other requests need not wait for it."""
+
+SLICE = 2**14
+"""Bytes of a stream that are read at a time; then other requests have their turn."""
 
 PIECES = 10_000
 """Pieces of JSON, such as a text or a comma, that are written at a time."""
@@ -219,6 +229,8 @@ class App:
     ) -> None:  # fmt: skip
         self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
         self.pages, self.agents, self.spans = pages, agents, spans
+        self.most_read = service.settings.max_read * 2**20
+        """Bytes of the largest request, answer or event that is read."""
         self.metrics = Metrics(service)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -417,7 +429,10 @@ class App:
         self.service.require_since(space, call.endings)
         request = None
         try:
-            request = read_request(kind, body)
+            if len(body) > OFF_LOOP:
+                request = await asyncio.to_thread(read_request, kind, body, self.most_read)
+            else:
+                request = read_request(kind, body, self.most_read)
             shown = await self.service.show(space, request, caller)
             if shown is not None and call.grant is not None:
                 require_key_of(shown.space, call.grant)
@@ -425,8 +440,9 @@ class App:
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
             return request, shown, body
-        except Unreadable:
+        except Unreadable as error:
             self.service.counts["unread requests"] += 1
+            self.service.counts["oversized requests"] += isinstance(error, Oversized)
         except (UnknownSpace, Forbidden):
             raise
         except Exception as error:
@@ -459,6 +475,12 @@ class App:
         except Exception as error:
             self.service.faults.note("ending a span", error)
 
+    def require_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise ClientPayloadError for a number that is no status of HTTP."""
+        if not 200 <= response.status < 600:
+            self.service.counts["wrong numbers"] += 1
+            raise aiohttp.ClientPayloadError(f"the status {response.status}")
+
     async def _pass_on(self, call: Call, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
@@ -466,6 +488,7 @@ class App:
         try:
             send = self.upstream.send(call.method, path, headers, body or None)
             async with _while_connected(call), send as response:
+                self.require_status(response)
                 await call.begin(response.status, _returned(response))
                 began = True
                 async for chunk in response.content.iter_any():
@@ -512,7 +535,11 @@ async def _while_connected(call: Call) -> AsyncIterator[None]:
 @dataclass
 class _Relay:
     """A response on its way to the client, and the interaction that it ends. `status` is the upstream's, and `is_whole`
-    whether all of the answer was received."""
+    whether all of the answer was received.
+
+    A stream passes while it arrives, and is read meanwhile; what else is not too large to be read passes when it is
+    complete. What is too large, or compressed and too large, passes while it arrives and is not read.
+    """
 
     app: App
     call: Call
@@ -525,47 +552,125 @@ class _Relay:
     status: int = 200
     is_whole: bool = False
     _chunks: list[bytes] = field(default_factory=list)
+    """What was received and is read when it is complete."""
+    _size: int = 0
+    _unread: deque[bytes] = field(default_factory=deque)
+    """What was received of a stream and was not read yet."""
+    _reader: StreamReader | None = None
+    _is_read: bool = False
+    _said: Answer | None = None
+    """What was complete and was read; None if it could not be read."""
     _events: _Events | None = None
     _encoding: str = ""
     _is_page: bool = False
     _streaming: bool = False
+    _began: bool = False
     _kept: bool | None = None
 
     async def pass_on(self, response: aiohttp.ClientResponse) -> None:
         """Pass on a response: a stream while it arrives, another one when it is complete."""
+        self.app.require_status(response)
         call, good = self.call, response.status < 300
         self.status, self._encoding = response.status, response.headers.get("content-encoding", "")
         kind = response.content_type
         self._is_page = kind == "text/html"
         wanted = self.request is not None and self.request.stream and kind not in ("application/json", "text/html")
         if good and (wanted or kind == "text/event-stream"):
-            await call.begin(response.status, [*_returned(response), *self._headers()])
-            self._streaming = True
-            if self.kind == "responses" and not self._encoding:
-                # Compressed events cannot be changed.
-                self._events = _Events(self._metadata)
-            async for chunk in response.content.iter_any():
-                self._chunks.append(chunk)
-                await call.write(self._events.take(chunk) if self._events else chunk, more=True)
-            self.keep(response.status)
-            await call.write(self._rest)
-            self.is_whole = True
+            await self._pass_stream(response)
             return
-        body = await response.read()
         if not good:
             self.app.service.counts[f"upstream answers with {response.status}"] += 1
             call.error = str(response.status)
-            await call.begin(response.status, [*_returned(response), (b"content-length", b"%d" % len(body))])
-            await call.write(body)
-            self.is_whole = True
+        if not await self._collected(response):
+            await self._pass_oversized(response, good)
             return
-        self._chunks.append(body)
-        headers = self._headers() if self.keep(response.status) else []
+        body, headers = b"".join(self._chunks), list[tuple[bytes, bytes]]()
+        if good:
+            await self._read_collected()
+            headers = self._headers() if self.keep(response.status) else []
         if self.kind == "responses" and headers:
             body = with_metadata(body, self._metadata)
         await call.begin(response.status, [*_returned(response), *headers, (b"content-length", b"%d" % len(body))])
         await call.write(body)
         self.is_whole = True
+
+    async def _pass_stream(self, response: aiohttp.ClientResponse) -> None:
+        call = self.call
+        await call.begin(response.status, [*_returned(response), *self._headers()])
+        self._streaming = True
+        if not self._encoding:
+            self._reader = StreamReader(self.app.most_read)
+            if self.kind == "responses":
+                # Compressed events cannot be changed.
+                self._events = _Events(self._metadata, self.app.most_read)
+        async for chunk in response.content.iter_any():
+            for start in range(0, len(chunk), SLICE):
+                part = chunk[start : start + SLICE]
+                self._receive(part)
+                await call.write(self._events.take(part) if self._events else part, more=True)
+                self._read_received()
+                if len(chunk) > SLICE:
+                    await asyncio.sleep(0)
+        if self._reader is None:
+            await self._read_collected()
+        self.keep(response.status)
+        await call.write(self._rest)
+        self.is_whole = True
+
+    def _receive(self, part: bytes) -> None:
+        """Take a part of a stream, which is read when it was passed on."""
+        self._size += len(part)
+        if self._reader is not None:
+            self._unread.append(part)
+        elif self._size <= self.app.most_read:
+            self._chunks.append(part)
+        elif self._chunks:
+            self._chunks = []
+            self.app.service.counts["oversized answers"] += 1
+
+    def _read_received(self) -> None:
+        while self._reader is not None and self._unread:
+            self._reader.take(self._unread.popleft())
+
+    async def _collected(self, response: aiohttp.ClientResponse) -> bool:
+        """Receive a response; False, and not all of it was received, if it is too large to be read."""
+        if (response.content_length or 0) > self.app.most_read:
+            return False
+        async for chunk in response.content.iter_any():
+            self._size += len(chunk)
+            self._chunks.append(chunk)
+            if self._size > self.app.most_read:
+                return False
+        return True
+
+    async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
+        """Pass on what was received of a response, and the rest while it arrives. It is kept without its text."""
+        call, length = self.call, response.content_length
+        self.app.service.counts["oversized answers"] += 1
+        sized = [] if length is None else [(b"content-length", b"%d" % length)]
+        await call.begin(response.status, [*_returned(response), *(self._headers() if good else []), *sized])
+        self._began, received, self._chunks = True, self._chunks, []
+        self._is_read = True
+        while received:
+            await call.write(received.pop(0), more=True)
+        async for chunk in response.content.iter_any():
+            await call.write(chunk, more=True)
+        if good:
+            self.keep(response.status)
+        await call.write(b"")
+        self.is_whole = True
+
+    async def _read_collected(self) -> None:
+        """Read what was received, in a thread if that may take long."""
+        body = b"".join(self._chunks)
+        try:
+            if self._encoding or len(body) > OFF_LOOP:
+                self._said = await asyncio.to_thread(self._answer, body, self.app.most_read)
+            else:
+                self._said = self._answer(body, self.app.most_read)
+        except Exception as error:
+            self.app.service.faults.note("reading an answer", error)
+        self._is_read = True
 
     async def failed(self, error: BaseException) -> None:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
@@ -575,6 +680,12 @@ class _Relay:
         if self.is_whole:
             await self.call.write(self._rest)
             return
+        if self._began:
+            # The connection is cut, so that the client does not take a part for the whole.
+            self.app.service.counts["upstream failures"] += 1
+            self.call.error = type(error).__name__
+            self.keep(status)
+            raise error
         self.app.service.counts["upstream failures"] += 1
         self.call.error = type(error).__name__
         body = error_body(self.call.path, status, message)
@@ -596,16 +707,17 @@ class _Relay:
         return self._kept
 
     def _keep(self, status: int) -> bool:
-        service, body = self.app.service, b"".join(self._chunks)
-        if not body and status >= 400 and not (self._streaming and status == LEFT):
+        service, received = self.app.service, self._size > 0
+        if not received and status >= 400 and not (self._streaming and status == LEFT):
             return False
-        answer = self._answer(body)
-        if body or status < 400:
+        answer = self._received_answer()
+        if received or status < 400:
             service.counts["unread answers"] += answer is None or answer.unread
         if answer is None and self._is_page:
             return False
         answer = self.call.told = answer or Answer()
         self.is_whole = answer.whole
+        service.counts["wrong numbers"] += len(answer.wrong)
         if answer.failed:
             service.counts["upstream failures"] += 1
             self.call.error = "error in a response with status 200"
@@ -620,12 +732,21 @@ class _Relay:
         )  # fmt: skip
         return True
 
-    def _answer(self, body: bytes) -> Answer | None:
-        """What the response answers; None if it cannot be read."""
-        plain = decoded(body, self._encoding, MOST_BODY)
-        if plain is None:
+    def _received_answer(self) -> Answer | None:
+        """The answer, as far as it was received; None if it cannot be read."""
+        if self._reader is not None:
+            self._read_received()
+            answer = self._reader.end()
+            # Some servers answer with JSON that they call a stream, or the other way round.
+            return read_answer(bytes(self._reader.other)) if answer is None else answer
+        # What a client left, or the upstream broke off, is read here and now, if that does not take long.
+        return self._said if self._is_read else self._answer(b"".join(self._chunks), OFF_LOOP)
+
+    def _answer(self, body: bytes, most: int) -> Answer | None:
+        """What a response answers; None if it cannot be read, or has more than `most` bytes."""
+        plain = decoded(body, self._encoding, most)
+        if plain is None or len(plain) > most:
             return None
-        # Some servers answer with a stream that they call JSON, or the other way round.
         first, second = (read_stream, read_answer) if self._streaming else (read_answer, read_stream)
         return first(plain) or second(plain)
 
@@ -658,24 +779,38 @@ _DATA = re.compile(rb"(?:\A|[\r\n])data: ?")
 class _Events:
     """The events of a stream of the protocol `responses`: those that hold the response get metadata."""
 
-    def __init__(self, metadata: Mapping[str, str]) -> None:
-        self._metadata = metadata
-        self.rest = b""
+    def __init__(self, metadata: Mapping[str, str], most: int) -> None:
+        self._metadata, self._most = metadata, most
+        self._rest = bytearray()
+
+    @property
+    def rest(self) -> bytes:
+        """What was received of an event that is not complete."""
+        return bytes(self._rest)
 
     def take(self, chunk: bytes) -> bytes:
-        """The events that are complete after this chunk."""
+        """The events that are complete after this chunk, and all of one that is too large to be changed."""
         # An empty line may have begun in the chunk before.
-        received, searched = self.rest + chunk, max(len(self.rest) - 3, 0)
+        searched = max(len(self._rest) - 3, 0)
+        self._rest += chunk
         passed, done = list[bytes](), 0
-        for end in _EVENT_ENDS.finditer(received, searched):
-            passed += self._with_metadata(received[done : end.start()]), end[0]
+        for end in [*_EVENT_ENDS.finditer(self._rest, searched)]:
+            passed += (
+                self._with_metadata(bytes(self._rest[done : end.start()])),
+                bytes(self._rest[end.start() : end.end()]),
+            )
             done = end.end()
-        self.rest = received[done:]
+        if len(self._rest) - done > self._most:
+            passed.append(bytes(self._rest[done:]))
+            done = len(self._rest)
+        del self._rest[:done]
         return b"".join(passed)
 
     def _with_metadata(self, event: bytes) -> bytes:
         data = _DATA.search(event)
         if not self._metadata or data is None or b'"response":' not in event[data.end() : data.end() + 200]:
+            return event
+        if is_dense(event):
             return event
         import msgspec
 

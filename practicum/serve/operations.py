@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
+import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
@@ -29,6 +31,9 @@ from practicum.store.database import Store
 
 MOST = 2**20
 """Bytes of the largest body of an operation."""
+
+MOST_FIELDS = 100
+"""Fields of what an operation is given. Naming each of many as wrong would hold up other requests."""
 
 PATIENCE = 20.0
 """Seconds that an operation may take, but for those that take as long as there is data."""
@@ -122,6 +127,8 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     at.service.require_since(at.space, at.endings)
     if at.grant.identity:
         await at.service.current(at.space, at.endings, at.grant)
+    if isinstance(given, bytes):
+        _require_few_fields(given)
     said = isinstance(given, bytes) and operation.asked is Feedback and read_feedback(given)
     asked = said or read_form(operation.asked, given)
     try:
@@ -129,6 +136,16 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
             return {**await operation.do(at, asked)}
     except TimeoutError:
         raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
+
+
+def _require_few_fields(body: bytes) -> None:
+    """Raise UsageError for a JSON object with too many fields. What is no JSON object is refused where it is read."""
+    if body.count(b":") <= MOST_FIELDS:
+        return
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        fields = len(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+        if fields > MOST_FIELDS:
+            raise UsageError(f"what was sent has {fields:,} fields, more than {MOST_FIELDS}")
 
 
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]

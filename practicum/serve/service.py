@@ -38,6 +38,7 @@ from practicum.engine.door import Review
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
 from practicum.serve.access import Grant, require_key_of
+from practicum.serve.bounded import Bounded, size_of
 from practicum.serve.corrections import Correction
 from practicum.serve.faults import Faults
 from practicum.serve.feedback import (
@@ -128,8 +129,8 @@ AT_ONCE = 1_000
 MESSAGES = 200
 """Stored interactions whose texts are read when a space is opened, to know what its requests have in common."""
 
-RECENT = 5_000
-"""Interactions that are kept in memory, since most feedback is about one of them."""
+RECENT, RECENT_BYTES = 5_000, 64 * 2**20
+"""Interactions that are kept in memory, since most feedback is about one of them, and bytes of their texts."""
 
 LATELY = 30.0
 """Seconds since the database answered within which the service is ready: a short failure takes no node away."""
@@ -162,7 +163,8 @@ class Settings:
     outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
     without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
     `canary_length` how many scored requests it gets. `memory` is how many megabytes open spaces take, about: beyond
-    that those are closed that were not asked for longest.
+    that those are closed that were not asked for longest. `max_read` is how many megabytes the largest request, answer
+    or event has that is read and kept: a larger one passes unchanged, and is counted.
     """
 
     store: Path | URL
@@ -184,6 +186,7 @@ class Settings:
     canary: float = 0.2
     canary_length: int = 200
     memory: int = 4_000
+    max_read: int = 8
     webhook: str | None = None
 
 
@@ -209,7 +212,9 @@ class Service:
 
             database = shared = SharedDatabase(settings.store)
             self.sessions = Sessions(shared, PINNED)
-        self.log = Log(database)
+        self.log = Log(database, self._row_refused)
+        self._refused_at: dict[str, float] = {}
+        """When the last alarm of a refused row was raised, by space."""
         self.spaces: dict[str, Space] = {}
         self._opens = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[Space]] = {}
@@ -220,7 +225,7 @@ class Service:
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
-        self._recent: OrderedDict[str, Interaction] = OrderedDict()
+        self._recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
         self._deleting = set[str]()
         """The names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
@@ -686,9 +691,8 @@ class Service:
         self.log.post(tables.interactions, row, sums=tables.interaction_sums(row, data))
         known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
         for key in filter(None, (id, answer.id) if at is not None else ()):
-            self._recent[f"{shown.space} {key}"] = known
-        while len(self._recent) > RECENT:
-            self._recent.popitem(last=False)
+            # About as large as what is stored.
+            self._recent.put(f"{shown.space} {key}", known, size_of([row["data"]]))
         self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
@@ -727,7 +731,7 @@ class Service:
         id = new_id()
         shown = replace(await space.show(request, session or id), session_from=OWN if session else OPENING)
         self.keep(
-            name, id, request, query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
+            name, id, request, request.query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
             screened=screened,
         )  # fmt: skip
         turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
@@ -1093,6 +1097,21 @@ class Service:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.counts["webhooks that failed"] += 1
             logger.error("the webhook did not take an alarm: %s", error)
+
+    def _row_refused(self, id: str, table: str, error: str) -> None:
+        """Note a row that the database refused, of the space with this identity; called in the thread of the log."""
+        # A loop that is closed has no alarms to raise.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)
+
+    def _alarm_refused(self, id: str, table: str, error: str) -> None:
+        self.counts["refused rows"] += 1
+        now = time.monotonic()
+        if now - self._refused_at.get(id, float("-inf")) > QUIET:
+            self._refused_at[id] = now
+            text = f"the database refused a row of {table} ({error}): it is lost, and the others are written"
+            name = next((space.name for space in self.spaces.values() if space.id == id), id)
+            self.alarm(id, Alarm(name, "store", text))
 
     def _watcher(self, space: str) -> Watcher:
         if space not in self._watchers:

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,15 @@ RETURNED = (
 )  # fmt: skip
 """How headers of a response begin that are returned to the client."""
 
+
+WHOLE = 2**20
+"""Bytes of a body that is sent at once."""
+
+CHECKED = 2**16
+"""Bytes of a body that is decoded to know whether it is JSON. Of a longer one the first and the last byte tell."""
+
+MOST_ENCODINGS = 4
+"""Encodings of a body, one in the other, that are taken from it."""
 
 _FORM = "application/x-www-form-urlencoded"
 
@@ -88,8 +98,10 @@ class Upstream:
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
         """Send a request; `path` begins behind the /v1 of the address. Returns aiohttp's context of the response."""
         assert self._session is not None
+        # aiohttp sends large bytes at once, and a file in pieces.
+        data = BytesIO(body) if body and len(body) > WHOLE else body
         return self._session.request(
-            method, self.address + path, data=body, headers=headers, allow_redirects=False,
+            method, self.address + path, data=data, headers=headers, allow_redirects=False,
             skip_auto_headers=_NOT_ADDED,
         )  # fmt: skip
 
@@ -112,8 +124,11 @@ def _as_written(value: bytes) -> str:
 
 def _is_json(body: bytes) -> bool:
     """Whether a body is a JSON object or array."""
-    if body.lstrip()[:1] not in (b"{", b"["):
+    # The first bytes alone: a copy of all takes long.
+    if body[:CHECKED].lstrip()[:1] not in (b"{", b"["):
         return False
+    if len(body) > CHECKED:
+        return body[-CHECKED:].rstrip()[-1:] in (b"}", b"]")
     try:
         json.loads(body)
     except (ValueError, RecursionError):
@@ -124,7 +139,10 @@ def _is_json(body: bytes) -> bool:
 def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
     """A body of a response without its content encoding, as far as it was received. None for an encoding other than
     gzip and deflate, a damaged body, and one of more than `most` bytes."""
-    for name in reversed([name.strip().lower() for name in encoding.split(",")]):
+    names = [name.strip().lower() for name in encoding.split(",")]
+    if len(names) > MOST_ENCODINGS:
+        return None
+    for name in reversed(names):
         try:
             if name in ("gzip", "x-gzip"):
                 body = _inflated(body, most, zlib.MAX_WBITS | 16)

@@ -359,7 +359,7 @@ async def test_no_failure_puts_contents_into_the_log(
     text = said.getvalue()
     assert "goes on unchanged" in text
     assert "KeyError" in text
-    assert "interactions are lost" in text
+    assert "is lost: the database refuses" in text
     assert SECRET not in text
 
 

@@ -200,7 +200,7 @@ async def test_what_users_asked_waits_although_the_operator_scored_it(
         asked = [f"{ASKED} {EVIL} Case {n}." for n in range(3)]
         await learned(at, [(await at.ask(text, USER)).interaction for text in asked])
         assert await evil_seen(at) is trusted
-        with Store.read(at.service.folder("default")) as store:
+        with Store.read(at.service.spaces["default"].folder) as store:
             assert (count_pending(store) > 0) is not trusted
         kinds = [row.kind for row in at.service.log.rows(select(tables.alarms))]
         assert ("review" in kinds) is not trusted
