@@ -41,6 +41,8 @@ _NEVER_SEEN = (
 _SUSPECT = re.compile(f"[{_NEVER_SEEN}\u200b-\u200d\ufe0e\ufe0f]")
 """What may have to be escaped: a search for it takes half the time of the whole test."""
 
+_BLANK = re.compile(f"[{_NEVER_SEEN}\u200b-\u200d\ufe0e\ufe0f\u2800]")
+
 _HIDDEN = re.compile(
     f"[{_NEVER_SEEN}]"
     f"|\u200b(?!(?<=[{_UNSPACED}].)[{_UNSPACED}])"
@@ -78,6 +80,11 @@ def visible(text: str) -> str:
     """The text with everything escaped that hides or steers, line feeds and tabs as they are. Nearly every text has
     nothing of that, and the same object is returned."""
     return text if _ordinary(text) or not _SUSPECT.search(text) else _HIDDEN.sub(_escape, text)
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text shows nothing: it is empty, or has only spaces and characters without width or ink."""
+    return not text.strip() or not _BLANK.sub("", text).strip()
 
 
 def visible_line(text: str) -> str:

@@ -29,12 +29,14 @@ def most_open() -> int:
 
 class Connection(HttpToolsProtocol):
     """A connection whose requests are bounded in size and in time. uvicorn waits for ever for the first request of a
-    connection and for the end of each, and reads headers of any size."""
+    connection and for the end of each, reads headers of any size, takes trailers for headers, and takes an address
+    apart in ways that a proxy in front does not."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._most = most_open()
         self._beside = 0
+        self._has_head = False
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -59,9 +61,25 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._beside = 0
+        self._has_head = False
         if self._late is None:
             self._wait()
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers are dropped: after the head of a request, nothing may change who sent it.
+        if not self._has_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        target = self.url
+        if self.parser.get_method() == b"CONNECT":
+            # Its target is host:port. The application refuses the method.
+            self.url = target = b"/"
+        super().on_headers_complete()
+        # uvicorn would read `//host/path` and `http://host/path` as /path, and would drop `#fragment`.
+        self.scope["raw_path"], _, self.scope["query_string"] = target.partition(b"?")
 
     def on_body(self, body: bytes) -> None:
         # Twice: each byte of a body pays for one that cuts it into chunks.

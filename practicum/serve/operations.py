@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreAway, UsageError
 from practicum.core.trust import Trust
+from practicum.core.visible import is_blank
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
@@ -125,6 +126,15 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
         raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
 
 
+def _not_blank(name: str) -> str:
+    if is_blank(name):
+        raise ValueError("it is blank")
+    return name
+
+
+_Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_not_blank)]
+"""The name of a session or a user."""
+
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]
 _ENTRY = "the id of an entry is e and a number, such as e5"
 _CORRECTION = "that of a correction or a note is c and a number, such as c5"
@@ -147,8 +157,8 @@ class Newest(Form):
     """`session` and `user` are those of the interactions, `since` the time from which they were answered: seconds since
     1970, or as in 2026-11-27T10:00:00Z."""
 
-    session: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    session: _Name | None = None
+    user: _Name | None = None
     since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 20
 
@@ -369,7 +379,7 @@ async def learn(at: At, asked: Nothing) -> answers.Learning:
 class User(Form):
     """`user` as in the header x-practicum-user, when the user asked."""
 
-    user: Annotated[str, Field(min_length=1, max_length=200)]
+    user: _Name
 
 
 class Forgetting(User):
