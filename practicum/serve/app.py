@@ -294,8 +294,10 @@ class App:
         elif self.pages is not None:
             await self.keys.refresh()
             if not self.keys.required:
-                # Pages look at the origin of forms by themselves.
                 self._require_host(call)
+                if method != "POST":
+                    # A form of another origin is refused by the pages, which show what was written in it.
+                    self._require_origin(call)
             await self.pages(call.scope, call.receive, call.send)
         else:
             raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")
