@@ -79,6 +79,8 @@ def header_text(value: bytes) -> str:
 def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
     times = Counter[bytes]()
     for name, value in headers:
+        if name == b"connection" and _OWN in value.lower():
+            raise Refused(400, "the header connection names a header of practicum, which a proxy would drop")
         named = name.startswith(_OWN) or name in _NAMED
         if named and is_blank(header_text(value)):
             raise Refused(400, f"the header {name.decode('latin-1')} is blank: leave it out, or give it a value")

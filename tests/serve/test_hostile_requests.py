@@ -141,6 +141,38 @@ async def test_trailers_do_not_replace_host_and_origin(host: bytes, headers: tup
         assert not at.upstream.requests
 
 
+# Where a request ends
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"x"])
+@pytest.mark.parametrize("apart", [False, True])
+@asynchronous
+async def test_the_body_of_a_request_with_upgrade_is_its_body_and_not_the_next_request(
+    apart: bool, protocol: bytes, tmp_path: Path
+) -> None:
+    inner = request("POST /v1/embeddings", body=b'{"input": "x"}')
+    upgrade = b"connection: upgrade, http2-settings", b"upgrade: " + protocol, b"http2-settings: AAMAAABk"
+    async with served(tmp_path) as at:
+        host, port = at.url.removeprefix("http://").split(":")
+        for framing in (b"content-length: %d" % len(inner), b"transfer-encoding: chunked"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = b"\r\n".join([b"POST /v1/completions HTTP/1.1", b"host: 127.0.0.1", *upgrade, framing, b"", b""])
+            body = inner if b"length" in framing else b"%x\r\n%s\r\n0\r\n\r\n" % (len(inner), inner)
+            if apart:
+                # Once another request is answered, the service has read the head.
+                writer.write(head)
+                assert (await at.send("GET", "/health")).status == 200
+                head = b""
+            writer.write(head + body + request("GET /v1/models"))
+            async with asyncio.timeout(30):
+                answers = await reader.read()
+            writer.close()
+            assert answers.count(b"HTTP/1.1 ") == 2
+        assert [(one.path, one.body) for one in at.upstream.requests] == 2 * [
+            ("/v1/completions", inner), ("/v1/models", b"")
+        ]  # fmt: skip
+
+
 # Headers
 
 
@@ -176,6 +208,13 @@ async def test_a_header_that_comes_twice_is_refused(name: str, tmp_path: Path) -
             for line, body in ROUTES.items():
                 assert (line, status(await sent(at, request(line, *twice, body=body)))) == (line, 400)
         assert not at.upstream.requests
+
+
+@asynchronous
+async def test_a_header_that_a_proxy_would_drop_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        dropped = b"x-practicum-user: anna", b"connection: X-Practicum-User, close"
+        assert status(await sent(at, request(f"POST {CHAT}", *dropped, body=ASK))) == 400
 
 
 @pytest.mark.parametrize(
