@@ -44,6 +44,9 @@ def serve(
     key: list[str] = Option([], metavar="KEY", help=f"For all spaces, or SPACE=KEY; repeatable, or {KEYS_VARIABLE}."),
     a_minute: int | None = Option(None, min=1, help="Requests that each key may send a minute (default: any number)."),
     pass_key: bool = Option(False, "--pass-key", help="Clients send their own upstream key; KEY in x-practicum-key."),
+    pass_: list[str] = Option(
+        [], "--pass", metavar="PATH", help="A path of the model server that passes, such as /v1/files; repeatable."
+    ),
     timeout: float = Option(600.0, min=1.0, help="Seconds that the upstream may be silent."),
     max_output_tokens: int | None = Option(
         None, min=1, help="--upstream local: tokens of an answer, unless the request gives a limit (default: 1024)."
@@ -104,7 +107,7 @@ def serve(
             out.print(f"warning: {warning}")
         sys.stdout.flush()
 
-    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready, max_output_tokens)
+    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready, max_output_tokens, pass_)
 
 
 def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:

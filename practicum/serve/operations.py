@@ -148,6 +148,9 @@ def _require_few_fields(body: bytes) -> None:
             raise UsageError(f"what was sent has {fields:,} fields, more than {MOST_FIELDS}")
 
 
+_Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
+"""The name of a session or a user."""
+
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]
 _ENTRY = "the id of an entry is e and a number, such as e5"
 _CORRECTION = "that of a correction or a note is c and a number, such as c5"
@@ -170,8 +173,8 @@ class Newest(Form):
     """`session` and `user` are those of the interactions, `since` the time from which they were answered: seconds since
     1970, or as in 2026-11-27T10:00:00Z."""
 
-    session: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    session: _Name | None = None
+    user: _Name | None = None
     since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 20
 
@@ -392,7 +395,7 @@ async def learn(at: At, asked: Nothing) -> answers.Learning:
 class User(Form):
     """`user` as in the header x-practicum-user, when the user asked."""
 
-    user: Annotated[str, Field(min_length=1, max_length=200)]
+    user: _Name
 
 
 class Forgetting(User):

@@ -845,6 +845,17 @@ class Service:
         read = partial(list_interactions, space=space.id, session=session, user=user, since=since, limit=limit)
         return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
+    async def made_response(self, name: str, id: str) -> bool:
+        """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
+        space = await self.space(name)
+        if f"{space.id} {id}" in self._recent:
+            return True
+        try:
+            await self._find(space.id, Feedback.model_construct(interaction=id))
+        except Unknown:
+            return False
+        return True
+
     async def _find(self, space: str, feedback: Feedback) -> Interaction:
         """The interaction that feedback is about; another node may be about to write it. Raises Unknown."""
         find = partial(find_interaction, space=space, feedback=feedback)
@@ -1091,8 +1102,11 @@ class Service:
     async def _call_webhook(self, url: str, alarm: dict[str, Any]) -> None:
         try:
             timeout = aiohttp.ClientTimeout(total=10.0)
-            async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json=alarm) as response:
-                if response.status >= 400:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(url, json=alarm, allow_redirects=False) as response,
+            ):
+                if response.status >= 300:
                     raise aiohttp.ClientError(f"status {response.status}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.counts["webhooks that failed"] += 1

@@ -12,12 +12,14 @@ from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
+from yarl import URL
 
 from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
 from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
+from practicum.serve.admission import header_text
 
 CONNECT = 10.0
 """Seconds until a connection is made."""
@@ -63,10 +65,12 @@ class Upstream:
     timeout: float = 600.0
     client: Client | None = None
     _models: Models | None = None
+    _base: str = ""
     _session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
         """Open the connections, in the event loop that uses them."""
+        self._base = str(URL(self.address))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=self.timeout)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0)
         self._session = aiohttp.ClientSession(
@@ -83,7 +87,7 @@ class Upstream:
             name = raw.decode("latin-1")
             own = client_key and name in ("authorization", "x-api-key")
             if own or not (name in _DROPPED or name.startswith(("x-practicum-", "x-forwarded-"))):
-                kept.add(name, _as_written(value))
+                kept.add(name, header_text(value))
         if kept.get("content-type", _FORM).partition(";")[0].strip().lower() == _FORM and _is_json(body):
             # `curl -d` calls every body a form.
             kept["content-type"] = "application/json"
@@ -96,12 +100,14 @@ class Upstream:
         return kept
 
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
-        """Send a request; `path` begins behind the /v1 of the address. Returns aiohttp's context of the response."""
+        """Send a request; `path` begins behind the /v1 of the address, and is sent unchanged. Returns aiohttp's context
+        of the response."""
         assert self._session is not None
         # aiohttp sends large bytes at once, and a file in pieces.
         data = BytesIO(body) if body and len(body) > WHOLE else body
+        address = URL(f"{self._base}{path}", encoded=True)
         return self._session.request(
-            method, self.address + path, data=data, headers=headers, allow_redirects=False,
+            method, address, data=data, headers=headers, allow_redirects=False,
             skip_auto_headers=_NOT_ADDED,
         )  # fmt: skip
 
@@ -111,15 +117,6 @@ class Upstream:
             await self._session.close()
         if self._models is not None:
             await self._models.close()
-
-
-def _as_written(value: bytes) -> str:
-    """The value of a header as the text that aiohttp sends as the same bytes. Bytes that are not UTF-8 are read as
-    Latin-1, and are sent as UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
 
 
 def _is_json(body: bytes) -> bool:
@@ -205,13 +202,14 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
 
 
 async def sole_model(address: str, key: str | None) -> str:
-    """The only model of a server; empty if it has several, or does not say."""
+    """The only model of a server; empty if it has several, or does not say. A redirect, which would get the key, is not
+    followed."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=5.0)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{address}/models", headers=headers) as response,
+            session.get(f"{address}/models", headers=headers, allow_redirects=False) as response,
         ):
             found = [str(model["id"]) for model in (await response.json())["data"]]
     except (TimeoutError, aiohttp.ClientError, ValueError, KeyError, TypeError):
