@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.core.errors import StoreAway, UsageError
+from practicum.core.errors import StoreAway, StoreError, UsageError
 from practicum.core.trust import Trust
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
@@ -126,6 +126,10 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     try:
         async with asyncio.timeout(operation.patience):
             return {**await operation.do(at, asked)}
+    except StoreError:
+        # Of a space that was deleted meanwhile, there is no run.
+        at.service.require_since(at.space, at.endings)
+        raise
     except TimeoutError:
         raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
 
