@@ -317,7 +317,7 @@ class Service:
         if self.sessions is not None:
             space.claim = partial(self._claim, self.sessions, space)
         # Another node may have deleted it meanwhile.
-        if name in self._deleting or (self.sessions and await asyncio.to_thread(self._identity, name) != id):
+        if name in self._deleting or not await asyncio.to_thread(self.is_live, space):
             await space.close()
             raise unknown(name)
         self.spaces[name] = space

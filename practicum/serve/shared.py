@@ -28,7 +28,7 @@ from practicum.core.words import one_line
 from practicum.serve import tables
 from practicum.store import postgresql, postgresql_run, schema
 from practicum.store.database import Store
-from practicum.store.folder import Elsewhere, write_elsewhere
+from practicum.store.folder import Elsewhere, is_run, write_elsewhere
 from practicum.store.postgresql import address, announce, connected, is_lost, leases, lock_number
 
 SCHEMA = "practicum_service"
@@ -113,7 +113,9 @@ class SharedDatabase:
         known = select(schema.runs.c.run_id).where(schema.runs.c.run_id == _run(space))
         if not self._runs.rows(known):
             return False
-        self._write_elsewhere(space, folder)
+        if not is_run(folder):
+            make_folder(folder)
+            write_elsewhere(folder, Elsewhere(address(self.url), _run(space)))
         return True
 
     def begin_run(self, space: str, folder: Path) -> None:
@@ -131,10 +133,6 @@ class SharedDatabase:
     def run_names(self) -> list[str]:
         known = select(schema.runs.c.run_id).where(schema.runs.c.run_id.startswith(_run(""), autoescape=True))
         return [row.run_id.removeprefix(_run("")) for row in self._runs.rows(known)]
-
-    def _write_elsewhere(self, space: str, folder: Path) -> None:
-        make_folder(folder)
-        write_elsewhere(folder, Elsewhere(address(self.url), _run(space)))
 
     def close(self) -> None:
         """The connections are the process's, and stay open."""
