@@ -21,16 +21,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Select, Table, text
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from practicum.core.errors import RunBusy, StoreError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
+from practicum.core.words import one_line
 from practicum.serve import tables
 from practicum.store.dialects import insert_new
 from practicum.store.sqlite import pooled, synchronous
@@ -105,6 +106,15 @@ class _Row:
     sums: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True)
+class Failing:
+    """Writes fail: when the first and the last one failed (monotonic seconds), and why."""
+
+    since: float
+    last: float
+    error: StoreError
+
+
 class Log:
     """The open database of a service."""
 
@@ -113,7 +123,9 @@ class Log:
         self.lost = 0
         """Rows that were given up because they could not be written for too long."""
         self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
-        self._closed = self._failed = False
+        self._closed = False
+        self.failing: Failing | None = None
+        """Set while writes fail for a reason that all of them share, such as a full disk."""
         self.worked = time.monotonic()
         """When something was last written, or could have been."""
         self._rows: deque[_Row] = deque()
@@ -174,7 +186,7 @@ class Log:
             change = self._queue.get()
         if change is None and not self._closed:
             with suppress(Empty):
-                change = self._queue.get(timeout=AGAIN if self._failed else WINDOW)
+                change = self._queue.get(timeout=AGAIN if self.failing else WINDOW)
         return change
 
     def _commit(self, rows: Sequence[_Row], changes: Sequence[_Change[Any]]) -> None:
@@ -190,25 +202,32 @@ class Log:
                 results = [_made(change, db) for change in changes]
                 tables.add_to_hours(db, db.info.pop("hours"))
                 self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in rows if row.told)}))
-        except (OperationalError, InterfaceError, InternalError, NoConnection) as error:
-            # The rows stay, and are tried again.
-            self._failed = True
-            results = [(None, self.database.failure("write to", error))] * len(changes)
-        # Anything else: the thread must go on, and what cannot be written must not hold up others, nor take them along.
+        # Any error: the thread must go on, and what cannot be written must not hold up others, nor take them along.
         except Exception as error:
+            if _stops_all(error):
+                # The rows stay, and are tried again.
+                failure, now = self.database.failure("write to", error), time.monotonic()
+                self.failing = Failing(self.failing.since if self.failing else now, now, failure)
+                self._answer(changes, [(None, failure)] * len(changes))
+                return
             if len(rows) + len(changes) > 1:
                 some, few = (len(rows) + 1) // 2, 0 if rows else len(changes) // 2
                 self._commit(rows[:some], changes[:few])
                 # While the database is away, the later rows stay behind the earlier ones.
-                self._commit([] if self._failed else rows[some:], changes[few:])
+                self._commit([] if self.failing else rows[some:], changes[few:])
                 return
             logger.exception("%d interactions are lost", len(rows))
-            results = [(None, StoreError(f"what the service keeps cannot be written: {error}"))] * len(changes)
+            said = one_line(str(getattr(error, "orig", None) or error), 300)
+            results = [(None, StoreError(f"what the service keeps cannot be written: {said}"))] * len(changes)
             self.lost += len(rows)
             self._drop(rows)
         else:
-            self._failed, self.worked = False, time.monotonic()
+            self.failing, self.worked = None, time.monotonic()
             self._drop(rows)
+        self._answer(changes, results)
+
+    def _answer(self, changes: Sequence[_Change[Any]], results: Sequence[tuple[Any, BaseException | None]]) -> None:
+        """Set the results of changes, or their errors."""
         for change, (result, raised) in zip(changes, results, strict=True):
             if change.done.set_running_or_notify_cancel():
                 change.done.set_result(result) if raised is None else change.done.set_exception(raised)
@@ -218,6 +237,20 @@ class Log:
         done = set(map(id, rows))
         while self._rows and id(self._rows[0]) in done:
             self._rows.popleft()
+
+
+_STATES = ("42501", "42P01", "3F000")
+"""Codes of PostgreSQL that are of the kind of a wrong statement: no right, no table, no schema."""
+
+
+def _stops_all(error: Exception) -> TypeGuard[SQLAlchemyError]:
+    """Whether no other write would succeed either: the database is away, full, read-only or damaged, or the role has
+    lost its rights. Otherwise the error is of what was written."""
+    if isinstance(error, ProgrammingError):
+        return getattr(error.orig, "sqlstate", None) in _STATES
+    if isinstance(error, DataError | IntegrityError | NotSupportedError):
+        return False
+    return isinstance(error, DBAPIError | NoConnection)
 
 
 def _made(change: _Change[Any], db: Connection) -> tuple[Any, BaseException | None]:
@@ -277,7 +310,7 @@ class FolderDatabase:
         return time.time()
 
     def failure(self, doing: str, error: SQLAlchemyError) -> StoreError:
-        full = " (is the disk full?)" if doing == "write to" else ""
+        full = " (is the disk full or read-only?)" if doing == "write to" else ""
         return StoreError(f"cannot {doing} the store {self.folder}: {getattr(error, 'orig', None) or error}{full}")
 
     @contextmanager

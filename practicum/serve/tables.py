@@ -93,7 +93,7 @@ alarms = _table(
     "alarms",
     Column("number", Integer, primary_key=True),
     Column("at", Float, nullable=False),
-    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning
+    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning, store
     Column("text", TEXT, nullable=False),
 )
 
