@@ -82,6 +82,8 @@ class Ledger:
     """The states that each fact may have, as the answers of the service say; GONE if it was never heard of."""
 
     may: dict[Fact, set[str]] = field(default_factory=dict)
+    sure: dict[Fact, set[Fact]] = field(default_factory=dict)
+    """Of a space or a user that was to be removed last: what was surely there of it."""
     acknowledged: int = 0
     refused: int = 0
     unsure: int = 0
@@ -181,12 +183,13 @@ class PostgresStore:
 def facts(store: FolderStore | PostgresStore) -> dict[Fact, str]:
     """What the store has."""
     found: dict[Fact, str] = {}
-    for space, state, data in store.rows("SELECT run_id, state, data FROM corrections"):
-        said = json.loads(data)
+    names = dict(store.rows("SELECT run_id, name FROM spaces WHERE state = 'live'"))
+    for id, state, data in store.rows("SELECT run_id, state, data FROM corrections"):
+        said, space = json.loads(data), names.get(id, f"no space {id}")
         if said.get("note"):
             found["note", space, said["words"]] = state
-    for space, id, data in store.rows("SELECT run_id, id, data FROM outcomes"):
-        said = json.loads(data)
+    for of, id, data in store.rows("SELECT run_id, id, data FROM outcomes"):
+        said, space = json.loads(data), names.get(of, f"no space {of}")
         for name in ("score", "target"):
             if (value := said["own"].get(name, said["user"].get(name))) is not None:
                 found[name, space, id] = str(value)
@@ -217,7 +220,11 @@ class Node:
         named = {name.replace("_", "-"): value for name, value in headers.items()} | {"authorization": f"Bearer {key}"}
         url = f"http://127.0.0.1:{self.port}{path}"
         async with self.http.request(method, url, json=body, headers=named) as response:
-            said = await response.json(content_type=None)
+            raw = await response.read()
+            try:
+                said = json.loads(raw)
+            except ValueError:
+                raise AssertionError(f"{method} {path}: {response.status} {raw[:300]!r}") from None
             if isinstance(said, dict) and "x-practicum-interaction" in response.headers:
                 said["interaction"] = response.headers["x-practicum-interaction"]
             return response.status, said
@@ -305,6 +312,8 @@ class Client:
     ) -> Any:
         """Send a write that changes facts; returns its answer if it was acknowledged."""
         before = {fact: self.ledger.may.get(fact, {GONE}) for fact in changes}
+        for of in [fact for fact, state in changes.items() if fact[0] in ("space", "user") and state == GONE]:
+            self.ledger.sure[of] = {fact for fact in changes if GONE not in before[fact]} - {of}
         self.ledger.may.update({fact: before[fact] | {state} for fact, state in changes.items()})
         try:
             status, said = await self.node.send(method, path, body, **headers)
@@ -726,7 +735,7 @@ async def check_erased(at: Campaign) -> None:
     for client in at.clients:
         for user in [user for user in client.of_users if ledger.may.get(("user", user)) == {THERE, GONE}]:
             mine = client.of_users[user]
-            kept = {fact for fact in mine if ledger.may[fact] - {GONE}}
+            kept = ledger.sure["user", user]
             there, left = kept & actual.keys(), [*at.store.having({user})]
             if kept and (0 < len(there) < len(kept) or (left and not there)):
                 ledger.violated("half-erased", f"{len(there)} of {len(kept)} facts of {user}, {left[:3]}")
@@ -752,7 +761,7 @@ async def check_spaces(at: Campaign) -> None:
         fact, there = ("space", client.space), client.space in spaces
         inside = [f for f in ledger.may if f[0] == "note" and f[1] == client.space]
         if ledger.may.get(fact) == {THERE, GONE}:
-            lost = [f for f in inside if f not in actual and ledger.may[f] - {GONE}]
+            lost = [f for f in ledger.sure.get(fact, ()) if f not in actual]
             if there and lost:
                 ledger.violated("half-deleted", f"{client.space} is there, without {len(lost)} notes")
             if not there and any(f in actual for f in inside):

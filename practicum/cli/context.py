@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -130,7 +131,11 @@ def export_user(store: Path, user: str, space: str | None, output: Path | None, 
     with service_store(store, user, space, "GET") as (log, folders):
         from practicum.serve.personal import exported
 
-        items = [item for name, folder in folders.items() for item in exported(log, folder, name, user)]
+        items = [
+            {**item, "space": name}
+            for name, (id, folder) in folders.items()
+            for item in exported(log, folder, id, user)
+        ]
     lines = "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in items)
     if output is not None:
         write_atomic(output, lines, private=True)
@@ -143,8 +148,9 @@ def export_user(store: Path, user: str, space: str | None, output: Path | None, 
 @contextmanager
 def service_store(
     store: Path, user: str, space: str | None, method: str
-) -> Iterator[tuple[Log, dict[str, Path]]]:  # fmt: skip
-    """The database of a service that does not run, and the runs of the spaces that keep something of a user. Raises
+) -> Iterator[tuple[Log, dict[str, tuple[str, Path]]]]:  # fmt: skip
+    """The database of a service that does not run, and the spaces that keep something of a user, by name: the identity
+    and the run of each. Raises
     StoreError if a service uses it, which says by what method that is asked for the same, and UsageError if there is
     none or it knows no such user."""
     from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
@@ -159,8 +165,7 @@ def service_store(
         raise StoreError(f"{error}; or {ask}") from error
     log = Log(database)
     try:
-        names = [space] if space is not None else spaces_of(log, user)
-        yield log, {name: store / "spaces" / name for name in names}
+        yield log, {name: (id, store / "spaces" / name) for name, id in spaces_of(log, user, space).items()}
     finally:
         log.close()
 
@@ -273,7 +278,10 @@ def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool
         from practicum.serve.personal import forget_stored
 
         confirm(f"Remove all that {store} keeps of user {user}, in {', '.join(folders)}? No copy is kept.", yes)
-        found = [forget_stored(log, folder, name, user, text=text) for name, folder in folders.items()]
+        found = [
+            replace(forget_stored(log, folder, id, user, text=text), space=name)
+            for name, (id, folder) in folders.items()
+        ]
     out.result({"user": user, "spaces": [one.as_json() for one in found]})
     for one in found:
         counts = one.as_json()

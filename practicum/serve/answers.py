@@ -295,6 +295,8 @@ class Health(TypedDict):
     counts: NotRequired[dict[str, int]]
     unwritten: NotRequired[int]
     lost: NotRequired[int]
+    late: NotRequired[int]
+    """Rows that were dropped because their space had been deleted."""
     learning: NotRequired[str]
 
 

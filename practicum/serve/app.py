@@ -25,11 +25,12 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
-from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong
+from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong, require_key_of
 from practicum.serve.answers import Health
 from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.lines import requests
 from practicum.serve.metrics import Metrics
+from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
 from practicum.serve.protocols import (
     Answer,
@@ -42,7 +43,7 @@ from practicum.serve.protocols import (
     with_metadata,
 )
 from practicum.serve.purpose import is_housekeeping
-from practicum.serve.service import Service, UnknownSpace, new_id
+from practicum.serve.service import Service, new_id
 from practicum.serve.sessions import Caller
 from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
@@ -117,6 +118,8 @@ class Call:
     scope: Mapping[str, Any]
     receive: Receive
     out: Send
+    endings: int
+    """`Service.endings` when it came in."""
     started: float = field(default_factory=time.monotonic)
     status: int = 0
     """That was answered; 0: nothing yet."""
@@ -221,7 +224,7 @@ class App:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        call = Call(scope, receive, send)
+        call = Call(scope, receive, send, self.service.endings)
         try:
             await self._route(call)
         except _Left:
@@ -277,13 +280,14 @@ class App:
             _, space = await self.enter(call, "ask")
             body = await call.body(MOST_BODY)
             if method == "POST" and path in COUNTING:
-                _, _, body = await self._prepare(COUNTING[path], space, _caller(call), body)
+                _, _, body = await self._prepare(call, COUNTING[path], space, _caller(call), body)
             await self._pass_on(call, body)
         elif path == "/mcp" and self.agents is not None:
             grant, space = await self.enter(call, None)
             session = call.header(b"x-practicum-session") or call.header(b"mcp-session-id")
             user = call.header(b"x-practicum-user")
-            await self.agents.answer(call, At(self.service, self.keys, grant, space, session, user, screened=True))
+            at = At(self.service, self.keys, grant, space, call.endings, session, user, screened=True)
+            await self.agents.answer(call, at)
         elif self.pages is not None:
             await self.keys.refresh()
             if not self.keys.required:
@@ -363,7 +367,7 @@ class App:
             raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         screened = call.header(AGENT) is not None
-        at = At(self.service, self.keys, grant, space, session, user, screened)
+        at = At(self.service, self.keys, grant, space, call.endings, session, user, screened)
         told = await perform(operation, at, await call.given())
         call.interaction = told.get("interaction")
         if operation.patience is None:
@@ -382,7 +386,7 @@ class App:
         body = await call.body(MOST_BODY)
         arrived = time.monotonic()
         caller = _caller(call)
-        request, shown, body = await self._prepare(kind, space, caller, body)
+        request, shown, body = await self._prepare(call, kind, space, caller, body)
         relay = _Relay(self, call, kind, space, request, shown, caller.interaction, caller.user)
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
         path, span = _upstream_path(call), self._begin_span(call, request, headers)
@@ -406,21 +410,24 @@ class App:
             self._end_span(span, call)
 
     async def _prepare(
-        self, kind: Kind, space: str, caller: Caller, body: bytes
+        self, call: Call, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, Shown | None, bytes]:  # fmt: skip
         """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
-        goes on as it came. Raises UnknownSpace."""
+        goes on as it came. Raises UnknownSpace, and Forbidden for a key of an earlier space with this name."""
+        self.service.require_since(space, call.endings)
         request = None
         try:
             request = read_request(kind, body)
             shown = await self.service.show(space, request, caller)
+            if shown is not None and call.grant is not None:
+                require_key_of(shown.space, call.grant)
             model = "" if request.model else self.upstream.model
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
             return request, shown, body
         except Unreadable:
             self.service.counts["unread requests"] += 1
-        except UnknownSpace:
+        except (UnknownSpace, Forbidden):
             raise
         except Exception as error:
             self.service.counts["unchanged requests"] += 1

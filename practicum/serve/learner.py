@@ -124,11 +124,12 @@ class Learner(threading.Thread):
         self._after.pop(space, None)
         self.wake()
 
-    def forget(self, space: str) -> None:
+    def forget(self, space: Space) -> None:
         """Know nothing of a space any more, which is deleted."""
-        self._wanted.discard(space)
-        for known in (self._after, self._known):
-            known.pop(space, None)
+        self._wanted.discard(space.name)
+        self._after.pop(space.name, None)
+        for known in (self._known, self._spent):
+            known.pop(space.id, None)
 
     def stop(self) -> None:
         """End the thread. A round under way is continued when the service starts again."""
@@ -191,7 +192,9 @@ class Learner(threading.Thread):
     async def _alone(self, space: Space) -> AsyncIterator[bool]:
         """A block in which no other node learns in the space; yields whether this one may. What others did is known
         then."""
-        with self.service.log.database.alone(f"learning in {space.name}") as mine:
+        with self.service.log.database.alone(f"learning in {space.id}") as mine:
+            # While this block lasts, the space is not deleted.
+            mine = mine and self.service.is_live(space)
             if mine:
                 # Written, so that they are counted.
                 self.service.log.do(lambda db: None).result()
@@ -203,10 +206,10 @@ class Learner(threading.Thread):
     def _failed(self, space: Space, what: str) -> None:
         self._after[space.name] = time.time() + PAUSE
         self.service.counts["rounds that failed"] += 1
-        self.service.call_soon(self._tell(Alarm(space.name, "learning", what)))
+        self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
-    async def _tell(self, alarm: Alarm) -> None:
-        self.service.alarm(alarm)
+    async def _tell(self, space: Space, alarm: Alarm) -> None:
+        self.service.alarm(space.id, alarm)
 
     def _due(self, space: Space) -> bool:
         if space.rollout is not None or time.time() < self._after.get(space.name, 0.0):
@@ -222,12 +225,12 @@ class Learner(threading.Thread):
 
     def _decided(self, space: Space) -> bool:
         """Whether it was decided before what becomes of the newest version."""
-        if self._known.get(space.name) != space.last:
+        if self._known.get(space.id) != space.last:
             t = tables.rollouts
-            mine = (t.c.run_id == space.name) & (t.c.version == space.last)
+            mine = (t.c.run_id == space.id) & (t.c.version == space.last)
             if not self.service.log.rows(select(t.c.number).where(mine).limit(1)):
                 return False
-            self._known[space.name] = space.last
+            self._known[space.id] = space.last
         return True
 
     # A round
@@ -272,11 +275,11 @@ class Learner(threading.Thread):
         spent = _spent(space)
 
         def first_today(db: Connection) -> Any:
-            row = {"run_id": space.name, "day": _today(), "calls": spent.calls, "usd": spent.usd}
+            row = {"run_id": space.id, "day": _today(), "calls": spent.calls, "usd": spent.usd}
             db.execute(insert_new(t, db.dialect.name), row)
-            return db.execute(select(t).where(t.c.run_id == space.name, t.c.day == row["day"])).one()
+            return db.execute(select(t).where(t.c.run_id == space.id, t.c.day == row["day"])).one()
 
-        began = self.service.log.do(first_today).result()
+        began = self.service.log.do(first_today, space.id).result()
         calls, usd = settings.max_calls_day, settings.max_usd_day
         left_calls = None if calls is None else calls - (spent.calls - began.calls)
         left_usd = None if usd is None else usd - (spent.usd - began.usd)
@@ -285,15 +288,15 @@ class Learner(threading.Thread):
         return BudgetLimits(calls=left_calls, usd=left_usd)
 
     def spent_today(self, spaces: Sequence[Space]) -> dict[str, Spent]:
-        """What learning has cost today in each of these spaces, on all nodes; it may be called in any thread. Raises
+        """What learning has cost today in each of these spaces, by identity, on all nodes, in any thread. Raises
         StoreError if it cannot be read."""
         t, today, found = tables.days, _today(), dict[str, Spent]()
         for start in range(0, len(spaces), AT_ONCE):
-            some = {space.name: space for space in spaces[start : start + AT_ONCE]}
+            some = {space.id: space for space in spaces[start : start + AT_ONCE]}
             for row in self.service.log.rows(select(t).where(t.c.run_id.in_([*some]), t.c.day == today)):
                 # On several nodes, another one may learn.
-                changes = row.run_id == self.at or self.service.log.database.shared
-                known, turns = self._spent.get(row.run_id), self._turns[row.run_id]
+                changes = some[row.run_id].name == self.at or self.service.log.database.shared
+                known, turns = self._spent.get(row.run_id), self._turns[some[row.run_id].name]
                 if known is None or known[:2] != (today, turns) or changes:
                     now = _spent(some[row.run_id])
                     known = today, turns, Spent(now.calls - row.calls, now.usd - row.usd)
@@ -305,26 +308,26 @@ class Learner(threading.Thread):
         """Drop what was learned while somebody made another version live by hand: it was made from the version that was
         taken back. The outcomes are learned from again."""
         o, dropped = tables.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
-        row = dropped.row(space.name, DROPPED, "another version was made live by hand meanwhile")
+        row = dropped.row(space.id, DROPPED, "another version was made live by hand meanwhile")
 
         def wait_again(db: Connection) -> None:
-            mine = (o.c.run_id == space.name) & o.c.id.in_(ids) & (o.c.state == LEARNED)
+            mine = (o.c.run_id == space.id) & o.c.id.in_(ids) & (o.c.state == LEARNED)
             db.execute(update(o).where(mine).values(state=WAITING, revision=o.c.revision + 1))
             begin_rollout(db, row)
 
-        self.service.log.do(wait_again, space.name).result()
+        self.service.log.do(wait_again, space.id).result()
         space.waiting += len(ids)
 
     def _hand_over(self, space: Space) -> list[str]:
         """Give the outcomes that wait to the run of the space, where they are learned from. Returns their ids."""
         o, i = tables.outcomes, tables.interactions
-        waiting = select(o).where(o.c.run_id == space.name, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
+        waiting = select(o).where(o.c.run_id == space.id, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
         rows = self.service.log.rows(waiting)
         with Store.beside(space.folder) as store:
             if store.is_written:
                 raise RunBusy(f"another process is writing to the run {space.folder}")
             for row in rows:
-                mine = i.c.run_id == space.name
+                mine = i.c.run_id == space.id
                 own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
                 data = json.loads(row.data)
                 if "session" in data and own[0].session is not None:
@@ -345,7 +348,7 @@ class Learner(threading.Thread):
     def _settle(self, space: Space, ids: Sequence[str]) -> None:
         """Note which of these outcomes were learned from."""
         o, there = tables.outcomes, schema.outcomes
-        mine = (o.c.run_id == space.name) & (o.c.state == WAITING)
+        mine = (o.c.run_id == space.id) & (o.c.state == WAITING)
         waiting = {
             f"{row.id}.{row.revision}": row.id for row in self.service.log.rows(select(o).where(mine, o.c.id.in_(ids)))
         }
@@ -357,7 +360,7 @@ class Learner(threading.Thread):
             db.execute(update(o).where(mine, o.c.id.in_(learned)).values(state=LEARNED))
             return int(db.execute(select(func.count()).where(mine)).scalar_one())
 
-        space.waiting, space.waiting_since = self.service.log.do(close, space.name).result(), time.time()
+        space.waiting, space.waiting_since = self.service.log.do(close, space.id).result(), time.time()
 
     # A candidate
 
@@ -382,9 +385,10 @@ class Learner(threading.Thread):
         elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
             reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
         if reason:
-            row = rollout.row(space.name, DROPPED, reason)
-            if service.log.do(partial(begin_rollout, row=row), space.name).result():
-                service.call_soon(self._tell(Alarm(space.name, "rollout", f"version {version} dropped: {reason}")))
+            row = rollout.row(space.id, DROPPED, reason)
+            if service.log.do(partial(begin_rollout, row=row), space.id).result():
+                alarm = Alarm(space.name, "rollout", f"version {version} dropped: {reason}")
+                service.call_soon(self._tell(space, alarm))
             return
         if not service.call_soon(service.begin_rollout(space, rollout)):
             return
@@ -394,14 +398,14 @@ class Learner(threading.Thread):
 
     def _rollout(self, space: Space, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
         settings = self.service.settings
-        number = self.service.log.do(partial(next_number, table=tables.rollouts, space=space.name)).result()
+        number = self.service.log.do(partial(next_number, table=tables.rollouts, space=space.id)).result()
         return Rollout.begin(number, version, space.live, settings.canary, settings.canary_length, vectors, evidence)
 
     def _held_out(self, space: Space) -> list[Task]:
         o, i = tables.outcomes, tables.interactions
         rows = self.service.log.rows(
             select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
-            .where(o.c.run_id == space.name, o.c.state == HELD).order_by(o.c.id.desc()).limit(GATE_TASKS)
+            .where(o.c.run_id == space.id, o.c.state == HELD).order_by(o.c.id.desc()).limit(GATE_TASKS)
         )  # fmt: skip
         found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
         return [Task(id, question, target) for id, question, target in found if question]
@@ -421,7 +425,7 @@ class Learner(threading.Thread):
     async def _vectors(self, space: Space) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""
         i = tables.interactions
-        newest = select(i.c.data).where(i.c.run_id == space.name).order_by(i.c.id.desc()).limit(KINDS_FROM)
+        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.id.desc()).limit(KINDS_FROM)
         questions = [space.question(json.loads(row.data)) for row in self.service.log.rows(newest)]
         questions = [searched(question) for question in questions if question]
         embedder = run_embedder(space.reader.config, self.parts)

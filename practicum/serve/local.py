@@ -20,8 +20,9 @@ import uvicorn
 from practicum.core.errors import PracticumError, StoreError
 from practicum.serve.access import Forbidden, Grant, Keys
 from practicum.serve.app import AGENT, Call, Receive, Refused, Send, status_of
+from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import OPERATIONS, At, perform
-from practicum.serve.service import Service, UnknownSpace
+from practicum.serve.service import Service
 
 SOCKET = "socket"
 """The socket in the folder of a store."""
@@ -41,7 +42,7 @@ class Local:
         self._making = asyncio.Lock()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        call = Call(scope, receive, send)
+        call = Call(scope, receive, send, self._service.endings)
         try:
             await self._answer(call)
         except PracticumError as error:
@@ -62,7 +63,7 @@ class Local:
             except UnknownSpace:
                 await self._service.add_space(space)
         session, screened = call.header(b"x-practicum-session"), call.header(AGENT) is not None
-        at = At(self._service, self._keys, grant, space, session, screened=screened)
+        at = At(self._service, self._keys, grant, space, call.endings, session, screened=screened)
         await call.answer(operation.status, await perform(operation, at, await call.given()))
 
 

@@ -14,13 +14,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from shutil import rmtree
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
@@ -30,10 +31,12 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedEr
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from practicum.core.errors import RunBusy, StoreError
-from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
+from practicum.core.files import PRIVATE, ensure_private, make_folder
 from practicum.core.words import one_line
 from practicum.serve import tables
+from practicum.serve.names import UnknownSpace, living
 from practicum.store.dialects import insert_new
+from practicum.store.folder import is_run
 from practicum.store.sqlite import pooled, synchronous
 
 T = TypeVar("T")
@@ -75,10 +78,13 @@ class Database(Protocol):
         """A block that one node at a time is in; yields whether this one is. `wait` waits for the others."""
 
     def connect_run(self, space: str, folder: Path) -> bool:
-        """Make the folder for the run of a space that another node has made. Returns whether there is one."""
+        """Whether there is the run of a space. The folder of one that another node has made is made here."""
 
     def begin_run(self, space: str, folder: Path) -> None:
         """Make the folder for a run that is to be created in it."""
+
+    def remove_run(self, space: str, folder: Path) -> None:
+        """Remove the run of a space and its folder, whole or half made. Raises StoreError if that cannot be done."""
 
     def run_names(self) -> list[str]:
         """The spaces whose runs are in the database."""
@@ -89,7 +95,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True)
 class _Change(Generic[T]):
-    """A change in a transaction, the space that it changes, and who waits for what it returns."""
+    """A change in a transaction, the identity of the space that it changes, and who waits for what it returns."""
 
     make: Callable[[Connection], T]
     space: str
@@ -122,6 +128,8 @@ class Log:
         self.database = database
         self.lost = 0
         """Rows that were given up because they could not be written for too long."""
+        self.late = 0
+        """Rows that were dropped because their space had been deleted."""
         self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
         self._closed = False
         self.failing: Failing | None = None
@@ -138,8 +146,9 @@ class Log:
         return len(self._rows)
 
     def do(self, change: Callable[[Connection], T], space: str = "") -> Future[T]:
-        """Make a change; of a space, beside nobody else's and so that all nodes hear of it. The future's result is what
-        it returns, once that is on the disk; what it raises undoes nothing of others."""
+        """Make a change; of the space with this identity, beside nobody else's and so that all nodes hear of it. The
+        future's result is what it returns, once that is on the disk; what it raises undoes nothing of others. A change
+        of a space that is not live raises UnknownSpace."""
         done: Future[T] = Future()
         self._queue.put(_Change(change, space, done))
         return done
@@ -147,8 +156,9 @@ class Log:
     def post(
         self, table: Table, row: dict[str, Any], *, told: bool = False, sums: Mapping[str, Any] | None = None
     ) -> None:  # fmt: skip
-        """Insert a row without waiting, unless there is one with its key: soon, and before every change that is asked
-        for later. `told`: all nodes hear of it. `sums` are added to `hours` with it."""
+        """Insert a row of a space without waiting, unless there is one with its key: soon, and before every change that
+        is asked for later. `told`: all nodes hear of it. `sums` are added to `hours` with it. Rows of a space that is
+        not live are dropped."""
         first = not self._rows
         self._rows.append(_Row(table, row, told, sums))
         while len(self._rows) > UNWRITTEN:
@@ -196,12 +206,14 @@ class Log:
         try:
             with self.database.engine.begin() as db:
                 self.database.begin(db, spaces)
-                for table, group in groupby(rows, lambda row: row.table):
+                live = living(db, {*spaces, *(row.values["run_id"] for row in rows)})
+                kept = [row for row in rows if row.values["run_id"] in live]
+                for table, group in groupby(kept, lambda row: row.table):
                     db.execute(insert_new(table, db.dialect.name), [row.values for row in group])
-                db.info["hours"] = [row.sums for row in rows if row.sums is not None]
-                results = [_made(change, db) for change in changes]
+                db.info["hours"] = [row.sums for row in kept if row.sums is not None]
+                results = [_made(change, db, live) for change in changes]
                 tables.add_to_hours(db, db.info.pop("hours"))
-                self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in rows if row.told)}))
+                self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in kept if row.told)}))
         # Any error: the thread must go on, and what cannot be written must not hold up others, nor take them along.
         except Exception as error:
             if _stops_all(error):
@@ -223,6 +235,7 @@ class Log:
             self._drop(rows)
         else:
             self.failing, self.worked = None, time.monotonic()
+            self.late += len(rows) - len(kept)
             self._drop(rows)
         self._answer(changes, results)
 
@@ -253,9 +266,11 @@ def _stops_all(error: Exception) -> TypeGuard[SQLAlchemyError]:
     return isinstance(error, DBAPIError | NoConnection)
 
 
-def _made(change: _Change[Any], db: Connection) -> tuple[Any, BaseException | None]:
+def _made(change: _Change[Any], db: Connection, live: Set[str]) -> tuple[Any, BaseException | None]:
     """What a change returned, or what it raised: one that is refused, such as feedback on something unknown, has
     written nothing and undoes nothing of others."""
+    if change.space and change.space not in live:
+        return None, UnknownSpace("this space was deleted")
     try:
         return change.make(db), None
     except SQLAlchemyError:
@@ -272,8 +287,9 @@ class FolderDatabase:
 
     def __init__(self, folder: Path, *, beside: bool = False) -> None:
         self.folder = folder
+        self._held, self._free = set[str](), threading.Condition()
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+            make_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot make the store {folder}: {error.strerror}") from error
         self._lock = FileLock(folder / "lock", mode=PRIVATE, blocking=False, thread_local=False)
@@ -315,13 +331,31 @@ class FolderDatabase:
 
     @contextmanager
     def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
-        yield True
+        with self._free:
+            mine = self._free.wait_for(lambda: what not in self._held, None if wait else 0)
+            self._held |= {what} if mine else set()
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._free:
+                    self._held.discard(what)
+                    self._free.notify_all()
 
     def connect_run(self, space: str, folder: Path) -> bool:
-        return False
+        return is_run(folder)
 
     def begin_run(self, space: str, folder: Path) -> None:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
+
+    def remove_run(self, space: str, folder: Path) -> None:
+        try:
+            rmtree(folder)
+        except FileNotFoundError:
+            # Something may be missing that a look at the folder had found.
+            rmtree(folder, ignore_errors=True)
+        except OSError as error:
+            raise StoreError(f"cannot remove the folder {folder}: {error.strerror}") from error
 
     def run_names(self) -> list[str]:
         return []
@@ -339,15 +373,13 @@ class FolderDatabase:
             with engine.begin() as db:
                 db.execute(text("BEGIN IMMEDIATE"))
                 version = int(db.execute(text("PRAGMA user_version")).scalar_one())
-                if not 0 <= version <= tables.FORMAT:
+                if version not in (0, tables.FORMAT):
                     raise StoreError(
-                        f"the store {self.folder} has format {version}, this practicum has {tables.FORMAT}"
+                        f"the store {self.folder} has format {version}, this practicum reads {tables.FORMAT} alone: "
+                        "serve it with the practicum that made it, or give another --store"
                     )
-                if 0 < version < tables.FORMAT and not self._lock.is_locked:
-                    # A service of an earlier practicum may be at work.
-                    self._take()
-                if version < tables.FORMAT:
-                    tables.bring_up_to_date(db, tables.metadata.tables)
+                if version == 0:
+                    tables.metadata.create_all(db)
                     db.execute(text(f"PRAGMA user_version = {tables.FORMAT}"))
         except SQLAlchemyError as error:
             raise self.failure("open", error) from error

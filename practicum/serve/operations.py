@@ -50,6 +50,8 @@ class At:
     keys: Keys
     grant: Grant
     space: str
+    endings: int
+    """`Service.endings` when the request came."""
     session: str | None = None
     user: str | None = None
     screened: bool = False
@@ -116,6 +118,9 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
 
 async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
     """Do what is asked. Raises UsageError for what is wrong, and StoreError if it cannot be done."""
+    at.service.require_since(at.space, at.endings)
+    if at.grant.identity:
+        await at.service.current(at.space, at.endings, at.grant)
     said = isinstance(given, bytes) and operation.asked is Feedback and read_feedback(given)
     asked = said or read_form(operation.asked, given)
     try:
@@ -428,7 +433,8 @@ async def keys(at: At, asked: Nothing) -> answers.KeysTold:
 async def add_key(at: At, asked: NewKey) -> answers.NewKeyTold:
     """Make a key. It is told here, and nowhere else."""
     space, log = _own(at, asked.space), at.service.log
-    key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute)
+    id = (await at.service.current(space, at.endings, at.grant)).id if space else None
+    key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute, id)
     at.keys.forget()
     return {"name": asked.name, "space": space, "key": key}
 

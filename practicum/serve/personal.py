@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from mmap import ACCESS_READ, mmap
@@ -33,7 +33,6 @@ from practicum.serve.log import DATABASE_FILE, Database, Log
 from practicum.session.forget import MIN_CHARS, ForgetReport, forget
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
-from practicum.store.dialects import upsert
 from practicum.store.folder import is_run
 from practicum.store.versions import EDITS, read_versions, rebuild
 
@@ -108,8 +107,9 @@ class _Found:
 async def export_user(service: Service, space: str, user: str) -> list[dict[str, Any]]:
     """All that is kept of a user in a space, as plain values. Raises Unknown if that is nothing, UnknownSpace, and
     StoreError if it cannot be read."""
-    await service.space(space)
-    return await asyncio.to_thread(lambda: [*exported(service.log, service.folder(space), space, user)])
+    at = await service.space(space)
+    found = await asyncio.to_thread(lambda: [*exported(service.log, at.folder, at.id, user)])
+    return [{**item, "space": space} for item in found]
 
 
 async def forget_user(service: Service, space: str, user: str, *, text: bool = False) -> Forgotten:
@@ -121,7 +121,8 @@ async def forget_user(service: Service, space: str, user: str, *, text: bool = F
     StoreError if something cannot be removed.
     """
     # It ends even if nobody waits for it any longer: half of it would leave the service without its learner.
-    return await asyncio.shield(_forget_served(service, await service.space(space), user, text))
+    done = await asyncio.shield(_forget_served(service, await service.space(space), user, text))
+    return replace(done, space=space)
 
 
 async def _forget_served(service: Service, space: Space, user: str, text: bool) -> Forgotten:
@@ -132,9 +133,9 @@ async def _forget_served(service: Service, space: Space, user: str, text: bool) 
         learns = service.learner.is_alive()
         await asyncio.to_thread(service.learner.stop)
         try:
-            found = await asyncio.to_thread(_find, service.log, space.name, user)
+            found = await asyncio.to_thread(_find, service.log, space.id, user)
             return await asyncio.to_thread(
-                _forget, service.log, space.folder, space.name, user, found, text,
+                _forget, service.log, space.folder, space.id, user, found, text,
                 erase=lambda: service.call_soon(_erase_served(service, space, user, found)),
                 rewritten=space.read_versions,
             )  # fmt: skip
@@ -148,10 +149,10 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
     """Remove a user's rows, and what the service has of them in memory."""
     # Beside no feedback, which may be about what is removed.
     async with space.lock:
-        change = partial(_erase, space=space.name, user=user, found=found)
-        removed = await asyncio.wrap_future(service.log.do(change, space.name))
+        change = partial(_erase, space=space.id, user=user, found=found)
+        removed = await asyncio.wrap_future(service.log.do(change, space.id))
         for key, known in [*service._recent.items()]:
-            if known.user == user and key.startswith(f"{space.name} "):
+            if known.user == user and key.startswith(f"{space.id} "):
                 del service._recent[key]
     space.conversations.forget(found.pins)
     if space.rollout is not None:
@@ -165,15 +166,20 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
 # For a store
 
 
-def spaces_of(log: Log, user: str) -> list[str]:
-    """The spaces that keep something of a user. Raises Unknown if none does."""
+def spaces_of(log: Log, user: str, space: str | None = None) -> dict[str, str]:
+    """The identities of the spaces that keep something of a user, by name; of this `space` alone, if it is given.
+    Raises Unknown if none does."""
     i, c = tables.interactions, tables.corrections
     asked = select(i.c.run_id).where(i.c.user == user)
     noted = select(c.c.run_id).where(c.c.interaction == tables.note_by(user))
-    spaces = {row.run_id for query in (asked, noted) for row in log.rows(query.distinct())}
-    if not spaces:
-        raise Unknown(f"nothing is kept of a user {user!r:.300}: give the user that the requests were sent with")
-    return sorted(spaces)
+    s = tables.spaces
+    live = select(s.c.name, s.c.run_id).where(s.c.state == "live", s.c.run_id.in_(asked.union(noted)))
+    mine = live if space is None else live.where(s.c.name == space)
+    found = {row.name: row.run_id for row in log.rows(mine.order_by(s.c.name))}
+    if not found:
+        where = "" if space is None else f" in space {space}"
+        raise Unknown(f"nothing is kept of a user {user!r:.300}{where}: give the user that the requests were sent with")
+    return found
 
 
 def exported(log: Log, folder: Path, space: str, user: str) -> Iterator[dict[str, Any]]:
@@ -227,7 +233,7 @@ def _find(log: Log, space: str, user: str) -> _Found:
     noted = select(c.c.number).where(c.c.run_id == space, c.c.interaction == tables.note_by(user))
     if not ids and not log.rows(noted.limit(1)):
         raise Unknown(
-            f"nothing is kept of a user {user!r:.300} in space {space}: give the user that the requests were sent with"
+            f"nothing is kept of a user {user!r:.300} in this space: give the user that the requests were sent with"
         )
     ids.add(tables.note_by(user))
     mine = _mine(space, user)
@@ -255,7 +261,7 @@ def _forget(
     """Forget in the run first: as long as the interactions are there, whoever is interrupted can begin anew."""
     with log.database.alone(f"learning in {space}") as mine:
         if not mine:
-            raise RunBusy(f"another node learns in space {space}: ask again when its round is over")
+            raise RunBusy("another node learns in this space: ask again when its round is over")
         run = _forget_in_run(folder, found, text) if is_run(folder) else None
         rewritten()
         removed = erase()
@@ -320,8 +326,8 @@ def _erase(db: Connection, space: str, user: str, found: _Found) -> dict[str, in
         if any(each in row.text for each in found.texts):
             db.execute(delete(a).where(a.c.run_id == space, a.c.number == row.number))
     _count_credits(db, space, shown)
-    corrected = db.execute(select(tables.spaces.c.corrected).where(tables.spaces.c.run_id == space)).scalar() or 0
-    db.execute(upsert(tables.spaces, db.dialect.name), {"run_id": space, "corrected": corrected + 1})
+    known = tables.spaces
+    db.execute(update(known).where(known.c.run_id == space).values(corrected=known.c.corrected + 1))
     return {**removed, "sessions": len(found.pins)}
 
 

@@ -21,7 +21,7 @@ import uvicorn
 import uvloop
 
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import allow_many_files
+from practicum.core.files import allow_many_files, make_folder
 from practicum.models.keys import ADDRESSES, is_loopback
 from practicum.models.registry import require_model_name
 from practicum.serve import lines
@@ -69,7 +69,7 @@ def run(
     lines.set_up("json" in log)
     spans = Spans() if "otel" in log else None
     try:
-        settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(settings.folder)
     except OSError as error:
         raise StoreError(f"cannot make the folder {settings.folder}: {error.strerror}") from error
     server = open_upstream(upstream, settings.folder, timeout, output_tokens)

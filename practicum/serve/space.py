@@ -89,6 +89,8 @@ class Shown:
     rollout: int | None = None
     kind: int | None = None
     vector: np.ndarray | None = field(default=None, compare=False)
+    space: str = ""
+    """The identity of the space that showed it."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,11 @@ class _Point:
 
 
 class Space:
-    """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop."""
+    """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop. `id` is its
+    identity, which all its rows carry: a space that is made under the same name later has another one."""
 
-    def __init__(self, name: str, folder: Path, reader: Reader) -> None:
-        self.name = name
+    def __init__(self, name: str, id: str, folder: Path, reader: Reader) -> None:
+        self.name, self.id = name, id
         self.folder = folder
         self.reader = reader
         self.questions = Questions()
@@ -159,9 +162,9 @@ class Space:
         self._edited = 0
 
     @classmethod
-    def open(cls, name: str, folder: Path, parts: Parts) -> Space:
+    def open(cls, name: str, id: str, folder: Path, parts: Parts) -> Space:
         """Open the run of a space. Raises StoreError or UsageError if it cannot be used."""
-        space = cls(name, folder, Reader(folder, folder, None, {}, parts, False))
+        space = cls(name, id, folder, Reader(folder, folder, None, {}, parts, False))
         space.read_versions()
         # Whatever the first request would wait for is made now.
         asyncio.run(space.view("warm up", space._contexts[space.live]))
@@ -318,7 +321,7 @@ class Space:
             version = self.live
         if not request.points:
             view = await self.view("-", context)
-            return Shown(version, session, fixed=self._fixed_text(view))
+            return Shown(version, session, fixed=self._fixed_text(view), space=self.id)
         *earlier, (place, digest) = request.points
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
         point = self._points.get(digest)
@@ -342,7 +345,7 @@ class Space:
         return Shown(
             version, session, "", point.fixed, learned, point.entries, point.corrections, point.question,
             rollout.number if rollout is not None and counted else None,
-            rollout.kind_of(vector) if rollout is not None and counted else None, vector,
+            rollout.kind_of(vector) if rollout is not None and counted else None, vector, self.id,
         )  # fmt: skip
 
     async def show_again(

@@ -1,22 +1,20 @@
 """The tables of the service: what was asked and answered in each space, what was reported about it, what follows.
 
-What a space learned is in a run folder of its own. `run_id` is the name of the space.
+What a space learned is in a run folder of its own. `run_id` is the identity of the space (see `names`).
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, delete, inspect, select
+from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table
 
 from practicum.store.dialects import NAME, TEXT, insert_adding
 
-FORMAT = 3
-"""Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more, 3
-has `hours`, `keys` and `logins`, and indexes of users and of scores."""
+FORMAT = 4
+"""Counted in SQLite's `user_version`. No other format is read."""
 
 metadata = MetaData()
 
@@ -97,9 +95,14 @@ alarms = _table(
     Column("text", TEXT, nullable=False),
 )
 
-spaces = _table(
+spaces = Table(
     "spaces",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("run_id", NAME, nullable=False),  # its identity, random
+    Column("state", NAME, nullable=False),  # reserved, live, deleted (see `names`)
     Column("corrected", Integer, nullable=False),  # changes of what corrections hold
+    Index("spaces_by_identity", "run_id"),
 )
 
 sessions = _table(
@@ -127,7 +130,7 @@ hours = _table(
 )
 """What pages and measurements add up, so that nobody reads a million interactions."""
 
-keys = _table(  # `run_id` is the space that a key is for; empty: all spaces
+keys = _table(  # `run_id` is the identity of the space that a key is for; empty: all spaces
     "keys",
     Column("name", NAME, primary_key=True),
     Column("digest", NAME, nullable=False),  # SHA-256 of the key, in hexadecimal digits
@@ -177,12 +180,6 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
         db.execute(insert_adding(hours, db.dialect.name, SUMS), rows)
 
 
-def forget_versions(db: Connection, space: str) -> None:
-    """Delete what is about the versions of a space, whose run begins anew."""
-    for table in (rollouts, credits, days, sessions):
-        db.execute(delete(table).where(table.c.run_id == space))
-
-
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """What an interaction adds to `hours`. One that is no request of a user adds its tokens alone."""
     read, cached, written = data["tokens"]
@@ -193,27 +190,3 @@ def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[st
         "seconds": data["seconds"] if counted else 0.0, "input_tokens": read,
         "cached_tokens": cached, "output_tokens": written,
     }  # fmt: skip
-
-
-def bring_up_to_date(db: Connection, known: Mapping[str, Table]) -> None:
-    """Add the tables and indexes that an earlier format lacks, and fill `hours` from what is there. `known` has the
-    tables as this database has them."""
-    before = {*inspect(db).get_table_names(schema=known["hours"].schema)}
-    for table in known.values():
-        table.create(db, checkfirst=True)
-        for index in table.indexes:
-            index.create(db, checkfirst=True)
-    if "interactions" not in before or "hours" in before:
-        return
-    i, o = known["interactions"], known["outcomes"]
-    asked = select(i.c.run_id, i.c.id, i.c.at, i.c.version, i.c.data, o.c.at.label("told"), o.c.score)
-    both = asked.select_from(i).outerjoin(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-    for rows in db.execute(both, execution_options={"yield_per": 5_000}).partitions():
-        added = list[dict[str, Any]]()
-        for row in rows:
-            one = interaction_sums(dict(row._mapping), json.loads(row.data))
-            added.append(one)
-            if row.score is not None:
-                added.append({**dict.fromkeys(SUMS, 0), **{name: one[name] for name in ("run_id", "version", "model")},
-                              "at": row.told, "scored": 1, "total": row.score})  # fmt: skip
-        add_to_hours(db, added)

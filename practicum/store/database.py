@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Insert, Select, Table, TextClause, select
 
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import PRIVATE_FOLDER
+from practicum.core.files import make_folder
 from practicum.core.words import error_line, one_line
 from practicum.store import schema
 from practicum.store.backend import Backend
@@ -68,26 +68,31 @@ class Store:
     def create(cls, folder: Path, url: str | None = None, name: str | None = None) -> Store:
         """Make a new run folder. With `url` its rows are in a PostgreSQL database, under a name (the folder's if None).
 
-        Raises StoreError if it holds a run already, if the name is taken, or if it cannot be made; UsageError for a
-        wrong URL.
+        A run without rows, which a killed process may leave, is taken over. Raises StoreError if the folder holds a run
+        already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
         """
         if url is not None:
             from practicum.store import postgresql, postgresql_run
 
             where = postgresql.parse_url(url)
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+            make_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot make the run folder {folder}: {error.strerror}") from error
         if url is None and not (folder / STORE_FILE).exists():
             return cls._write_to(folder, new=True)
-        if is_run(folder):
+        elsewhere = Elsewhere(postgresql.address(where), name or folder.resolve().name)
+        begun = is_run(folder)
+        if (begun and read_elsewhere(folder) != elsewhere) or not postgresql_run.reserve(where, elsewhere.run):
+            if begun:
+                raise StoreError(
+                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
+                )
             raise StoreError(
-                f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
+                f"{elsewhere.store} has a run named {elsewhere.run} already: give the new one another folder name, or "
+                "continue that one in a folder that practicum store connect makes"
             )
-        run_id = name or folder.resolve().name
-        postgresql_run.reserve(where, run_id)
-        write_elsewhere(folder, Elsewhere(postgresql.address(where), run_id))
+        write_elsewhere(folder, elsewhere)
         return cls._write_to(folder)
 
     @classmethod
@@ -102,7 +107,7 @@ class Store:
         if folder.exists():
             raise UsageError(f"{folder} exists: give a new folder")
         backend = postgresql_run.PostgresqlRun(where, name, writer=False, read_only=True)
-        folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
+        make_folder(folder)
         write_elsewhere(folder, Elsewhere(postgresql.address(where), name))
         return cls(folder, backend, read_only=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -93,18 +94,17 @@ def names(url: URL) -> list[str]:
     return [row.run_id for row in database.rows(select(leases.c.run_id).order_by(leases.c.run_id))]
 
 
-def reserve(url: URL, name: str) -> None:
-    """Take a name for a new run. Raises StoreError if it is taken."""
+def reserve(url: URL, name: str) -> bool:
+    """Take a name for a new run, or that of a run without rows, which a killed process left. Returns False if the name
+    is taken."""
     database = connected(url)
     _index_database(url, database)
     database.bring_up_to_date(MIGRATIONS)
-    row = insert_new(leases, "postgresql").values(run_id=name, token=0, rewritten=0).returning(leases.c.run_id)
+    # A name may be used again. Random numbers keep writers and indexes of the run that had it before apart.
+    values = {"run_id": name, "token": secrets.randbits(40), "rewritten": secrets.randbits(40)}
+    row = insert_new(leases, "postgresql").values(values).returning(leases.c.run_id)
     with database.begin() as db:
-        if db.execute(row).first() is None:
-            raise StoreError(
-                f"{database.name} has a run named {name} already: give the new one another folder name, or continue "
-                f"that one in a folder that practicum store connect makes"
-            )
+        return db.execute(row).first() is not None or schema.is_empty(db, name)
 
 
 def _index_database(url: URL, database: Database) -> Database | None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table
+from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, LargeBinary, MetaData, Table, select
 
 from practicum.store.dialects import NAME, TEXT
 
@@ -159,6 +159,12 @@ WORDS = frozenset(_SQL.split()).union(
     *((str(index.name) for index in table.indexes) for table in metadata.tables.values()),
 )
 """All words and signs of the statements that make these tables and their indexes."""
+
+
+def is_empty(db: Connection, run_id: str) -> bool:
+    """Whether a run has no row in any table: it was reserved, and nothing was written to it."""
+    first = (select(table.c.run_id).where(table.c.run_id == run_id).limit(1) for table in metadata.tables.values())
+    return all(db.execute(query).first() is None for query in first)
 
 
 def text_key(text: str) -> bytes:

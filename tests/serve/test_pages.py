@@ -320,7 +320,7 @@ async def test_interactions_are_paged_and_the_search_for_few_ends(
         def listed(which: str) -> tuple[list[str], int]:
             found, before, pages = list[str](), "", 0
             while True:
-                page = reads.interactions(at.service.log, "default", which, before=before)
+                page = reads.interactions(at.service.log, at.service.spaces["default"].id, which, before=before)
                 found += [row["id"] for row in page.rows]
                 pages += 1
                 if page.before is None:
@@ -339,7 +339,7 @@ async def test_sums_of_the_overview_are_those_of_what_happened(place: Place) -> 
         for n in range(10):
             reply = await at.ask(f"question {n}", model="m")
             await at.report(interaction=reply.interaction, score=float(n < 7))
-        course = await asyncio.to_thread(reads.course, at.service, "default", 7)
+        course = await asyncio.to_thread(reads.course, at.service, at.service.spaces["default"].id, 7)
         whole = course.whole
         assert (whole.requests, whole.scored, whole.total) == (10, 10, 7.0)
         assert [*course.models] == ["m"]
@@ -364,7 +364,13 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
     async with served(**place) as at:
         now, day = time.time(), 86_400
         shown = [
-            {"run_id": "default", "at": now - days * day, "version": version, "model": "m", "requests": 1}
+            {
+                "run_id": at.service.spaces["default"].id,
+                "at": now - days * day,
+                "version": version,
+                "model": "m",
+                "requests": 1,
+            }
             for days, version in ((10, 0), (5, 0), (4, 1), (3.9, 2), (3.8, 1))
         ]
         await asyncio.wrap_future(at.service.log.do(lambda db: tables.add_to_hours(db, shown)))

@@ -1,4 +1,4 @@
-"""The tables of the service: the sums of each hour, and stores of earlier formats."""
+"""The tables of the service: the sums of each hour, and stores of other formats."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 from serving import Place, Served, asynchronous, served
-from sqlalchemy import Engine, inspect, select, text
+from sqlalchemy import select, text
 
+from practicum.core.errors import StoreError
 from practicum.serve import tables
-from practicum.serve.log import Database, FolderDatabase, Log
-from practicum.serve.shared import SCHEMA, SharedDatabase
+from practicum.serve.log import FolderDatabase, Log
+from practicum.serve.names import add_space
 
 KEYS = ("run_id", "hour", "version", "model")
-MADE = {"interactions_by_user": "interactions", "outcomes_by_score": "outcomes"}
-"""The indexes of format 3."""
 
 
 def summed(at: Served) -> dict[tuple[Any, ...], dict[str, float]]:
@@ -95,7 +94,8 @@ async def test_a_model_with_a_very_long_name_holds_up_nothing(place: Place) -> N
 async def test_a_row_that_cannot_be_written_takes_no_others_along(tmp_path: Path) -> None:
     log = Log(FolderDatabase(tmp_path))
     try:
-        row = {"run_id": "s", "number": 0, "at": 0.0, "kind": "k", "text": "t"}
+        id = log.do(lambda db: add_space(db, "s", "live").run_id).result()
+        row = {"run_id": id, "number": 0, "at": 0.0, "kind": "k", "text": "t"}
         rows = [{**row, "number": number, "kind": "\ud800" if number in (0, 3) else "k"} for number in range(7)]
         # The thread of the log waits here, so that all are written with one transaction.
         begun, goes_on = threading.Event(), threading.Event()
@@ -113,37 +113,11 @@ async def test_a_row_that_cannot_be_written_takes_no_others_along(tmp_path: Path
         log.close()
 
 
-def make_older(engine: Engine) -> None:
-    """Let a store be as practicum wrote it before there were keys."""
-    with engine.begin() as db:
-        for name in MADE:
-            db.execute(text(f"DROP INDEX {name}"))
-        for name in ("hours", "keys", "logins"):
-            db.execute(text(f"DROP TABLE {name}"))
-        older = "PRAGMA user_version = 2" if engine.dialect.name == "sqlite" else "UPDATE format SET version = 1"
-        db.execute(text(older))
-
-
-@asynchronous
-async def test_a_store_of_an_earlier_format_is_brought_up_to_date(place: Place) -> None:
-    async with served(**place, spaces=("default", "other")) as at:
-        await use(at, 0)
-        at.service.log.do(lambda db: None).result()
-        before = computed(at)
-    store = place["store"]
-    database: Database = FolderDatabase(store) if isinstance(store, Path) else SharedDatabase(store)
-    make_older(database.engine)
+@pytest.mark.parametrize("format", [1, tables.FORMAT - 1, tables.FORMAT + 1])
+def test_a_store_of_another_format_is_refused(format: int, tmp_path: Path) -> None:
+    database = FolderDatabase(tmp_path)
+    with database.engine.begin() as db:
+        db.execute(text(f"PRAGMA user_version = {format}"))
     database.close()
-    async with served(**place, spaces=("default", "other")) as at:
-        assert summed(at) == before == computed(at)
-        known = inspect(at.service.log.database.engine)
-        schema = None if known.dialect.name == "sqlite" else SCHEMA
-        for index, table in MADE.items():
-            assert index in {one["name"] for one in known.get_indexes(table, schema=schema)}
-        # It goes on from there, with keys.
-        await use(at, 1)
-        at.service.log.do(lambda db: None).result()
-        assert summed(at) == computed(at)
-        assert (await at.send("POST", "/v1/keys", {"name": "ci", "roles": ["ask"]})).status == 200
-    async with served(**place, spaces=("default", "other")) as at:
-        assert (await at.ask("Who?")).status == 401
+    with pytest.raises(StoreError, match=f"has format {format}, this practicum reads {tables.FORMAT}"):
+        FolderDatabase(tmp_path)

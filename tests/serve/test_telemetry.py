@@ -351,8 +351,9 @@ async def test_no_failure_puts_contents_into_the_log(
         # A row that the database refuses, and one that it cannot even be asked to write.
         reply = await at.ask(SECRET)
         await until(lambda: not at.service.log.unwritten)
+        id = at.service.spaces["default"].id
         for row in ({"id": None, "data": SECRET}, {"id": object(), "data": SECRET}):
-            at.service.log.post(tables.interactions, {"run_id": "default", "at": 0.0, "version": 0, **row})
+            at.service.log.post(tables.interactions, {"run_id": id, "at": 0.0, "version": 0, **row})
             await until(lambda: not at.service.log.unwritten)
         assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
         assert at.service.log.lost == 2
