@@ -298,7 +298,7 @@ def _openai_messages(prompt: Prompt) -> list[JSON]:
 def _pause(error: BaseException, tries: int) -> float:
     """Seconds until the next try: what the provider asks for, otherwise a random part of an exponential backoff."""
     requested = getattr(error, "retry_after", None)
-    if requested is not None:
+    if requested is not None and requested >= 0:
         return min(float(requested), LONGEST_REQUESTED_PAUSE)
     return backoff(tries)
 

@@ -55,6 +55,10 @@ def _stemmer() -> Callable[[str], str]:
     return stem
 
 
+LONGEST_KNOWN = 40
+"""Characters of the longest word whose key is remembered."""
+
+
 @lru_cache(maxsize=2**17)
 def _key(word: str) -> int:
     """The key of a word's stem, 63 bits; -1 for a stop word."""
@@ -66,7 +70,10 @@ def _key(word: str) -> int:
 
 def word_keys(text: str) -> list[int]:
     """The keys of the words of a text, without stop words."""
-    return [key for word in words(text) if (key := _key(word)) >= 0]
+    # Longer ones are in hardly any text twice, and would fill the memory.
+    known, unknown = _key, _key.__wrapped__
+    keys = (known(word) if len(word) <= LONGEST_KNOWN else unknown(word) for word in words(text))
+    return [key for key in keys if key >= 0]
 
 
 @dataclass(frozen=True)

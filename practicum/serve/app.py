@@ -11,7 +11,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,17 +27,22 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong, require_key_of
+from practicum.serve.admission import Refused, require_clear
 from practicum.serve.answers import Health
 from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.lines import requests
 from practicum.serve.metrics import Metrics
 from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
+from practicum.serve.passing import Passing
 from practicum.serve.protocols import (
     Answer,
     Kind,
+    Oversized,
     Request,
+    StreamReader,
     Unreadable,
+    is_dense,
     read_answer,
     read_request,
     read_stream,
@@ -51,6 +57,8 @@ from practicum.serve.upstream import RETURNED, Upstream, decoded
 
 if TYPE_CHECKING:
     from practicum.serve.mcp_http import Agents
+
+logger = logging.getLogger("practicum.serve")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -77,16 +85,17 @@ RETRY = 2
 """Seconds after which a client may try again what could not be written because the database is away."""
 
 
+OFF_LOOP = 2**18
+"""Bytes of a body beyond which it is read in a thread, so that other requests need not wait for it."""
+
+SLICE = 2**14
+"""Bytes of a stream that are read at a time; then other requests have their turn."""
+
+QUIET = 10.0
+"""Seconds between two failures of the upstream that are logged, at least."""
+
 PIECES = 10_000
 """Pieces of JSON, such as a text or a comma, that are written at a time."""
-
-
-class Refused(PracticumError):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
 
 
 _STATUSES: tuple[tuple[type[PracticumError], int], ...] = (
@@ -136,7 +145,8 @@ class Call:
 
     @property
     def path(self) -> str:
-        return str(self.scope["path"])
+        """The path as the client wrote it, escapes included: it is compared and sent in this one form."""
+        return str(self.scope["raw_path"], "latin-1")
 
     @property
     def method(self) -> str:
@@ -182,6 +192,8 @@ class Call:
         if self.method != "GET":
             return await self.body(MOST)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if twice := [name for name, values in query.items() if len(values) > 1]:
+            raise Refused(400, f"the query has {twice[0]!r:.80} more than once")
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
@@ -192,7 +204,7 @@ class Call:
 
     async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.status = status
-        await self.out({"type": "http.response.start", "status": status, "headers": [*headers]})
+        await self.out({"type": "http.response.start", "status": status, "headers": [*headers, *_INERT]})
 
     async def write(self, body: bytes, more: bool = False) -> None:
         await self.out({"type": "http.response.body", "body": body, "more_body": more})
@@ -210,15 +222,20 @@ class Call:
 
 class App:
     """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
+    `passing` has paths of the upstream that pass beside those of models (`passing.read_prefixes`).
     `pages` answers what is not of the API: the dashboard. `agents` answers agents at /mcp. `spans` are sent of requests
     to models."""
 
     def __init__(
-        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None,
-        agents: Agents | None = None, spans: Spans | None = None,
+        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, passing: Sequence[str] = (),
+        pages: Asgi | None = None, agents: Agents | None = None, spans: Spans | None = None,
     ) -> None:  # fmt: skip
+        self.passing = Passing(tuple(passing), all=pass_key)
+        self._failure_logged = float("-inf")
         self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
         self.pages, self.agents, self.spans = pages, agents, spans
+        self.most_read = service.settings.max_read * 2**20
+        """Bytes of the largest request, answer or event that is read."""
         self.metrics = Metrics(service)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -226,6 +243,7 @@ class App:
             return
         call = Call(scope, receive, send, self.service.endings)
         try:
+            require_clear(scope)
             await self._route(call)
         except _Left:
             self.service.counts["clients that left"] += 1
@@ -278,7 +296,8 @@ class App:
             await self._complete(call, PROTOCOLS[path], space)
         elif path.startswith("/v1/"):
             _, space = await self.enter(call, "ask")
-            body = await call.body(MOST_BODY)
+            await self._require_made(call, space, self.passing.response(method, path))
+            body = await self._body(call, space)
             if method == "POST" and path in COUNTING:
                 _, _, body = await self._prepare(call, COUNTING[path], space, _caller(call), body)
             await self._pass_on(call, body)
@@ -292,6 +311,9 @@ class App:
             await self.keys.refresh()
             if not self.keys.required:
                 self._require_host(call)
+                if method != "POST":
+                    # A form of another origin is refused by the pages, which show what was written in it.
+                    self._require_origin(call)
             await self.pages(call.scope, call.receive, call.send)
         else:
             raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")
@@ -314,19 +336,27 @@ class App:
     # Who asks
 
     def _require_host(self, call: Call) -> None:
-        """Refuse what a page of another site could make a browser send to a service without keys."""
+        """Refuse what could come from another machine, of a service without keys."""
+        host = call.headers.get(b"host", "")
         try:
-            host = urlsplit(f"//{call.headers.get(b'host', '')}").hostname or ""
-            origin = urlsplit(call.headers.get(b"origin", "")).hostname
+            name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
-            raise Refused(400, "the header host or origin is no address") from None
+            raise Refused(400, "the header host is not an address") from None
         if not _FORWARDED.isdisjoint(call.headers):
             # A proxy may name this machine as the host, whoever asks.
             raise Refused(403, "a service without keys answers to no proxy: configure a key (practicum key add)")
-        # "null" is the origin of any page that wants to hide its own, unless the browser says that it is this one.
-        hidden = call.headers.get(b"origin") == "null" and call.headers.get(b"sec-fetch-site") != "same-origin"
-        if hidden or not is_loopback(host) or (origin is not None and not is_loopback(origin)):
+        if not is_loopback(name):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
+
+    def _require_origin(self, call: Call) -> None:
+        """Refuse what a page of another site, or of another port, could make a browser send to a service without
+        keys."""
+        host, origin = call.headers.get(b"host", ""), call.headers.get(b"origin")
+        own = f"{call.scope['scheme']}://{host}".lower()
+        # "null" is the origin of any page that wants to hide its own, unless the browser says that it is this one.
+        site = call.headers.get(b"sec-fetch-site")
+        if origin is not None and origin.lower() != own and not (origin == "null" and site == "same-origin"):
+            raise Refused(403, f"a service without keys answers to pages of {own:.200} alone: configure a key (--key)")
 
     async def enter(self, call: Call, role: Role | None) -> tuple[Grant, str]:
         """What a request may do, and its space. Raises Refused without a right key of this role (None: of any), or
@@ -335,6 +365,7 @@ class App:
         wanted = call.header(b"x-practicum-space")
         if not self.keys.required:
             self._require_host(call)
+            self._require_origin(call)
             call.grant, call.space = EVERYBODY, wanted or self.service.settings.spaces[0]
             return call.grant, call.space
         try:
@@ -383,7 +414,7 @@ class App:
     # The proxy
 
     async def _complete(self, call: Call, kind: Kind, space: str) -> None:
-        body = await call.body(MOST_BODY)
+        body = await self._body(call, space)
         arrived = time.monotonic()
         caller = _caller(call)
         request, shown, body = await self._prepare(call, kind, space, caller, body)
@@ -409,6 +440,25 @@ class App:
         finally:
             self._end_span(span, call)
 
+    async def _body(self, call: Call, space: str) -> bytes:
+        """The body for the upstream. Raises Refused for one that goes on from a response of another space."""
+        body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
+        previous, body = self.passing.previous_response(call.path, encoding, body)
+        await self._require_made(call, space, previous)
+        return body
+
+    async def _require_made(self, call: Call, space: str, response: str | None) -> None:
+        """Raise Refused for a response of the upstream that was not made in this space, which may be another's. Who may
+        do everything in all spaces may go on from any: not all responses are kept."""
+        grant = call.grant
+        if response is None or (grant is not None and grant.may("admin") and not grant.space):
+            return
+        if not await self.service.made_response(space, response):
+            raise Refused(
+                404, f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
+                "service with --pass /v1/responses"
+            )  # fmt: skip
+
     async def _prepare(
         self, call: Call, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, Shown | None, bytes]:  # fmt: skip
@@ -417,7 +467,10 @@ class App:
         self.service.require_since(space, call.endings)
         request = None
         try:
-            request = read_request(kind, body)
+            if len(body) > OFF_LOOP:
+                request = await asyncio.to_thread(read_request, kind, body, self.most_read)
+            else:
+                request = read_request(kind, body, self.most_read)
             shown = await self.service.show(space, request, caller)
             if shown is not None and call.grant is not None:
                 require_key_of(shown.space, call.grant)
@@ -425,8 +478,9 @@ class App:
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
             return request, shown, body
-        except Unreadable:
+        except Unreadable as error:
             self.service.counts["unread requests"] += 1
+            self.service.counts["oversized requests"] += isinstance(error, Oversized)
         except (UnknownSpace, Forbidden):
             raise
         except Exception as error:
@@ -459,6 +513,24 @@ class App:
         except Exception as error:
             self.service.faults.note("ending a span", error)
 
+    def require_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise ClientPayloadError for a number that is no status of HTTP."""
+        if not 200 <= response.status < 600:
+            self.service.counts["wrong numbers"] += 1
+            raise aiohttp.ClientPayloadError(f"the status {response.status}")
+
+    def upstream_failed(self, error: BaseException) -> tuple[int, str]:
+        """Count a failure of the upstream, and log it. Returns the status and the message for the client, who is not
+        to know the upstream's address."""
+        self.service.counts["upstream failures"] += 1
+        if time.monotonic() - self._failure_logged >= QUIET:
+            self._failure_logged = time.monotonic()
+            logger.warning(
+                "the upstream at %s failed (%s): %s; further failures are counted in /health, and logged after %g s",
+                urlsplit(self.upstream.address).netloc.rpartition("@")[2], type(error).__name__, error, QUIET,
+            )  # fmt: skip
+        return _upstream_error(error)
+
     async def _pass_on(self, call: Call, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
@@ -466,6 +538,7 @@ class App:
         try:
             send = self.upstream.send(call.method, path, headers, body or None)
             async with _while_connected(call), send as response:
+                self.require_status(response)
                 await call.begin(response.status, _returned(response))
                 began = True
                 async for chunk in response.content.iter_any():
@@ -477,8 +550,7 @@ class App:
             if not ended:
                 raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.service.counts["upstream failures"] += 1
-            status, message = _upstream_error(error)
+            status, message = self.upstream_failed(error)
             if began:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
@@ -512,7 +584,11 @@ async def _while_connected(call: Call) -> AsyncIterator[None]:
 @dataclass
 class _Relay:
     """A response on its way to the client, and the interaction that it ends. `status` is the upstream's, and `is_whole`
-    whether all of the answer was received."""
+    whether all of the answer was received.
+
+    A stream passes while it arrives, and is read meanwhile; what else is not too large to be read passes when it is
+    complete. What is too large, or compressed and too large, passes while it arrives and is not read.
+    """
 
     app: App
     call: Call
@@ -525,47 +601,125 @@ class _Relay:
     status: int = 200
     is_whole: bool = False
     _chunks: list[bytes] = field(default_factory=list)
+    """What was received and is read when it is complete."""
+    _size: int = 0
+    _unread: deque[bytes] = field(default_factory=deque)
+    """What was received of a stream and was not read yet."""
+    _reader: StreamReader | None = None
+    _is_read: bool = False
+    _said: Answer | None = None
+    """What was complete and was read; None if it could not be read."""
     _events: _Events | None = None
     _encoding: str = ""
     _is_page: bool = False
     _streaming: bool = False
+    _began: bool = False
     _kept: bool | None = None
 
     async def pass_on(self, response: aiohttp.ClientResponse) -> None:
         """Pass on a response: a stream while it arrives, another one when it is complete."""
+        self.app.require_status(response)
         call, good = self.call, response.status < 300
         self.status, self._encoding = response.status, response.headers.get("content-encoding", "")
         kind = response.content_type
         self._is_page = kind == "text/html"
         wanted = self.request is not None and self.request.stream and kind not in ("application/json", "text/html")
         if good and (wanted or kind == "text/event-stream"):
-            await call.begin(response.status, [*_returned(response), *self._headers()])
-            self._streaming = True
-            if self.kind == "responses" and not self._encoding:
-                # Compressed events cannot be changed.
-                self._events = _Events(self._metadata)
-            async for chunk in response.content.iter_any():
-                self._chunks.append(chunk)
-                await call.write(self._events.take(chunk) if self._events else chunk, more=True)
-            self.keep(response.status)
-            await call.write(self._rest)
-            self.is_whole = True
+            await self._pass_stream(response)
             return
-        body = await response.read()
         if not good:
             self.app.service.counts[f"upstream answers with {response.status}"] += 1
             call.error = str(response.status)
-            await call.begin(response.status, [*_returned(response), (b"content-length", b"%d" % len(body))])
-            await call.write(body)
-            self.is_whole = True
+        if not await self._collected(response):
+            await self._pass_oversized(response, good)
             return
-        self._chunks.append(body)
-        headers = self._headers() if self.keep(response.status) else []
+        body, headers = b"".join(self._chunks), list[tuple[bytes, bytes]]()
+        if good:
+            await self._read_collected()
+            headers = self._headers() if self.keep(response.status) else []
         if self.kind == "responses" and headers:
             body = with_metadata(body, self._metadata)
         await call.begin(response.status, [*_returned(response), *headers, (b"content-length", b"%d" % len(body))])
         await call.write(body)
         self.is_whole = True
+
+    async def _pass_stream(self, response: aiohttp.ClientResponse) -> None:
+        call = self.call
+        await call.begin(response.status, [*_returned(response), *self._headers()])
+        self._streaming = True
+        if not self._encoding:
+            self._reader = StreamReader(self.app.most_read)
+            if self.kind == "responses":
+                # Compressed events cannot be changed.
+                self._events = _Events(self._metadata, self.app.most_read)
+        async for chunk in response.content.iter_any():
+            for start in range(0, len(chunk), SLICE):
+                part = chunk[start : start + SLICE]
+                self._receive(part)
+                await call.write(self._events.take(part) if self._events else part, more=True)
+                self._read_received()
+                if len(chunk) > SLICE:
+                    await asyncio.sleep(0)
+        if self._reader is None:
+            await self._read_collected()
+        self.keep(response.status)
+        await call.write(self._rest)
+        self.is_whole = True
+
+    def _receive(self, part: bytes) -> None:
+        """Take a part of a stream, which is read when it was passed on."""
+        self._size += len(part)
+        if self._reader is not None:
+            self._unread.append(part)
+        elif self._size <= self.app.most_read:
+            self._chunks.append(part)
+        elif self._chunks:
+            self._chunks = []
+            self.app.service.counts["oversized answers"] += 1
+
+    def _read_received(self) -> None:
+        while self._reader is not None and self._unread:
+            self._reader.take(self._unread.popleft())
+
+    async def _collected(self, response: aiohttp.ClientResponse) -> bool:
+        """Receive a response; False, and not all of it was received, if it is too large to be read."""
+        if (response.content_length or 0) > self.app.most_read:
+            return False
+        async for chunk in response.content.iter_any():
+            self._size += len(chunk)
+            self._chunks.append(chunk)
+            if self._size > self.app.most_read:
+                return False
+        return True
+
+    async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
+        """Pass on what was received of a response, and the rest while it arrives. It is kept without its text."""
+        call, length = self.call, response.content_length
+        self.app.service.counts["oversized answers"] += 1
+        sized = [] if length is None else [(b"content-length", b"%d" % length)]
+        await call.begin(response.status, [*_returned(response), *(self._headers() if good else []), *sized])
+        self._began, received, self._chunks = True, self._chunks, []
+        self._is_read = True
+        while received:
+            await call.write(received.pop(0), more=True)
+        async for chunk in response.content.iter_any():
+            await call.write(chunk, more=True)
+        if good:
+            self.keep(response.status)
+        await call.write(b"")
+        self.is_whole = True
+
+    async def _read_collected(self) -> None:
+        """Read what was received, in a thread if that may take long."""
+        body = b"".join(self._chunks)
+        try:
+            if self._encoding or len(body) > OFF_LOOP:
+                self._said = await asyncio.to_thread(self._answer, body, self.app.most_read)
+            else:
+                self._said = self._answer(body, self.app.most_read)
+        except Exception as error:
+            self.app.service.faults.note("reading an answer", error)
+        self._is_read = True
 
     async def failed(self, error: BaseException) -> None:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
@@ -575,7 +729,13 @@ class _Relay:
         if self.is_whole:
             await self.call.write(self._rest)
             return
-        self.app.service.counts["upstream failures"] += 1
+        if self._began:
+            # The connection is cut, so that the client does not take a part for the whole.
+            self.app.upstream_failed(error)
+            self.call.error = type(error).__name__
+            self.keep(status)
+            raise error
+        self.app.upstream_failed(error)
         self.call.error = type(error).__name__
         body = error_body(self.call.path, status, message)
         if not self._streaming:
@@ -596,16 +756,17 @@ class _Relay:
         return self._kept
 
     def _keep(self, status: int) -> bool:
-        service, body = self.app.service, b"".join(self._chunks)
-        if not body and status >= 400 and not (self._streaming and status == LEFT):
+        service, received = self.app.service, self._size > 0
+        if not received and status >= 400 and not (self._streaming and status == LEFT):
             return False
-        answer = self._answer(body)
-        if body or status < 400:
+        answer = self._received_answer()
+        if received or status < 400:
             service.counts["unread answers"] += answer is None or answer.unread
         if answer is None and self._is_page:
             return False
         answer = self.call.told = answer or Answer()
         self.is_whole = answer.whole
+        service.counts["wrong numbers"] += len(answer.wrong)
         if answer.failed:
             service.counts["upstream failures"] += 1
             self.call.error = "error in a response with status 200"
@@ -620,12 +781,21 @@ class _Relay:
         )  # fmt: skip
         return True
 
-    def _answer(self, body: bytes) -> Answer | None:
-        """What the response answers; None if it cannot be read."""
-        plain = decoded(body, self._encoding, MOST_BODY)
-        if plain is None:
+    def _received_answer(self) -> Answer | None:
+        """The answer, as far as it was received; None if it cannot be read."""
+        if self._reader is not None:
+            self._read_received()
+            answer = self._reader.end()
+            # Some servers answer with JSON that they call a stream, or the other way round.
+            return read_answer(bytes(self._reader.other)) if answer is None else answer
+        # What a client left, or the upstream broke off, is read here and now, if that does not take long.
+        return self._said if self._is_read else self._answer(b"".join(self._chunks), OFF_LOOP)
+
+    def _answer(self, body: bytes, most: int) -> Answer | None:
+        """What a response answers; None if it cannot be read, or has more than `most` bytes."""
+        plain = decoded(body, self._encoding, most)
+        if plain is None or len(plain) > most:
             return None
-        # Some servers answer with a stream that they call JSON, or the other way round.
         first, second = (read_stream, read_answer) if self._streaming else (read_answer, read_stream)
         return first(plain) or second(plain)
 
@@ -658,24 +828,38 @@ _DATA = re.compile(rb"(?:\A|[\r\n])data: ?")
 class _Events:
     """The events of a stream of the protocol `responses`: those that hold the response get metadata."""
 
-    def __init__(self, metadata: Mapping[str, str]) -> None:
-        self._metadata = metadata
-        self.rest = b""
+    def __init__(self, metadata: Mapping[str, str], most: int) -> None:
+        self._metadata, self._most = metadata, most
+        self._rest = bytearray()
+
+    @property
+    def rest(self) -> bytes:
+        """What was received of an event that is not complete."""
+        return bytes(self._rest)
 
     def take(self, chunk: bytes) -> bytes:
-        """The events that are complete after this chunk."""
+        """The events that are complete after this chunk, and all of one that is too large to be changed."""
         # An empty line may have begun in the chunk before.
-        received, searched = self.rest + chunk, max(len(self.rest) - 3, 0)
+        searched = max(len(self._rest) - 3, 0)
+        self._rest += chunk
         passed, done = list[bytes](), 0
-        for end in _EVENT_ENDS.finditer(received, searched):
-            passed += self._with_metadata(received[done : end.start()]), end[0]
+        for end in [*_EVENT_ENDS.finditer(self._rest, searched)]:
+            passed += (
+                self._with_metadata(bytes(self._rest[done : end.start()])),
+                bytes(self._rest[end.start() : end.end()]),
+            )
             done = end.end()
-        self.rest = received[done:]
+        if len(self._rest) - done > self._most:
+            passed.append(bytes(self._rest[done:]))
+            done = len(self._rest)
+        del self._rest[:done]
         return b"".join(passed)
 
     def _with_metadata(self, event: bytes) -> bytes:
         data = _DATA.search(event)
         if not self._metadata or data is None or b'"response":' not in event[data.end() : data.end() + 200]:
+            return event
+        if is_dense(event):
             return event
         import msgspec
 
@@ -693,12 +877,9 @@ def _returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
 
 
 def _upstream_path(call: Call) -> str:
-    """The path and the query for the upstream, as the client wrote them. Raises Refused for a path that would leave
-    /v1, where the upstream may do other things for the key of the service."""
-    if not {".", ".."}.isdisjoint(call.path.replace("\\", "/").split("/")):
-        raise Refused(404, f"there is nothing at {call.path:.200}")
-    path, query = (str(call.scope[name], "latin-1") for name in ("raw_path", "query_string"))
-    return path.removeprefix("/v1") + (f"?{query}" if query else "")
+    """The path and the query for the upstream, as the client wrote them."""
+    query = str(call.scope["query_string"], "latin-1")
+    return call.path.removeprefix("/v1") + (f"?{query}" if query else "")
 
 
 _ELSEWHERE = re.compile(
@@ -733,7 +914,7 @@ def _upstream_error(error: BaseException) -> tuple[int, str]:
     if isinstance(error, TimeoutError):
         return 504, "the upstream did not answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return 502, f"the upstream cannot be reached: {error.os_error.strerror or error}"
+        return 502, "the upstream cannot be reached: the service's log says why"
     return 502, "the upstream broke off its answer"
 
 
@@ -747,6 +928,13 @@ _TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
+
+_INERT = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+)
+"""Headers of all answers but pages: a browser shows them as data. An upstream's page would otherwise run as a page of
+this service."""
 
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """Headers with which proxies pass a request on."""

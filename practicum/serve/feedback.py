@@ -13,13 +13,23 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from sqlalchemy import Connection, func, select
 
 from practicum.core.errors import UsageError
 from practicum.core.scores import rounded
 from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust
+from practicum.core.visible import not_blank
 from practicum.core.words import one_line
 from practicum.serve import answers, tables
 from practicum.store.dialects import insert_adding, upsert
@@ -51,7 +61,8 @@ TEACHING = frozenset({"score", "target", "correction"})
 
 REPORTED = ("score", "target", "correction", "label", "comment", "answer")
 
-_Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+_Id = Annotated[str, Field(min_length=1, max_length=20_000)]
+_Text = Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(not_blank)]
 
 
 class Feedback(BaseModel):
@@ -65,12 +76,12 @@ class Feedback(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    interaction: _Text | None = None
-    session: _Text | None = None
+    interaction: _Id | None = None
+    session: _Id | None = None
     score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = None
     target: _Text | None = None
     correction: _Text | None = None
-    label: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    label: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None = None
     comment: _Text | None = None
     answer: _Text | None = None
 

@@ -26,8 +26,11 @@ import numpy as np
 from sqlalchemy import Connection, func, select, update
 
 from practicum.blocks.accept.gate import Trial, tried
+from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, RunBusy, StoreAway
+from practicum.core.trust import Trust
 from practicum.core.types import Task
+from practicum.core.words import quantity
 from practicum.engine.run import Run
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.serve import tables
@@ -251,6 +254,9 @@ class Learner(threading.Thread):
         if moved := self._hand_over(space):
             async with sessions.open(space.folder, parts=self.parts) as run:
                 result = await run.learn(max_calls=budget.calls, max_usd=budget.usd)
+            if held := result.errors.get(Count.HELD_EDITS, 0):
+                waits = f"{quantity(held, 'learned edit')} more, of what others wrote: practicum review {space.folder}"
+                self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
             if result.stopped:
                 self._after[space.name] = time.time() + PAUSE
                 logger.info("space %s: learning stopped: %s", space.name, result.stopped)
@@ -336,14 +342,27 @@ class Learner(threading.Thread):
                 # "/" follows "." : all revisions, by the index.
                 revisions = there.c.id.between(f"{row.id}.", f"{row.id}/")
                 stale = (there.c.run_id == store.run_id) & revisions & there.c.step.is_(None)
+                trust = self._trust(space, row.trust, own)
+                said = reported(taught(data)[0], own, space.question, row.score, trust)
                 values = {
                     "run_id": store.run_id, "id": f"{row.id}.{row.revision}",
-                    "data": json.dumps(
-                        reported(taught(data)[0], own, space.question, row.score, row.trust), ensure_ascii=False
-                    ),
+                    "data": json.dumps(said, ensure_ascii=False),
                 }  # fmt: skip
                 store.execute(there.delete().where(stale), store.insert_new(there).values(**values))
         return [row.id for row in rows]
+
+    def _trust(self, space: Space, by: Trust, own: Sequence[Any]) -> Trust:
+        """The trust of what a report by somebody teaches about these interactions. What was read and asked earlier in
+        their conversation counts too, since a request repeats it, or the provider keeps it."""
+        i, last = tables.interactions, own[-1]
+        users, material = {one.user for one in own}, any("material" in json.loads(one.data) for one in own)
+        if last.session is not None:
+            before = (i.c.run_id == space.id) & (i.c.session == last.session) & (i.c.id <= last.id)
+            users |= {row.user for row in self.service.log.rows(select(i.c.user).where(before).distinct())}
+            # Quotes within texts are escaped in JSON, so only the field itself is found.
+            read = select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)
+            material = material or bool(self.service.log.rows(read))
+        return self.service.settings.trusted.taught(by, users, material)
 
     def _settle(self, space: Space, ids: Sequence[str]) -> None:
         """Note which of these outcomes were learned from."""
@@ -434,10 +453,11 @@ class Learner(threading.Thread):
 
 def reported(
     data: Mapping[str, Any], interactions: Sequence[Any], question: Callable[[Mapping[str, Any]], str],
-    score: float | None, trust: str,
+    score: float | None, trust: Trust,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the run of a space is told of an outcome, of which `data` is what it teaches. The attempts of a session are
-    one attempt: the `question` of its first request, what was said and done since, and its last answer."""
+    """An outcome as the run of a space learns from it: `data` is what it teaches, `trust` whose words it holds. The
+    attempts of a session are one attempt: the `question` of its first request, what was said and done since, and its
+    last answer."""
     known = [(row, json.loads(row.data)) for row in interactions]
     # In the requests of one agent's work, the last one has the steps of all before it.
     turns = [one for one, after in pairwise(known) if after[1]["query"] != one[1]["query"]] + known[-1:]

@@ -19,7 +19,8 @@ import uvicorn
 
 from practicum.core.errors import PracticumError, StoreError
 from practicum.serve.access import Forbidden, Grant, Keys
-from practicum.serve.app import AGENT, Call, Receive, Refused, Send, status_of
+from practicum.serve.admission import Refused, require_clear
+from practicum.serve.app import AGENT, Call, Receive, Send, status_of
 from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.service import Service
@@ -44,6 +45,7 @@ class Local:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         call = Call(scope, receive, send, self._service.endings)
         try:
+            require_clear(scope)
             await self._answer(call)
         except PracticumError as error:
             status, headers = status_of(error)

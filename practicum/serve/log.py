@@ -34,6 +34,7 @@ from practicum.core.errors import RunBusy, StoreError
 from practicum.core.files import PRIVATE, ensure_private, make_folder
 from practicum.core.words import one_line
 from practicum.serve import tables
+from practicum.serve.bounded import size_of
 from practicum.serve.names import UnknownSpace, living
 from practicum.store.dialects import insert_new
 from practicum.store.folder import is_run
@@ -45,8 +46,11 @@ logger = logging.getLogger("practicum.serve")
 
 DATABASE_FILE = "service.sqlite"
 
-UNWRITTEN = 20_000
-"""Rows that nobody waits for and that are kept, at most, while they cannot be written."""
+UNWRITTEN, UNWRITTEN_BYTES = 20_000, 256 * 2**20
+"""Rows that nobody waits for and that are kept, at most, while they cannot be written; and bytes of their texts."""
+
+_OF_ROWS = ("22", "23", "54")
+"""Classes of PostgreSQL's errors that are about values: data, constraints and limits."""
 
 WINDOW, AGAIN = 0.05, 1.0
 """Seconds that such rows wait for others to be written with, and until they are tried again."""
@@ -71,7 +75,7 @@ class Database(Protocol):
     def now(self, db: Connection) -> float:
         """Seconds since 1970, by the one clock of all nodes."""
 
-    def failure(self, doing: str, error: SQLAlchemyError) -> StoreError:
+    def failure(self, doing: str, error: Exception) -> StoreError:
         """What to tell whoever wanted to read or write."""
 
     def alone(self, what: str, wait: bool = False) -> Any:
@@ -110,6 +114,11 @@ class _Row:
     values: dict[str, Any]
     told: bool
     sums: Mapping[str, Any] | None
+    size: int
+
+
+Refused = Callable[[str, str, str], None]
+"""Is called, in the thread that writes, with the space, the table and the error of a row that the database refused."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +131,10 @@ class Failing:
 
 
 class Log:
-    """The open database of a service."""
+    """The open database of a service. `refused` is called for each row that is given up because of what is in it."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, database: Database, refused: Refused = lambda space, table, error: None) -> None:
+        self.database, self._refused = database, refused
         self.lost = 0
         """Rows that were given up because they could not be written for too long."""
         self.late = 0
@@ -137,6 +146,9 @@ class Log:
         self.worked = time.monotonic()
         """When something was last written, or could have been."""
         self._rows: deque[_Row] = deque()
+        self._bytes = 0
+        self._changing = threading.Lock()
+        """Held while rows are added or removed."""
         self._thread = threading.Thread(target=self._loop, name="practicum-log", daemon=True)
         self._thread.start()
 
@@ -159,11 +171,14 @@ class Log:
         """Insert a row of a space without waiting, unless there is one with its key: soon, and before every change that
         is asked for later. `told`: all nodes hear of it. `sums` are added to `hours` with it. Rows of a space that is
         not live are dropped."""
-        first = not self._rows
-        self._rows.append(_Row(table, row, told, sums))
-        while len(self._rows) > UNWRITTEN:
-            self._rows.popleft()
-            self.lost += 1
+        added = _Row(table, row, told, sums, size_of(row.values()))
+        with self._changing:
+            first = not self._rows
+            self._rows.append(added)
+            self._bytes += added.size
+            while len(self._rows) > UNWRITTEN or (self._bytes > UNWRITTEN_BYTES and len(self._rows) > 1):
+                self._bytes -= self._rows.popleft().size
+                self.lost += 1
         if first:
             self._queue.put(None)
 
@@ -228,11 +243,9 @@ class Log:
                 # While the database is away, the later rows stay behind the earlier ones.
                 self._commit([] if self.failing else rows[some:], changes[few:])
                 return
-            logger.exception("%d interactions are lost", len(rows))
             said = one_line(str(getattr(error, "orig", None) or error), 300)
             results = [(None, StoreError(f"what the service keeps cannot be written: {said}"))] * len(changes)
-            self.lost += len(rows)
-            self._drop(rows)
+            self._give_up(rows, error)
         else:
             self.failing, self.worked = None, time.monotonic()
             self.late += len(rows) - len(kept)
@@ -245,11 +258,20 @@ class Log:
             if change.done.set_running_or_notify_cancel():
                 change.done.set_result(result) if raised is None else change.done.set_exception(raised)
 
+    def _give_up(self, rows: Sequence[_Row], error: Exception) -> None:
+        """Drop rows that the database refuses because of what is in them."""
+        self._drop(rows)
+        self.lost += len(rows)
+        for row in rows:
+            logger.error("a row of %s is lost: the database refuses what is in it", row.table.name, exc_info=error)
+            self._refused(row.values["run_id"], row.table.name, type(error).__name__)
+
     def _drop(self, rows: Sequence[_Row]) -> None:
         """Forget these rows, the oldest ones; some may have been given up meanwhile."""
         done = set(map(id, rows))
-        while self._rows and id(self._rows[0]) in done:
-            self._rows.popleft()
+        with self._changing:
+            while self._rows and id(self._rows[0]) in done:
+                self._bytes -= self._rows.popleft().size
 
 
 _STATES = ("42501", "42P01", "3F000")
@@ -259,9 +281,10 @@ _STATES = ("42501", "42P01", "3F000")
 def _stops_all(error: Exception) -> TypeGuard[SQLAlchemyError]:
     """Whether no other write would succeed either: the database is away, full, read-only or damaged, or the role has
     lost its rights. Otherwise the error is of what was written."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
     if isinstance(error, ProgrammingError):
-        return getattr(error.orig, "sqlstate", None) in _STATES
-    if isinstance(error, DataError | IntegrityError | NotSupportedError):
+        return state in _STATES
+    if isinstance(error, DataError | IntegrityError | NotSupportedError) or state.startswith(_OF_ROWS):
         return False
     return isinstance(error, DBAPIError | NoConnection)
 
@@ -325,7 +348,7 @@ class FolderDatabase:
     def now(self, db: Connection) -> float:
         return time.time()
 
-    def failure(self, doing: str, error: SQLAlchemyError) -> StoreError:
+    def failure(self, doing: str, error: Exception) -> StoreError:
         full = " (is the disk full or read-only?)" if doing == "write to" else ""
         return StoreError(f"cannot {doing} the store {self.folder}: {getattr(error, 'orig', None) or error}{full}")
 

@@ -51,6 +51,10 @@ MOST_ENTRIES = 2_000
 """Entries of the playbook that the resource has at most."""
 
 
+MOST_ARGUMENTS = 100
+"""Arguments of the call of a tool, at most. Naming each of many as wrong would hold up other requests."""
+
+
 class Caller(Protocol):
     """Somebody who calls tools, in some roles."""
 
@@ -115,6 +119,8 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
 
 def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
     """What a tool is given. What a model gives as null it leaves out. Raises UsageError that says what is wrong."""
+    if len(arguments) > MOST_ARGUMENTS:
+        raise UsageError(f"{tool.name} was called with {len(arguments):,} arguments, more than {MOST_ARGUMENTS}")
     try:
         return tool.model_validate({name: value for name, value in arguments.items() if value is not None})
     except ValidationError as error:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
@@ -28,6 +27,7 @@ from uuid import uuid4
 
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
 from practicum.models.keys import require_private
+from practicum.serve import lines
 from practicum.serve.mcp_opening import Opening
 
 if TYPE_CHECKING:
@@ -40,6 +40,13 @@ PATIENCE = 30.0
 
 AGAIN = 0.05
 """Seconds until it is tried again to reach a store that somebody is about to open."""
+
+
+MOST_LINE, MOST_ANSWER = 2**20, 64 * 2**20
+"""Bytes of the largest message of an agent, as over HTTP, and of the largest answer of a service."""
+
+TOO_LONG = {"code": -32600, "message": f"a message has more than {MOST_LINE:,} bytes"}
+"""The error of JSON-RPC for a message that is not read."""
 
 
 class Away(StoreError):
@@ -95,7 +102,7 @@ class Outside(ABC):
         sent: dict[str, Any] = {"params": given} if method == "GET" else {"json": given}
         try:
             async with http.request(method, self._base + path, allow_redirects=False, **sent) as response:
-                status, raw = response.status, await response.read()
+                status, raw = response.status, await _body(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Away(str(error) or "no answer in time") from error
         try:
@@ -106,6 +113,16 @@ class Outside(ABC):
         except (ValueError, KeyError, TypeError):
             said = f"this is no answer of practicum serve (status {status})"
         raise (StoreError if status >= 500 else UsageError)(said)
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer. Raises StoreError if it is too large to be one of a service."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MOST_ANSWER:
+            raise StoreError(f"the answer of the service has more than {MOST_ANSWER:,} bytes")
+    return bytes(body)
 
 
 class Remote(Outside):
@@ -214,7 +231,7 @@ class Shared(Outside):
 def run(caller: Outside, failed: Callable[[PracticumError], object]) -> None:
     """Answer the agent at standard input and output until it closes them, or a signal comes. `failed` is called when
     the store cannot be opened; calls of tools try again, and answer with the error."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
+    lines.set_up(as_json=False)
     asyncio.run(_run(caller, failed))
 
 
@@ -269,8 +286,22 @@ class Wire:
         self._again, self._answered = [*lines], [*answered]
 
     async def read(self) -> bytes:
-        """The next line; empty at the end."""
-        return self._again.pop(0) if self._again else await asyncio.to_thread(self._given.readline)
+        """The next line; empty at the end. One that is too long is answered with an error, and left out."""
+        if self._again:
+            return self._again.pop(0)
+        line, whole = await asyncio.to_thread(self._line)
+        while not whole:
+            error = {"jsonrpc": "2.0", "id": None, "error": TOO_LONG}
+            await asyncio.to_thread(self._send, json.dumps(error).encode() + b"\n")
+            line, whole = await asyncio.to_thread(self._line)
+        return line
+
+    def _line(self) -> tuple[bytes, bool]:
+        """The next line, and whether it is no longer than MOST_LINE; of a longer one only its end is kept."""
+        line, whole = self._given.readline(MOST_LINE), True
+        while len(line) == MOST_LINE and not line.endswith(b"\n"):
+            line, whole = self._given.readline(MOST_LINE), False
+        return line, whole
 
     def __aiter__(self) -> Self:
         return self

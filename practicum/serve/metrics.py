@@ -35,6 +35,10 @@ COUNTS = {
     "unchanged_requests": ("unchanged requests", "Requests that went on without what was learned."),
     "unread_requests": ("unread requests", "Requests that are not of their protocol, which went on as they came."),
     "unread_answers": ("unread answers", "Answers that could not be read, or not all of them."),
+    "oversized_requests": ("oversized requests", "Requests too large to be read, which went on as they came."),
+    "oversized_answers": ("oversized answers", "Answers too large to be read, which passed as they came."),
+    "refused_rows": ("refused rows", "Rows that the database refused because of what is in them; they are lost."),
+    "wrong_numbers": ("wrong numbers", "Numbers of answers that cannot be right, and count as unknown."),
     **{
         key: (key.replace("_", " "), f"A model's answer that {why.partition(';')[0]}.") for key, why in SILENCES.items()
     },

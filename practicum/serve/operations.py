@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+import msgspec
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreAway, UsageError
 from practicum.core.trust import Trust
+from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
@@ -28,6 +31,9 @@ from practicum.store.database import Store
 
 MOST = 2**20
 """Bytes of the largest body of an operation."""
+
+MOST_FIELDS = 100
+"""Fields of what an operation is given. Naming each of many as wrong would hold up other requests."""
 
 PATIENCE = 20.0
 """Seconds that an operation may take, but for those that take as long as there is data."""
@@ -121,6 +127,8 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     at.service.require_since(at.space, at.endings)
     if at.grant.identity:
         await at.service.current(at.space, at.endings, at.grant)
+    if isinstance(given, bytes):
+        _require_few_fields(given)
     said = isinstance(given, bytes) and operation.asked is Feedback and read_feedback(given)
     asked = said or read_form(operation.asked, given)
     try:
@@ -129,6 +137,19 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     except TimeoutError:
         raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
 
+
+def _require_few_fields(body: bytes) -> None:
+    """Raise UsageError for a JSON object with too many fields. What is no JSON object is refused where it is read."""
+    if body.count(b":") <= MOST_FIELDS:
+        return
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        fields = len(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+        if fields > MOST_FIELDS:
+            raise UsageError(f"what was sent has {fields:,} fields, more than {MOST_FIELDS}")
+
+
+_Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
+"""The name of a session or a user."""
 
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]
 _ENTRY = "the id of an entry is e and a number, such as e5"
@@ -152,8 +173,8 @@ class Newest(Form):
     """`session` and `user` are those of the interactions, `since` the time from which they were answered: seconds since
     1970, or as in 2026-11-27T10:00:00Z."""
 
-    session: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    session: _Name | None = None
+    user: _Name | None = None
     since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 20
 
@@ -174,19 +195,19 @@ async def interactions(at: At, asked: Newest) -> answers.Interactions:
 class Query(Form):
     """`input` is what the agent is asked, or is about to do."""
 
-    input: Annotated[str, Field(min_length=1, max_length=2**20, pattern=r"\S")]
+    input: Annotated[str, Field(min_length=1, max_length=2**20), AfterValidator(not_blank)]
 
 
 @_operation("POST", "/v1/context", "ask")
 async def context(at: At, asked: Query) -> answers.ShownText:
     """What a request would be shown, as one text, and the interaction that begins with it."""
-    return await at.service.show_text(at.space, asked.input, at.session, at.user)
+    return await at.service.show_text(at.space, asked.input, at.session, at.user, screened=at.screened)
 
 
 class Note(Form):
     """`text` is what is to be remembered; `about` is when it matters: without it, always."""
 
-    text: Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"\S")]
+    text: Annotated[str, Field(min_length=1, max_length=4_000), AfterValidator(not_blank)]
     about: Annotated[str, Field(max_length=2_000)] = ""
 
 
@@ -308,10 +329,10 @@ class EntryEdit(Form):
     has seen the entry: the edit is refused if it was changed later."""
 
     id: _EntryId | None = Field(default=None, description=_ENTRY)
-    text: Annotated[str, Field(min_length=1, max_length=20_000, pattern=r"\S")] | None = None
-    section: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$")] | None = Field(
-        default=None, description="a section has a name of one line"
-    )
+    text: Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(not_blank)] | None = None
+    section: (
+        Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*$"), AfterValidator(not_blank)] | None
+    ) = Field(default=None, description="a section has a name of one line")
     seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
@@ -374,7 +395,7 @@ async def learn(at: At, asked: Nothing) -> answers.Learning:
 class User(Form):
     """`user` as in the header x-practicum-user, when the user asked."""
 
-    user: Annotated[str, Field(min_length=1, max_length=200)]
+    user: _Name
 
 
 class Forgetting(User):

@@ -150,7 +150,7 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
     async with space.lock:
         change = partial(_erase, space=space.id, user=user, found=found)
         removed = await asyncio.wrap_future(service.log.do(change, space.id))
-        for key, known in [*service._recent.items()]:
+        for key, known in service._recent.items():
             if known.user == user and key.startswith(f"{space.id} "):
                 del service._recent[key]
     space.conversations.forget(found.pins)

@@ -10,10 +10,12 @@ it and a prefix cache keeps serving it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from io import StringIO
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -33,12 +35,52 @@ MOST_TEXT = 20_000
 MOST_STEPS = 20
 """Steps of an agent that are kept of a request: the last ones."""
 
+SERVED = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call")
+"""Items of the protocol `responses` that hold what a tool of the provider returned."""
+
+_MATERIAL = (b'tool_result"', b'"document"', b'"search_result"', b'"file"', b'"input_file"')
+"""Ends of the types of parts that hold what somebody else wrote: results of tools, those of the provider too, and
+documents. Within a text the quote would be escaped."""
+
+MOST_CALLS = 50
+"""Calls of tools that are kept of an answer: the first ones."""
+
+MOST_NAME = 200
+"""Characters of a name that are kept, such as that of a model. A longer id counts as missing."""
+
+MOST_SAID = 2**20
+"""Characters of an answer that are read, before its thoughts are split off."""
+
+MOST_TOKENS = 10**9
+"""The largest number of tokens that is believed."""
+
+MOST_READ = 8 * 2**20
+"""Bytes of the largest request, answer or event that is read, unless the service was started with another bound."""
+
+MOST_VALUES = 400_000
+"""Commas, colons and opening brackets of the JSON that is read: an upper bound of its values. Decoding holds up all
+other requests, and takes as long as there are values."""
+
+MOST_ITEMS, MOST_FIELDS = 10_000, 1_000
+"""Messages and fields of the largest request that is read."""
+
+MOST_LINES = 20_000
+"""Lines of the largest event that is read."""
+
 NULL = Raw(b"null")
 LEADING = ("system", "developer")
 
 
 class Unreadable(ValueError):
     """A body that is not of the protocol. It is passed on as it is, for the server to refuse."""
+
+
+class Oversized(Unreadable):
+    """A body that is too large to be read."""
+
+
+class _Kind(Struct):
+    type: str = ""
 
 
 class _Part(Struct):
@@ -48,7 +90,7 @@ class _Part(Struct):
 
 class _Function(Struct):
     name: str = ""
-    arguments: Any = None
+    arguments: Raw = NULL
 
 
 class _Call(Struct):
@@ -63,7 +105,7 @@ class _Item(Struct):
     content: Raw = NULL
     tool_calls: list[_Call] | None = None
     name: str | None = None
-    arguments: Any = None
+    arguments: Raw = NULL
     output: Raw = NULL
 
 
@@ -73,7 +115,7 @@ class _Block(Struct):
     type: str = ""
     text: str | None = None
     name: str = ""
-    input: Any = None
+    input: Raw = NULL
     content: Raw = NULL
 
 
@@ -102,6 +144,8 @@ class Request:
     points: tuple[tuple[int, str], ...]
     stream: bool
     model: str
+    material: bool = False
+    """Whether the conversation has results of tools, or documents."""
     _whole: bool = field(default=False)  # the input is one text and no list
 
     def write(self, fixed: str, learned: Mapping[int, Learned], model: str = "") -> bytes:
@@ -139,59 +183,95 @@ class Request:
         return Raw(b"{" + b",".join(_encode(name) + b":" + bytes(value) for name, value in parts.items()) + b"}")
 
 
-def read_request(kind: Kind, body: bytes) -> Request:
-    """Take a request apart. Raises Unreadable if it is not of the protocol."""
+def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
+    """Take a request apart. Raises Unreadable if it is not of the protocol, and Oversized if it has more than `most`
+    bytes, or too many messages or values."""
+    if len(body) > most or is_dense(body):
+        raise Oversized(f"more than {most:,} bytes, or too many values")
     try:
         # Values that are taken apart later are not checked here, but for this.
         body.decode()
-        fields = msgspec.json.decode(body, type=dict[str, Raw])
+        fields = _fields(body)
         conversation = fields["input" if kind == "responses" else "messages"]
         whole = kind == "responses" and _first(conversation) == b'"'
         items = [] if whole else msgspec.json.decode(conversation, type=list[Raw])
+        if len(items) > MOST_ITEMS or len(fields) > MOST_FIELDS:
+            raise Oversized("too many messages or fields")
         read = [msgspec.json.decode(item, type=_Item) for item in items]
         stream = bytes(fields.get("stream", NULL)) == b"true"
-        model = msgspec.json.decode(fields["model"], type=str) if "model" in fields else ""
+        model = msgspec.json.decode(fields["model"], type=str)[:MOST_NAME] if "model" in fields else ""
         if whole:
             text = msgspec.json.decode(conversation, type=str)
             digest = blake2b(conversation, digest_size=12).hexdigest()
-            return Request(kind, fields, [], text[:MOST_TEXT], (), ((0, digest),), stream, model, True)
+            return Request(kind, fields, [], text[:MOST_TEXT], (), ((0, digest),), stream, model, _whole=True)
         points, texts = _points(kind, fields, items, read)
         last = points[-1][0] if points else len(items)
-        steps = [step for item in read[last + 1 :] for step in _steps(kind, item)]
+        steps = _last_steps(kind, read[last + 1 :])
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
     query = texts[-1] if texts else ""
-    return Request(kind, fields, items, query[:MOST_TEXT], tuple(steps[-MOST_STEPS:]), tuple(points), stream, model)
+    return Request(
+        kind, fields, items, query[:MOST_TEXT], steps, tuple(points), stream, model, any(map(_is_material, read))
+    )
+
+
+_HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(%s)|.)" % _HALF, re.DOTALL)
+"""An escape in JSON; the group is half of a character alone."""
+
+
+def _fields(body: bytes) -> dict[str, Raw]:
+    """The values of a JSON object. Halves of characters, which JavaScript leaves where it cuts a text, are replaced."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Raw])
+    except msgspec.DecodeError:
+        if re.search(rb"\\" + _HALF, body) is None:
+            raise
+        whole = _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+        return msgspec.json.decode(whole, type=dict[str, Raw])
+
+
+def is_dense(data: bytes) -> bool:
+    """Whether JSON may have too many values to be read (see MOST_VALUES)."""
+    return len(data) > MOST_VALUES and len(data) - len(data.translate(None, b",:{[")) > MOST_VALUES
 
 
 def text_request(query: str) -> Request:
     """A request of one text, in no protocol."""
+    query = _whole_characters(query)
     digest = blake2b(query.encode(), digest_size=12).hexdigest()
-    return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", True)
+    return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", _whole=True)
 
 
 def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], str]:
     """The last answers in a conversation (texts and calls of tools), `most` at most, the newest first, each with the
     user's text before it; and the user's last text. Content that cannot be read counts as empty."""
-    found, pending, said, question = list[tuple[str, str]](), list[str](), "", None
+    found, pending, question = list[tuple[str, str]](), list[str](), None
+    parts = list[str]()
+    """What is said in an answer, the last part first."""
     for raw in reversed(request.items):
         item = msgspec.json.decode(raw, type=_Item)
         if item.role == "assistant" or item.type == "reasoning" or item.type.endswith("_call"):
-            said = _said(request.kind, item) + said if len(found) + len(pending) < most else ""
+            if len(found) + len(pending) < most:
+                parts.append(_said(request.kind, item))
             continue
-        pending, said = [*pending, said] if said else pending, ""
+        pending, parts = [*pending, *filter(None, [_joined_said(parts)])], []
         text = ""
-        with suppress(msgspec.MsgspecError):
+        with suppress(msgspec.MsgspecError, RecursionError):
             text = _text(item.content) if item.role == "user" else ""
         if text:
             question = text if question is None else question
             found, pending = [*found, *((text, one) for one in pending)], []
             if len(found) >= most:
                 break
-    found += [("", one) for one in [*pending, said] if one]
+    found += [("", one) for one in [*pending, _joined_said(parts)] if one]
     if request._whole:
         question = msgspec.json.decode(request.fields["input"], type=str)
     return found, question or ""
+
+
+def _joined_said(parts: Sequence[str]) -> str:
+    return "".join(reversed(parts))[:MOST_SAID]
 
 
 def _said(kind: Kind, item: _Item) -> str:
@@ -199,7 +279,7 @@ def _said(kind: Kind, item: _Item) -> str:
     try:
         text = _text(item.content)[:MOST_TEXT] if item.role == "assistant" else ""
         return text + "".join(step for what, step in _steps(kind, item) if what == "call")
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return ""
 
 
@@ -222,27 +302,46 @@ def _continues(kind: Kind, item: _Item) -> bool:
     an agent writes beside them, such as reminders, is no question."""
     if kind != "messages" or _first(item.content) != b"[":
         return False
-    return any(part.type == "tool_result" for part in msgspec.json.decode(item.content, type=list[_Part]))
+    return any(part.type == "tool_result" for part in msgspec.json.decode(item.content, type=list[_Kind]))
+
+
+def _is_material(item: _Item) -> bool:
+    """Whether an item of a conversation has results of tools, or documents. A part whose type is not read exactly, such
+    as an argument of the same name, counts too."""
+    if item.role in ("tool", "function") or item.type.endswith("_output") or item.type in SERVED:
+        return True
+    content = bytes(item.content) if _first(item.content) == b"[" else b""
+    return any(part in content for part in _MATERIAL)
 
 
 def _text(content: Raw) -> str:
     """The text of a message: a text, or that of its parts."""
     if _first(content) == b'"':
-        return msgspec.json.decode(content, type=str)
+        return str(msgspec.json.decode(content, type=str))
     if _first(content) != b"[":
         return ""
     parts = msgspec.json.decode(content, type=list[_Part])
     return "\n".join(part.text for part in parts if part.type in ("text", "input_text", "output_text") and part.text)
 
 
+def _last_steps(kind: Kind, items: Sequence[_Item]) -> tuple[tuple[str, str], ...]:
+    """The last steps of an agent in these items."""
+    steps = list[tuple[str, str]]()
+    for item in reversed(items):
+        steps = [*_steps(kind, item), *steps][-MOST_STEPS:]
+        if len(steps) == MOST_STEPS:
+            break
+    return tuple(steps)
+
+
 def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
     """What an agent did: calls of tools and their results."""
     for call in item.tool_calls or ():
-        yield "call", f"{call.function.name}({_plain(call.function.arguments)})"[:MOST_TEXT]
+        yield "call", _call(call.function.name, _text_of(call.function.arguments))
     if item.type == "function_call":
-        yield "call", f"{item.name}({_plain(item.arguments)})"[:MOST_TEXT]
+        yield "call", _call(item.name or "", _text_of(item.arguments))
     if item.type == "function_call_output":
-        yield "result", _plain(msgspec.json.decode(item.output))[:MOST_TEXT]
+        yield "result", _text_of(item.output)[:MOST_TEXT]
     if item.role == "tool":
         yield "result", _text(item.content)[:MOST_TEXT]
     elif item.role == "assistant" and kind != "messages" and (text := _text(item.content)):
@@ -250,7 +349,7 @@ def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
     elif kind == "messages" and _first(item.content) == b"[":
         for block in msgspec.json.decode(item.content, type=list[_Block]):
             if block.type == "tool_use":
-                yield "call", f"{block.name}({_plain(block.input)})"[:MOST_TEXT]
+                yield "call", _call(block.name, _text_of(block.input))
             elif block.type == "tool_result":
                 yield "result", _text(block.content)[:MOST_TEXT]
             elif block.type == "text" and block.text:
@@ -262,8 +361,29 @@ def _first(raw: Raw) -> bytes:
     return bytes(memoryview(raw)[:1])
 
 
+def _call(name: str, arguments: str) -> str:
+    return f"{name}({arguments})"[:MOST_TEXT]
+
+
+def said_in(text: str, calls: Iterable[tuple[str, str]]) -> str:
+    """An answer as one text, by which `last_answers` finds it in a later request."""
+    return "".join([text, *(_call(name, arguments) for name, arguments in calls)])
+
+
+def _text_of(value: Raw) -> str:
+    """A value as a text: a text is itself, and anything else is compact JSON, of which the beginning is enough."""
+    if _first(value) == b'"':
+        return str(msgspec.json.decode(value, type=str))
+    if len(beginning := bytes(memoryview(value)[: 4 * MOST_TEXT])) == 4 * MOST_TEXT:
+        return beginning.decode(errors="replace")
+    return _plain(msgspec.json.decode(value))
+
+
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else _encode(value).decode()
+    """A value as a text, without halves of characters."""
+    if isinstance(value, str):
+        return _whole_characters(value)
+    return _whole_characters(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _encode(value: Any) -> bytes:
@@ -283,7 +403,7 @@ def _before(content: Raw, note: str, kind: str) -> Raw:
     if _first(content) == b'"':
         return Raw(_encode(f"{note}\n\n")[:-1] + bytes(content)[1:])
     parts = msgspec.json.decode(content, type=list[Raw])
-    kinds = [msgspec.json.decode(part, type=_Part).type for part in parts]
+    kinds = [msgspec.json.decode(part, type=_Kind).type for part in parts]
     # Before the text and not first of all: results of tools have to come first.
     place = next((n for n, each in enumerate(kinds) if each in ("text", "input_text")), len(parts))
     parts.insert(place, _raw({"type": kind, "text": note}))
@@ -321,8 +441,9 @@ class Answer:
     """What a response answers: the id, the model and the text, the tools it calls, and what it used.
 
     `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
-    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error. `text` is
-    without the model's `thoughts`.
+    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error, and
+    `material` if tools of the provider returned something. `text` is without the model's `thoughts`. `wrong` names
+    numbers that cannot be right: they count as unknown.
     """
 
     id: str = ""
@@ -335,16 +456,23 @@ class Answer:
     whole: bool = False
     unread: bool = False
     failed: bool = False
+    material: bool = False
     thoughts: str = ""
+    wrong: set[str] = field(default_factory=set)
     _ends: set[str] = field(default_factory=set)
 
     def end(self, *reasons: Any) -> None:
         """Note why the answer ended, as the protocol says it. None says nothing."""
-        self._ends.update(reason for reason in reasons if isinstance(reason, str))
+        self._ends.update(reason for reason in reasons if isinstance(reason, str) and reason in _SILENT)
+
+    def call(self, name: str, arguments: str) -> None:
+        """Add a call of a tool."""
+        if len(self.calls) < MOST_CALLS:
+            self.calls.append((name[:MOST_NAME], arguments[:MOST_TEXT]))
 
     def settle(self, text: str, thoughts: Iterable[str]) -> None:
         """Set the text, from which inline thoughts are taken, and the thoughts that had a field of their own."""
-        said = split_thoughts(_whole_characters(text))
+        said = split_thoughts(_whole_characters(text[:MOST_SAID]))
         self.text = said.text[:MOST_TEXT]
         self.thoughts = (said.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
 
@@ -362,6 +490,9 @@ class Answer:
 _LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
 """Why an answer ended, in the protocols, if it reached a limit of tokens."""
 
+_SILENT = frozenset({"refusal", "content_filter", *_LIMITS})
+"""Why an answer ended, in the protocols, if it may say nothing."""
+
 _TEXTS = ("text", "output_text", "input_text")
 """Types of parts that are text. Other parts, such as thinking, are not what is answered."""
 
@@ -377,28 +508,95 @@ def read_answer(body: bytes) -> Answer | None:
 
 def read_stream(body: bytes) -> Answer | None:
     """The answer of a stream of events, as far as it was received; None if it has no event that is a JSON object."""
-    reading, found = _Stream(), False
-    for data, last in _events(body):
-        if data == b"[DONE]":
-            reading.answer.whole = found = True
-        elif (event := _decoded(data)) is not None:
-            reading.take(event)
-            found = True
-        elif not last:
-            reading.answer.unread = True
-    return reading.end() if found else None
+    reader = StreamReader()
+    reader.take(body)
+    return reader.end()
 
 
-def _events(body: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The data of each event, and whether it is the last one and may have been cut."""
-    *blocks, rest = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
-    for number, block in enumerate([*blocks, rest]):
+class StreamReader:
+    """Reads a stream of events while it arrives. An event of more than `most` bytes is not read."""
+
+    def __init__(self, most: int = MOST_READ) -> None:
+        self._most = most
+        self._stream, self._found = _Stream(), False
+        self.other = bytearray()
+        """What was received before the first event; all, if none came."""
+        self._rest, self._half, self._skips = bytearray(), False, False
+        """What was received of an event, whether CR is the last byte that was received, and whether the event is too
+        large."""
+
+    def take(self, data: bytes) -> None:
+        """Read what was received next."""
+        if self._half or b"\r" in data:
+            # CR may be the first half of CR LF.
+            data = b"\r" + data if self._half else data
+            self._half = data.endswith(b"\r")
+            data = data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\n\n" not in data and not (data.startswith(b"\n") and self._rest.endswith(b"\n")):
+            self._hold(data)
+            return
+        *blocks, rest = (bytes(self._rest) + data).split(b"\n\n")
+        if self._skips:
+            del blocks[0]
+        self._rest.clear()
+        self._skips = False
+        for block in blocks:
+            if block:
+                self._read(block)
+        self._hold(rest)
+
+    def _hold(self, data: bytes) -> None:
+        self._rest += data
+        if len(self._rest) > self._most:
+            self._skips = self._stream.answer.unread = True
+        if self._skips:
+            # An empty line may begin with its last byte.
+            del self._rest[:-1]
+
+    def _read(self, block: bytes, last: bool = False) -> None:
+        """Read an event; the last one may have been cut."""
+        if block.count(b"\n") > MOST_LINES:
+            self._stream.answer.unread = True
+            return
         lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
         # Some servers leave out the empty line between events.
         if len(lines) > 1 and not all(line.startswith((b"{", b"[DONE]")) for line in lines):
             lines = [b"\n".join(lines)]
+        if not self._found and not lines and len(self.other) + len(block) <= self._most:
+            self.other += block + b"\n\n"
         for data in lines:
-            yield data, number == len(blocks)
+            if data == b"[DONE]":
+                self._stream.answer.whole = self._found = True
+            elif (event := _decoded(data)) is not None:
+                self._stream.take(event)
+                self._found = True
+            elif not last:
+                self._stream.answer.unread = True
+
+    def end(self) -> Answer | None:
+        """The answer; None if there was no event that is a JSON object."""
+        if not self._skips:
+            self._read(bytes(self._rest), last=True)
+            self._rest.clear()
+        return self._stream.end() if self._found else None
+
+
+class _Text:
+    """A text that arrives in pieces, of which MOST_SAID characters are kept."""
+
+    def __init__(self) -> None:
+        self._pieces, self._room = StringIO(), MOST_SAID
+
+    def add(self, piece: str) -> None:
+        if piece and self._room > 0:
+            self._pieces.write(piece[: self._room])
+            self._room -= len(piece)
+
+    def __bool__(self) -> bool:
+        return self._room < MOST_SAID
+
+    def __str__(self) -> str:
+        return self._pieces.getvalue()
 
 
 class _Stream:
@@ -406,14 +604,14 @@ class _Stream:
 
     def __init__(self) -> None:
         self.answer = Answer()
-        self._text, self._thoughts, self._calls = list[str](), list[str](), list[list[str]]()
+        self._text, self._thoughts, self._calls = _Text(), _Text(), list[list[str]]()
         self._response: Answer | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Add an event."""
         answer, kind = self.answer, event.get("type")
         if kind == "response.output_text.delta":
-            self._text.append(self._given(event.get("delta"), ""))
+            self._text.add(self._given(event.get("delta"), ""))
             return
         if kind == "content_block_delta":
             self._add_to_block(self._given(event.get("delta"), {}))
@@ -421,8 +619,8 @@ class _Stream:
         if _reports_error(event):
             answer.failed = answer.whole = True
         started = _object(event.get("message") or event.get("response")) or event
-        answer.id = answer.id or _string(started.get("id"))
-        answer.model = answer.model or _string(started.get("model"))
+        answer.id = answer.id or _id(started.get("id"))
+        answer.model = answer.model or _string(started.get("model"))[:MOST_NAME]
         for one in (event, started):
             if one.get("usage"):
                 _add_usage(answer, one["usage"])
@@ -442,34 +640,46 @@ class _Stream:
                 self._add_to_choice(choice)
 
     def _end_item(self, item: Mapping[str, Any]) -> None:
+        self.answer.material = self.answer.material or item.get("type") in SERVED
         if item.get("type") == "function_call":
-            self._calls.append([_string(item.get("name")), _plain(item.get("arguments"))])
+            self._begin_call(_string(item.get("name")))
+            self._add_to_call(_plain(item.get("arguments")))
+
+    def _begin_call(self, name: str) -> None:
+        # One more than is kept, whose arguments are those of none that is.
+        if len(self._calls) <= MOST_CALLS:
+            self._calls.append([name, ""])
+
+    def _add_to_call(self, arguments: str) -> None:
+        if self._calls and len(self._calls[-1][1]) < MOST_TEXT:
+            self._calls[-1][1] += arguments
 
     def _begin_block(self, block: Mapping[str, Any]) -> None:
+        self.answer.material = self.answer.material or _string(block.get("type")).endswith("_tool_result")
         if block.get("type") == "tool_use":
-            self._calls.append([_string(block.get("name")), ""])
+            self._begin_call(_string(block.get("name")))
         elif block.get("type") == "text":
-            self._text += ["\n" if any(self._text) else "", _string(block.get("text"))]
+            self._text.add("\n" if self._text else "")
+            self._text.add(_string(block.get("text")))
 
     def _add_to_block(self, delta: Mapping[str, Any]) -> None:
-        self._text.append(self._given(delta.get("text"), ""))
-        self._thoughts.append(_string(delta.get("thinking")))
+        self._text.add(self._given(delta.get("text"), ""))
+        self._thoughts.add(_string(delta.get("thinking")))
         self.answer.end(delta.get("stop_reason"))
-        if self._calls:
-            self._calls[-1][1] += self._given(delta.get("partial_json"), "")
+        self._add_to_call(self._given(delta.get("partial_json"), ""))
         self.answer.whole = self.answer.whole or bool(delta.get("stop_reason"))
 
     def _add_to_choice(self, choice: Mapping[str, Any]) -> None:
         delta: dict[str, Any] = self._given(choice.get("delta"), {})
-        self._text.append(_answered(delta.get("content"), self.answer, ""))
-        self._thoughts.append(_thought(delta))
+        self._text.add(_answered(delta.get("content"), self.answer, ""))
+        self._thoughts.add(_thought(delta))
+        self.answer.material = self.answer.material or bool(delta.get("annotations"))
         self.answer.end(choice.get("finish_reason"), "refusal" if delta.get("refusal") else None)
         for call in _objects(delta.get("tool_calls")):
             function = _object(call.get("function"))
             if name := _string(function.get("name")):
-                self._calls.append([name, ""])
-            if self._calls:
-                self._calls[-1][1] += _plain(function.get("arguments") or "")
+                self._begin_call(name)
+            self._add_to_call(_piece(function.get("arguments")))
         self.answer.whole = self.answer.whole or bool(choice.get("finish_reason"))
 
     def _given(self, value: Any, missing: T) -> T:
@@ -482,21 +692,24 @@ class _Stream:
     def end(self) -> Answer:
         """What the events answer."""
         answer, response = self.answer, self._response
-        answer.calls = [(name, _whole_characters(given)) for name, given in self._calls]
+        for name, given in self._calls:
+            answer.call(name, _whole_characters(given))
         if response is not None:
             # The last event repeats all of the answer, but some servers leave out the output there.
             answer.calls = response.calls or answer.calls
             answer.end(*response._ends)
         text, thoughts = (response.text, response.thoughts) if response is not None else ("", "")
-        answer.settle(text or "".join(self._text), [thoughts or "".join(self._thoughts)])
+        answer.settle(text or str(self._text), [thoughts or str(self._thoughts)])
         if response is not None:
+            answer.wrong |= response.wrong
             answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
             answer.failed = answer.failed or response.failed
+            answer.material = answer.material or response.material
         return answer
 
 
 def _of_response(response: Mapping[str, Any]) -> Answer:
-    answer, text = Answer(_string(response.get("id")), _string(response.get("model")), whole=True), list[str]()
+    answer, text = Answer(_id(response.get("id")), _string(response.get("model"))[:MOST_NAME], whole=True), list[str]()
     thoughts = [_thought(response)]
     _add_usage(answer, response.get("usage"))
     answer.end(response.get("stop_reason"), _object(response.get("incomplete_details")).get("reason"))
@@ -504,10 +717,12 @@ def _of_response(response: Mapping[str, Any]) -> Answer:
         message = _object(choice.get("message"))
         text.append(_answered(message.get("content"), answer, ""))
         thoughts.append(_thought(message))
+        # Citations of pages that the provider searched.
+        answer.material = answer.material or bool(message.get("annotations"))
         answer.end(choice.get("finish_reason"), "refusal" if message.get("refusal") else None)
         for call in _objects(message.get("tool_calls")):
             function = _object(call.get("function"))
-            answer.calls.append((_string(function.get("name")), _plain(function.get("arguments"))))
+            answer.call(_string(function.get("name")), _plain(function.get("arguments")))
     for item in _objects(response.get("output")):
         if item.get("type") in ("message", None):
             text.append(_answered(item.get("content"), answer, "\n"))
@@ -516,11 +731,13 @@ def _of_response(response: Mapping[str, Any]) -> Answer:
             parts = [*_objects(item.get("summary")), *_objects(item.get("content"))]
             thoughts += [_string(part.get("text")) for part in parts]
         elif item.get("type") == "function_call":
-            answer.calls.append((_string(item.get("name")), _plain(item.get("arguments"))))
+            answer.call(_string(item.get("name")), _plain(item.get("arguments")))
+        answer.material = answer.material or item.get("type") in SERVED
     text.append(_answered(response.get("content"), answer, "\n"))
     for block in _objects(response.get("content")):
+        answer.material = answer.material or _string(block.get("type")).endswith("_tool_result")
         if block.get("type") == "tool_use":
-            answer.calls.append((_string(block.get("name")), _plain(block.get("input"))))
+            answer.call(_string(block.get("name")), _plain(block.get("input")))
     answer.settle("\n".join(filter(None, text)), thoughts)
     known = (response.get(name) for name in ("choices", "output", "content"))
     answer.failed = _reports_error(response)
@@ -574,7 +791,13 @@ def _add_usage(answer: Answer, usage: Any) -> None:
     used = _object(usage)
 
     def tokens(name: str, of: Mapping[str, Any] = used) -> int:
-        return number if isinstance(number := of.get(name), int) and 0 < number < 2**53 else 0
+        number = of.get(name)
+        # A bool is an int, too.
+        if type(number) is int and 0 <= number <= MOST_TOKENS:
+            return number
+        if number is not None:
+            answer.wrong.add(name)
+        return 0
 
     details = _object(used.get("prompt_tokens_details") or used.get("input_tokens_details"))
     # Anthropic's input tokens are those that were neither read from the cache nor written to it.
@@ -586,7 +809,9 @@ def _add_usage(answer: Answer, usage: Any) -> None:
 
 
 def _decoded(data: bytes) -> dict[str, Any] | None:
-    """A JSON object; None for anything else."""
+    """A JSON object; None for anything else, and for one with too many values."""
+    if is_dense(data):
+        return None
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -610,9 +835,21 @@ def _string(value: Any) -> str:
     return _whole_characters(value) if isinstance(value, str) else ""
 
 
+def _id(value: Any) -> str:
+    """An id; empty for one that is too long to be one."""
+    return _string(value) if isinstance(value, str) and len(value) <= MOST_NAME else ""
+
+
+def _piece(arguments: Any) -> str:
+    """A piece of the arguments of a call, which may end in the middle of a character."""
+    return arguments if isinstance(arguments, str) else _plain(arguments) if arguments else ""
+
+
 def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:
     """A response of the protocol `responses` with these values beside those of its metadata. Another body is returned
     as it is."""
+    if is_dense(response):
+        return response
     try:
         fields = msgspec.json.decode(response, type=dict[str, Raw])
         own = msgspec.json.decode(fields["metadata"], type=dict[str, Any] | None) or {}

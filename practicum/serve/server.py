@@ -31,6 +31,7 @@ from practicum.serve.connections import Connection
 from practicum.serve.local import listening
 from practicum.serve.mcp_http import Agents
 from practicum.serve.pages import Pages
+from practicum.serve.passing import read_prefixes
 from practicum.serve.service import Service, Settings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream, sole_model
@@ -55,14 +56,15 @@ Ready = Callable[[str, list[str]], None]
 
 def run(
     settings: Settings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None, pass_key: bool,
-    timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None,
+    timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None, passing: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Serve until the process is interrupted. `log` has "json" for a line about each request, and "otel" for spans.
     `ready` is told the address, and warnings, once requests are answered. `output_tokens` is that of `open_upstream`.
+    `passing` has paths of the upstream that pass beside those of models.
 
     Raises UsageError, ModelError or StoreError if something does not fit.
     """
-    known = read_keys(keys)
+    known, prefixes = read_keys(keys), read_prefixes(passing)
     if "#" in upstream or not upstream.startswith(ADDRESSES):
         require_model_name(upstream)
     sock = _bound(host, port)
@@ -75,12 +77,12 @@ def run(
     server = open_upstream(upstream, settings.folder, timeout, output_tokens)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
-    uvloop.run(_serve(settings, server, known, a_minute, pass_key, host, sock, spans, ready))
+    uvloop.run(_serve(settings, server, known, a_minute, pass_key, prefixes, host, sock, spans, ready))
 
 
 async def _serve(
-    settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool, host: str,
-    sock: socket.socket, spans: Spans | None, ready: Ready,
+    settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool,
+    passing: Sequence[str], host: str, sock: socket.socket, spans: Spans | None, ready: Ready,
 ) -> None:  # fmt: skip
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "practicum"))
     warnings = []
@@ -117,7 +119,9 @@ async def _serve(
                 warnings.append(f"practicum mcp cannot reach this service by its store: {error}")
         pages = Pages(service, keys)
         stack.callback(pages.close)
-        app = App(service, upstream, keys, pass_key=pass_key, pages=pages, agents=agents, spans=spans)
+        app = App(
+            service, upstream, keys, pass_key=pass_key, passing=passing, pages=pages, agents=agents, spans=spans
+        )  # fmt: skip
         config = uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,

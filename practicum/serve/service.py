@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -31,14 +32,13 @@ from practicum.core.context import Context
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
 from practicum.core.files import sync_folder
 from practicum.core.installation import home
-from practicum.core.screen import flags
-from practicum.core.trust import Trust
+from practicum.core.trust import Trust, least
 from practicum.core.types import Profile
 from practicum.engine.door import Review
-from practicum.engine.framing import nonce_for
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
 from practicum.serve.access import Grant, require_key_of
+from practicum.serve.bounded import Bounded, size_of
 from practicum.serve.corrections import Correction
 from practicum.serve.faults import Faults
 from practicum.serve.feedback import (
@@ -65,6 +65,7 @@ from practicum.serve.names import (
     set_state,
     unknown,
 )
+from practicum.serve.origins import Trusted, is_flagged
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -128,8 +129,8 @@ AT_ONCE = 1_000
 MESSAGES = 200
 """Stored interactions whose texts are read when a space is opened, to know what its requests have in common."""
 
-RECENT = 5_000
-"""Interactions that are kept in memory, since most feedback is about one of them."""
+RECENT, RECENT_BYTES = 5_000, 64 * 2**20
+"""Interactions that are kept in memory, since most feedback is about one of them, and bytes of their texts."""
 
 LATELY = 30.0
 """Seconds since the database answered within which the service is ready: a short failure takes no node away."""
@@ -160,11 +161,13 @@ class Settings:
 
     `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of
     the store, or one of the node's own, for logs and for what can be made again. `spaces` are served; the first is that
-    of requests that name none. `context` is what the first one starts from. Learning begins with `learn_every`
+    of requests that name none. `context` is what the first one starts from. `trusted` says whose words do not wait
+    for review, beside the operator's. Learning begins with `learn_every`
     outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
     without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
     `canary_length` how many scored requests it gets. `memory` is how many megabytes open spaces take, about: beyond
-    that those are closed that were not asked for longest.
+    that those are closed that were not asked for longest. `max_read` is how many megabytes the largest request, answer
+    or event has that is read and kept: a larger one passes unchanged, and is counted.
     """
 
     store: Path | URL
@@ -175,6 +178,7 @@ class Settings:
     profile: Profile | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     review: Review = "foreign"
+    trusted: Trusted = field(default_factory=Trusted)
     learn: bool = True
     learner: str | None = None
     judge: float = 0.0
@@ -185,6 +189,7 @@ class Settings:
     canary: float = 0.2
     canary_length: int = 200
     memory: int = 4_000
+    max_read: int = 8
     webhook: str | None = None
 
 
@@ -210,7 +215,9 @@ class Service:
 
             database = shared = SharedDatabase(settings.store)
             self.sessions = Sessions(shared, PINNED)
-        self.log = Log(database)
+        self.log = Log(database, self._row_refused)
+        self._refused_at: dict[str, float] = {}
+        """When the last alarm of a refused row was raised, by space."""
         self.spaces: dict[str, Space] = {}
         self._opens = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[Space]] = {}
@@ -223,7 +230,7 @@ class Service:
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
-        self._recent: OrderedDict[str, Interaction] = OrderedDict()
+        self._recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
         self._deleting = set[str]()
         """The names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
@@ -596,7 +603,7 @@ class Service:
         profile = settings.profile or ("small" if small else "full")
         values: dict[str, Any] = {
             "method": settings.method or ("episodes" if profile == "small" else "unified"), "profile": profile,
-            "settings": dict(settings.settings), "scorer": "contains", "nonce": nonce_for(()),
+            "settings": dict(settings.settings), "scorer": "contains", "nonce": token_hex(8),
         }  # fmt: skip
         own = False
         if context is not None:
@@ -606,7 +613,7 @@ class Service:
                     config, _ = read_config(store)
                     own = is_own(store, config)
                 if own and settings.method is None and config.method != "none":
-                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "nonce", "scorer")
+                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
                     values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
         if values["method"] not in methods.NAMES:
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
@@ -650,10 +657,10 @@ class Service:
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
-        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
+        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None, screened: bool = False,
     ) -> None:  # fmt: skip
         """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user. One of
-        a space that was deleted since is dropped."""
+        a space that was deleted since is dropped. `screened`: an agent wrote the question."""
         at = self.spaces.get(space)
         # Of a space that is closed now, nothing is kept in memory.
         at = at if at is not None and at.id == shown.space else None
@@ -669,6 +676,10 @@ class Service:
             "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
+        if (request is not None and request.material) or answer.material:
+            data["material"] = True
+        if screened:
+            data["screened"] = True
         if answer.thoughts:
             data["thoughts"] = answer.thoughts
         if answer.silence is not None and status < 300:
@@ -685,9 +696,8 @@ class Service:
         self.log.post(tables.interactions, row, sums=tables.interaction_sums(row, data))
         known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
         for key in filter(None, (id, answer.id) if at is not None else ()):
-            self._recent[f"{shown.space} {key}"] = known
-        while len(self._recent) > RECENT:
-            self._recent.popitem(last=False)
+            # About as large as what is stored.
+            self._recent.put(f"{shown.space} {key}", known, size_of([row["data"]]))
         self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
@@ -716,7 +726,9 @@ class Service:
         space.waiting += 1
         self.learner.wake()
 
-    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> answers.ShownText:
+    async def show_text(
+        self, name: str, query: str, session: str | None, user: str | None, *, screened: bool = False
+    ) -> answers.ShownText:
         """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
         Raises UnknownSpace."""
         space = await self.space(name)
@@ -724,7 +736,8 @@ class Service:
         id = new_id()
         shown = replace(await space.show(request, session or id), session_from=OWN if session else OPENING)
         self.keep(
-            name, id, request, query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
+            name, id, request, request.query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
+            screened=screened,
         )  # fmt: skip
         turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
         notes = [one.note for one in shown.learned.values() if one.note]
@@ -739,19 +752,20 @@ class Service:
     async def feedback(
         self, name: str, feedback: Feedback, trust: Trust, *, screened: bool = False
     ) -> answers.Reported:  # fmt: skip
-        """Take feedback; it is on the disk when this returns. `screened`: what the filter flags waits for review,
-        whoever says it. Raises Unknown for what this space does not know, and StoreError if it cannot be written."""
+        """Take feedback of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
+        `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does
+        not know, and StoreError if it cannot be written."""
         space = await self.space(name)
         async with space.lock:
             known = self._recent.get(f"{space.id} {feedback.interaction}")
             if known is None:
                 known = await self._find(space.id, feedback)
             draft = Correction(
-                0, known.query, feedback.target or "", feedback.correction or "", trust,
-                question=space.question(known.data),
+                0, known.query, feedback.target or "", feedback.correction or "",
+                least(trust, self.settings.trusted.question(known.user)), question=space.question(known.data),
             )  # fmt: skip
-            text = " ".join(filter(None, (feedback.target, feedback.correction)))
-            holds = self._holds(text, trust, screened)
+            text = "\n".join(filter(None, (feedback.target, feedback.correction)))
+            holds = self._believes(draft) and not is_flagged(draft.asked, text, trust, known, screened)
             written = None
             while written is None:
                 replaced: list[int] = []
@@ -763,6 +777,7 @@ class Service:
                     known=known,
                     draft=draft,
                     feedback=feedback,
+                    by=trust,
                     replaced=replaced,
                     holds=holds,
                 )
@@ -787,10 +802,9 @@ class Service:
             effect = "in effect" if holds else "waits for review"
         return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
 
-    def _holds(self, text: str, trust: Trust, screened: bool) -> bool:
-        """Whether what somebody says holds at once, and does not wait for review."""
-        believed = trust == "own" or self.settings.review == "none"
-        return believed and not ((screened or trust != "own") and flags(text))
+    def _believes(self, draft: Correction) -> bool:
+        """Whether a correction or a note need not wait for review, if the filter flags nothing of it."""
+        return draft.trust == "own" or self.settings.review == "none"
 
     async def note(
         self, name: str, text: str, about: str, user: str | None, *, screened: bool = False
@@ -798,9 +812,9 @@ class Service:
         """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
         returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
-        trust: Trust = "own" if user is None else "user"
-        holds = self._holds(f"{about} {text}", trust, screened)
-        draft = Correction(0, about, words=text, trust=trust, note=True)
+        by: Trust = "own" if user is None else "user"
+        draft = Correction(0, about, words=text, trust=by, note=True)
+        holds = self._believes(draft) and not is_flagged(about, text, by, None, screened)
         async with space.lock:
 
             def write(db: Connection, replaced: Sequence[int]) -> Correction | None:
@@ -836,6 +850,17 @@ class Service:
         read = partial(list_interactions, space=space.id, session=session, user=user, since=since, limit=limit)
         return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
+    async def made_response(self, name: str, id: str) -> bool:
+        """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
+        space = await self.space(name)
+        if f"{space.id} {id}" in self._recent:
+            return True
+        try:
+            await self._find(space.id, Feedback.model_construct(interaction=id))
+        except Unknown:
+            return False
+        return True
+
     async def _find(self, space: str, feedback: Feedback) -> Interaction:
         """The interaction that feedback is about; another node may be about to write it. Raises Unknown."""
         find = partial(find_interaction, space=space, feedback=feedback)
@@ -848,7 +873,7 @@ class Service:
         return await asyncio.wrap_future(self.log.do(find))
 
     def _write(
-        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback,
+        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback, by: Trust,
         replaced: list[int], holds: bool,
     ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
         """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
@@ -859,7 +884,7 @@ class Service:
             raise Unknown(f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
             return None
-        outcome = write_outcome(db, space.id, known, feedback, draft.trust, self.log.database.now(db))
+        outcome = write_outcome(db, space.id, known, feedback, by, self.log.database.now(db))
         told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
         if not told or outcome.score == 1.0 or not known.query:
             return outcome, None
@@ -1082,12 +1107,30 @@ class Service:
     async def _call_webhook(self, url: str, alarm: dict[str, Any]) -> None:
         try:
             timeout = aiohttp.ClientTimeout(total=10.0)
-            async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json=alarm) as response:
-                if response.status >= 400:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(url, json=alarm, allow_redirects=False) as response,
+            ):
+                if response.status >= 300:
                     raise aiohttp.ClientError(f"status {response.status}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.counts["webhooks that failed"] += 1
             logger.error("the webhook did not take an alarm: %s", error)
+
+    def _row_refused(self, id: str, table: str, error: str) -> None:
+        """Note a row that the database refused, of the space with this identity; called in the thread of the log."""
+        # A loop that is closed has no alarms to raise.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)
+
+    def _alarm_refused(self, id: str, table: str, error: str) -> None:
+        self.counts["refused rows"] += 1
+        now = time.monotonic()
+        if now - self._refused_at.get(id, float("-inf")) > QUIET:
+            self._refused_at[id] = now
+            text = f"the database refused a row of {table} ({error}): it is lost, and the others are written"
+            name = next((space.name for space in self.spaces.values() if space.id == id), id)
+            self.alarm(id, Alarm(name, "store", text))
 
     def _watcher(self, space: str) -> Watcher:
         if space not in self._watchers:

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from practicum.core.thoughts import split_thoughts
-from practicum.serve.protocols import Answer, Request, last_answers
+from practicum.serve.protocols import Answer, Request, last_answers, said_in
 from practicum.serve.tables import LONGEST_NAME
 
 OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
@@ -48,6 +48,12 @@ several conversations."""
 PARAGRAPHS = 4
 """Paragraphs of the longest question that is recognised where it was followed by a reminder, which aider leaves out of
 later requests."""
+
+LONGEST_USER = 2_000
+"""Characters of the longest `metadata.user_id` with a session."""
+
+LONGEST_FIELD = 16_384
+"""Bytes of a field of a request in which a session or a user is looked for."""
 
 _NAMES = tuple(
     re.compile(rf"(?:[a-z0-9]+[-_])*{name}")
@@ -125,7 +131,7 @@ def _checked(value: Any) -> str | None:
 
 def _session_of_user(user: Any) -> str | None:
     """The session in `metadata.user_id` of Claude Code: a JSON text, or behind the ids of the user and the account."""
-    if not isinstance(user, str):
+    if not isinstance(user, str) or len(user) > LONGEST_USER:
         return None
     if (match := _LEGACY_USER.fullmatch(user)) is not None:
         return _checked(match[1])
@@ -136,7 +142,12 @@ def _session_of_user(user: Any) -> str | None:
 
 
 def _decoded(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
-    return msgspec.json.decode(fields[name]) if name in fields else None
+    """The value of a field; None if it is missing, cannot be read, or is too long to name anything."""
+    if name not in fields or memoryview(fields[name]).nbytes > LONGEST_FIELD:
+        return None
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(fields[name])
+    return None
 
 
 class Conversations:
@@ -170,7 +181,7 @@ class Conversations:
     def add(self, request: Request, user: str | None, answer: Answer, session: str) -> None:
         """Keep an answer, so that a request which repeats it, or names its response, continues the session."""
         _, question = last_answers(request, 0)
-        said = "".join([answer.text, *(f"{name}({arguments})" for name, arguments in answer.calls)])
+        said = said_in(answer.text, answer.calls)
         paragraphs = question.split("\n\n", PARAGRAPHS)
         asked = ["\n\n".join(paragraphs[:number]) for number in range(1, len(paragraphs))]
         who = _user(request, user)

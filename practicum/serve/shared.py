@@ -82,7 +82,7 @@ class SharedDatabase:
     def changes(self, space: str) -> int:
         return self._runs.changes(_name(space))
 
-    def failure(self, doing: str, error: SQLAlchemyError) -> StoreError:
+    def failure(self, doing: str, error: Exception) -> StoreError:
         said = one_line(str(getattr(error, "orig", None) or error), 300)
         kind = StoreAway if is_lost(error) or not hasattr(error, "orig") else StoreError
         return kind(f"cannot {doing} the store {self._database.name}: {said}")
@@ -209,7 +209,13 @@ class Sessions:
         try:
             with self._database.engine.begin() as db:
                 found = self._written(db, [*by_key.values()])
-        except SQLAlchemyError as error:
+        # The thread must go on, whatever a session is called.
+        except Exception as error:
+            if not is_lost(error) and len(claims) > 1:
+                # One that cannot be written takes no others along.
+                for claim in claims:
+                    self._settle([claim])
+                return
             failure = self._database.failure("write to", error)
             for claim in claims:
                 claim.done.set_exception(failure)

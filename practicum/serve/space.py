@@ -21,7 +21,9 @@ from practicum.agents.chat import USING
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.views import View, behind
+from practicum.core.visible import visible_to_model
 from practicum.engine.framing import NOTES
+from practicum.serve.bounded import Bounded, size_of
 from practicum.serve.corrections import (
     HEADING,
     NOTED,
@@ -54,6 +56,9 @@ PINNED = 1_800.0
 
 SESSIONS, POINTS, VERSIONS = 100_000, 10_000, 8
 """What is kept in memory of a space: the versions of sessions, what earlier messages were shown, and contexts."""
+
+POINTS_BYTES = 32 * 2**20
+"""Bytes that the texts which earlier messages were shown may take."""
 
 FIXED, ENTRY, CHARACTER, SESSION, POINT = 500_000, 500, 3, 300, 3_000
 """Bytes that a space takes, and more for each entry beside its vector, each character of its text, each session,
@@ -150,7 +155,7 @@ class Space:
         self.conversations = Conversations()
         self._reading = threading.Lock()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
-        self._points: OrderedDict[str, _Point] = OrderedDict()
+        self._points: Bounded[_Point] = Bounded(POINTS, POINTS_BYTES)
         self._contexts: OrderedDict[int, Context] = OrderedDict()
         self._fixed: tuple[tuple[str, ...], str] = ((), "")
         self._measured = 0, 0
@@ -178,7 +183,8 @@ class Space:
         if len(vectors.texts) != self._measured[0]:
             self._measured = len(vectors.texts), sum(map(len, vectors.texts))
         entries, characters = self._measured
-        kept = SESSION * (len(self._pins) + len(self.conversations) + len(self.questions)) + POINT * len(self._points)
+        kept = SESSION * (len(self._pins) + len(self.conversations) + len(self.questions))
+        kept += max(POINT * len(self._points), self._points.bytes)
         return (FIXED + entries * (ENTRY + 4 * vectors.matrix.dims) + characters * CHARACTER + kept) / 1e6
 
     @property
@@ -334,9 +340,8 @@ class Space:
             numbers = tuple(each.correction.number for each in near)
             shown, fixed = self._learned(view, near), self._fixed_text(view)
             point = _Point(fixed, shown, view.retrieved, numbers, question, version, changes)
-            self._points[digest] = point
-            if len(self._points) > POINTS:
-                self._points.popitem(last=False)
+            texts = (shown.note, question, *(text for turn in shown.turns for text in turn))
+            self._points.put(digest, point, size_of(texts))
         if point.learned.note or point.learned.turns:
             learned[place] = point.learned
         vector = await self.reader.retriever.vectors.query(searched(point.question))
@@ -387,7 +392,7 @@ class Space:
         solved = [(turn.user, turn.assistant) for turn in view.turns]
         if self.small:
             answered = [each for each in near if each.correction.target]
-            solved += [(_asked(each), each.correction.target) for each in answered]
+            solved += [(visible_to_model(_asked(each)), visible_to_model(each.correction.target)) for each in answered]
             near = [each for each in near if each not in answered]
         elif solved:
             shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)

@@ -6,17 +6,20 @@ import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
+from yarl import URL
 
 from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
 from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
+from practicum.serve.admission import header_text
 
 CONNECT = 10.0
 """Seconds until a connection is made."""
@@ -33,6 +36,15 @@ RETURNED = (
 )  # fmt: skip
 """How headers of a response begin that are returned to the client."""
 
+
+WHOLE = 2**20
+"""Bytes of a body that is sent at once."""
+
+CHECKED = 2**16
+"""Bytes of a body that is decoded to know whether it is JSON. Of a longer one the first and the last byte tell."""
+
+MOST_ENCODINGS = 4
+"""Encodings of a body, one in the other, that are taken from it."""
 
 _FORM = "application/x-www-form-urlencoded"
 
@@ -53,10 +65,12 @@ class Upstream:
     timeout: float = 600.0
     client: Client | None = None
     _models: Models | None = None
+    _base: str = ""
     _session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
         """Open the connections, in the event loop that uses them."""
+        self._base = str(URL(self.address))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=self.timeout)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0)
         self._session = aiohttp.ClientSession(
@@ -73,7 +87,7 @@ class Upstream:
             name = raw.decode("latin-1")
             own = client_key and name in ("authorization", "x-api-key")
             if own or not (name in _DROPPED or name.startswith(("x-practicum-", "x-forwarded-"))):
-                kept.add(name, _as_written(value))
+                kept.add(name, header_text(value))
         if kept.get("content-type", _FORM).partition(";")[0].strip().lower() == _FORM and _is_json(body):
             # `curl -d` calls every body a form.
             kept["content-type"] = "application/json"
@@ -86,10 +100,14 @@ class Upstream:
         return kept
 
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
-        """Send a request; `path` begins behind the /v1 of the address. Returns aiohttp's context of the response."""
+        """Send a request; `path` begins behind the /v1 of the address, and is sent unchanged. Returns aiohttp's context
+        of the response."""
         assert self._session is not None
+        # aiohttp sends large bytes at once, and a file in pieces.
+        data = BytesIO(body) if body and len(body) > WHOLE else body
+        address = URL(f"{self._base}{path}", encoded=True)
         return self._session.request(
-            method, self.address + path, data=body, headers=headers, allow_redirects=False,
+            method, address, data=data, headers=headers, allow_redirects=False,
             skip_auto_headers=_NOT_ADDED,
         )  # fmt: skip
 
@@ -101,19 +119,13 @@ class Upstream:
             await self._models.close()
 
 
-def _as_written(value: bytes) -> str:
-    """The value of a header as the text that aiohttp sends as the same bytes. Bytes that are not UTF-8 are read as
-    Latin-1, and are sent as UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
 def _is_json(body: bytes) -> bool:
     """Whether a body is a JSON object or array."""
-    if body.lstrip()[:1] not in (b"{", b"["):
+    # The first bytes alone: a copy of all takes long.
+    if body[:CHECKED].lstrip()[:1] not in (b"{", b"["):
         return False
+    if len(body) > CHECKED:
+        return body[-CHECKED:].rstrip()[-1:] in (b"}", b"]")
     try:
         json.loads(body)
     except (ValueError, RecursionError):
@@ -124,7 +136,10 @@ def _is_json(body: bytes) -> bool:
 def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
     """A body of a response without its content encoding, as far as it was received. None for an encoding other than
     gzip and deflate, a damaged body, and one of more than `most` bytes."""
-    for name in reversed([name.strip().lower() for name in encoding.split(",")]):
+    names = [name.strip().lower() for name in encoding.split(",")]
+    if len(names) > MOST_ENCODINGS:
+        return None
+    for name in reversed(names):
         try:
             if name in ("gzip", "x-gzip"):
                 body = _inflated(body, most, zlib.MAX_WBITS | 16)
@@ -187,13 +202,14 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
 
 
 async def sole_model(address: str, key: str | None) -> str:
-    """The only model of a server; empty if it has several, or does not say."""
+    """The only model of a server; empty if it has several, or does not say. A redirect, which would get the key, is not
+    followed."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=5.0)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{address}/models", headers=headers) as response,
+            session.get(f"{address}/models", headers=headers, allow_redirects=False) as response,
         ):
             found = [str(model["id"]) for model in (await response.json())["data"]]
     except (TimeoutError, aiohttp.ClientError, ValueError, KeyError, TypeError):

@@ -21,7 +21,7 @@ REFERENCE = 200
 
 @dataclass(frozen=True)
 class Alarm:
-    """What somebody should look at. `kind` is outcomes, inputs, retrieval, rollout, learning or store."""
+    """What somebody should look at. `kind` is outcomes, inputs, retrieval, rollout, learning, store or review."""
 
     space: str
     kind: str

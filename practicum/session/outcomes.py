@@ -16,8 +16,10 @@ from sqlalchemy import delete, select, update
 from practicum.agents.external import read_answer
 from practicum.core.errors import AgentError, UsageError
 from practicum.core.thoughts import split_thoughts
+from practicum.core.trust import Trust, least
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import View
+from practicum.core.visible import is_blank
 from practicum.engine.run import TRACE
 from practicum.store import schema
 from practicum.store.database import Store
@@ -53,8 +55,9 @@ class Outcome:
         """Whether its score is known without a scorer and without a judge."""
         return "score" in self.data or "trace" not in self.data
 
-    def as_task(self) -> Task:
-        """A task with a recorded attempt. A correction without an answer counts as an answer that was right."""
+    def as_task(self, trust_tools: bool) -> Task:
+        """A task with a recorded attempt. A correction without an answer counts as an answer that was right. What tools
+        returned in the attempt is less trusted than the operator's own words, unless `trust_tools`."""
         data, correction = self.data, self.data.get("correction")
         score = Score(**data["score"]) if "score" in data else None
         if "trace" in data:
@@ -63,7 +66,9 @@ class Outcome:
             trace, score = Trace(str(correction)), Score(1.0, True)
         retrieved = tuple((id, similarity) for id, similarity in data["retrieved"])
         recorded = Recorded(trace, score, own=True, retrieved=retrieved)
-        return Task(self.id, data["query"], correction, recorded=recorded, trust=data.get("trust", "user"))
+        read: Trust = "tool" if not trust_tools and any(step.kind == "observation" for step in trace.steps) else "own"
+        trust = least(data.get("trust", "user"), read)
+        return Task(self.id, data["query"], correction, recorded=recorded, trust=trust)
 
 
 def outcome_row(id: str, query: str, version: int, retrieved: Iterable[tuple[str, float]]) -> dict[str, Any]:
@@ -92,7 +97,7 @@ def read_report(answer: Any = None, score: Any = None, correction: str | None = 
             raise UsageError("a note says why an answer got its score: report it together with score=...")
         said["score"]["note"] = note
     if correction is not None:
-        if not isinstance(correction, str) or not correction.strip():
+        if not isinstance(correction, str) or is_blank(correction):
             raise UsageError(f"correction={correction!r:.60} must be the text that would have been right")
         said["correction"] = correction
     if not said:

@@ -15,6 +15,7 @@ from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.log import FolderDatabase, Log
 from practicum.serve.names import add_space
+from practicum.serve.origins import Trusted
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
 USER = {"x-practicum-user": "u1"}
@@ -128,7 +129,7 @@ async def test_credit_reaches_each_entry_that_was_shown_once(tmp_path: Path) -> 
 @asynchronous
 async def test_what_a_user_says_is_not_trusted_because_the_operator_spoke_too(first: str, tmp_path: Path) -> None:
     said: dict[str, tuple[Any, Any]] = {"own": (None, {"comment": "look at this"}), "user": (USER, {"target": "evil"})}
-    async with served(tmp_path) as at:
+    async with served(tmp_path, trusted=Trusted(users=True)) as at:
         id = (await at.ask(QUESTION, USER)).interaction
         for who in (first, *({"own", "user"} - {first})):
             headers, report = said[who]

@@ -20,6 +20,7 @@ from practicum.core.errors import RunBusy
 from practicum.serve import tables
 from practicum.serve.feedback import HELD, LEARNED, WAITING, Unknown
 from practicum.serve.log import FolderDatabase
+from practicum.serve.origins import Trusted
 from practicum.serve.personal import export_user, forget_user
 from practicum.serve.space import LIVE
 from practicum.session.amend import writing
@@ -28,8 +29,10 @@ from practicum.store.database import Store
 from practicum.store.names import name_version
 from practicum.testing.upstream import Answer
 
-EPISODES: dict[str, Any] = {"method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5}
-"""A method that asks no model to learn; it learns when a test says so."""
+EPISODES: dict[str, Any] = {
+    "method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5, "trusted": Trusted(users=True)
+}  # fmt: skip
+"""A method that asks no model to learn; it learns when a test says so, also from what users wrote."""
 
 ANNA, BEN = {"x-practicum-user": "anna"}, {"x-practicum-user": "ben"}
 

@@ -314,7 +314,7 @@ async def test_each_request_has_one_line(said: io.StringIO, tmp_path: Path) -> N
     found = parsed(said)
     assert SECRET not in said.getvalue()
     assert [(line["method"], line["route"], line["status"]) for line in found] == [
-        ("POST", "chat", 200), ("POST", "report", 200), ("GET", "upstream", 404), ("GET", "other", 404),
+        ("POST", "chat", 200), ("POST", "report", 200), ("GET", "upstream", 403), ("GET", "other", 404),
         ("POST", "chat", 401), ("POST", "report", 400), ("POST", "report", 400),
     ]  # fmt: skip
     first = found[0]
@@ -360,7 +360,7 @@ async def test_no_failure_puts_contents_into_the_log(
     text = said.getvalue()
     assert "goes on unchanged" in text
     assert "KeyError" in text
-    assert "interactions are lost" in text
+    assert "is lost: the database refuses" in text
     assert SECRET not in text
 
 

@@ -160,6 +160,23 @@ def test_a_function_that_was_trained_is_not_needed_to_be_shown_something(tmp_pat
     assert run_in_space(run, lambda space: space.context_for("Message 1")).turns[-1].assistant == "word1"
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_what_a_tool_returned_in_a_reported_attempt_waits_unless_tools_are_trusted(
+    trusted: bool, tmp_path: Path
+) -> None:
+    run = a_run(tmp_path)
+    steps = [{"kind": "observation", "text": "the page says word7"}]
+
+    async def use() -> practicum.Result:
+        async with practicum.open(run, trust_tools=trusted, parts=practicum.Parts(embedder=Words())) as space:
+            shown = await space.context_for("Message 7: say it")
+            answer = {"answer": "word7", "steps": steps}
+            await space.report(shown, answer=answer, score=1.0, correction="word7", trust="own")
+            return await space.learn()
+
+    assert practicum.run_sync(use()).held == (0 if trusted else 1)
+
+
 def test_a_playbook_file_is_shown_but_takes_no_report(tmp_path: Path) -> None:
     file = tmp_path / "book.md"
     file.write_text("## rules\n\n- If in doubt, say word4.\n")
