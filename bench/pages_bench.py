@@ -154,7 +154,7 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
     credits = [{"run_id": SPACE, "item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
     for table, rows in (
         (tables.rollouts, rollouts), (tables.corrections, corrections), (tables.alarms, alarms),
-        (tables.credits, credits), (tables.spaces, [{"run_id": SPACE, "corrected": 1}]),
+        (tables.credits, credits), (tables.spaces, [{"name": SPACE, "run_id": SPACE, "state": "live", "corrected": 1}]),
     ):  # fmt: skip
         if rows:
             db.execute(insert(table), rows)

@@ -76,11 +76,11 @@ def sync_folder(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Write a file, text as UTF-8, as a whole or not at all, with its folders, which are the user's alone. The mode of
-    the file is that of the umask, or `private` to the user. Raises StoreError if it cannot be written."""
+    """Write a file, text as UTF-8, as a whole or not at all, with its folders. Their modes are those of the umask, or
+    `private` to the user. Raises StoreError if it cannot be written."""
     part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}")
     try:
-        make_folder(path.parent)
+        make_folder(path.parent) if private else path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with _create(part, PRIVATE if private else 0o666) as file:
                 file.write(content if isinstance(content, bytes) else content.encode())

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.core.errors import StoreAway, UsageError
+from practicum.core.errors import StoreAway, StoreError, UsageError
 from practicum.core.trust import Trust
 from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line
@@ -134,6 +134,10 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     try:
         async with asyncio.timeout(operation.patience):
             return {**await operation.do(at, asked)}
+    except StoreError:
+        # Of a space that was deleted meanwhile, there is no run.
+        at.service.require_since(at.space, at.endings)
+        raise
     except TimeoutError:
         raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
 

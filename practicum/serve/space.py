@@ -19,7 +19,7 @@ import numpy as np
 
 from practicum.agents.chat import USING
 from practicum.core.context import Context
-from practicum.core.errors import UsageError
+from practicum.core.errors import StoreError, UsageError
 from practicum.core.views import View, behind
 from practicum.core.visible import visible_to_model
 from practicum.engine.framing import NOTES
@@ -237,6 +237,8 @@ class Space:
             store = self.reader.store
             changes = store.changes()
         parents = read_parents(store)
+        if not parents:
+            raise StoreError(f"the run of space {self.name} is gone")
         names = read_names(store, store.run_id)
         live = names.get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())

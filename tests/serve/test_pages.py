@@ -362,10 +362,10 @@ async def test_an_edit_by_hand_is_no_trial(tmp_path: Path) -> None:
 @asynchronous
 async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_picture_begins(place: Place) -> None:
     async with served(**place) as at:
-        now, day = time.time(), 86_400
+        now, day, id = time.time(), 86_400, at.service.spaces["default"].id
         shown = [
             {
-                "run_id": at.service.spaces["default"].id,
+                "run_id": id,
                 "at": now - days * day,
                 "version": version,
                 "model": "m",
