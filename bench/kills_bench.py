@@ -739,8 +739,13 @@ async def check_erased(at: Campaign) -> None:
             there, left = kept & actual.keys(), [*at.store.having({user})]
             if kept and (0 < len(there) < len(kept) or (left and not there)):
                 ledger.violated("half-erased", f"{len(there)} of {len(kept)} facts of {user}, {left[:3]}")
-            # Asked again, it is finished, or there is nothing left of it.
-            status, said = await node.send("DELETE", "/v1/user", {"user": user})
+            # Asked again, it is finished, or there is nothing left of it. It may have to wait for a node that learns.
+            status, said = 409, None
+            for _ in range(20):
+                status, said = await node.send("DELETE", "/v1/user", {"user": user})
+                if status != 409:
+                    break
+                await asyncio.sleep(0.5)
             if status not in (200, 404):
                 ledger.violated("erasure that cannot be finished", f"{status} {said}")
             ledger.may.update({fact: {GONE} for fact in (("user", user), *mine)})
