@@ -75,6 +75,9 @@ COUNTING: Mapping[str, Kind] = {"/v1/messages/count_tokens": "messages", "/v1/re
 MOST_BODY = 32 * 2**20
 """Bytes of the largest request: images are sent in it."""
 
+MOST_HELD = 2**30
+"""Bytes of the requests and answers that are in memory at a time. Further ones have to wait, or pass unread."""
+
 AGENT = b"x-practicum-agent"
 """The header of a request in which an agent speaks for itself: what the filter flags in its words waits."""
 
@@ -88,7 +91,7 @@ RETRY = 2
 OFF_LOOP = 2**18
 """Bytes of a body beyond which it is read in a thread, so that other requests need not wait for it."""
 
-SLICE = 2**14
+SLICE = 2**12
 """Bytes of a stream that are read at a time; then other requests have their turn."""
 
 QUIET = 10.0
@@ -121,6 +124,13 @@ class _Left(Exception):
 
 
 @dataclass
+class Held:
+    """The bytes of requests and answers that are in memory."""
+
+    bytes: int = 0
+
+
+@dataclass
 class Call:
     """A request, as it came in, and what is known of it when it ends."""
 
@@ -129,6 +139,9 @@ class Call:
     out: Send
     endings: int
     """`Service.endings` when it came in."""
+    held: Held = field(default_factory=Held)
+    size: int = 0
+    """Bytes of it and of its answer that are in memory."""
     started: float = field(default_factory=time.monotonic)
     status: int = 0
     """That was answered; 0: nothing yet."""
@@ -170,8 +183,14 @@ class Call:
             raise Refused(400, f"the header {name.decode()} is longer than {most} characters")
         return value or None
 
+    def hold(self, size: int) -> bool:
+        """Count bytes that are in memory until the call ends. Returns whether there is room for them."""
+        self.size += size
+        self.held.bytes += size
+        return self.held.bytes <= MOST_HELD
+
     async def body(self, most: int) -> bytes:
-        """The body. Raises Refused if it has more bytes than `most`."""
+        """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
         too_large = Refused(413, f"the body has more than {most:,} bytes")
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
@@ -184,6 +203,8 @@ class Call:
             size += len(parts[-1])
             if size > most:
                 raise too_large
+            if not self.hold(len(parts[-1])):
+                raise TooMany("too many large requests are under way: send it again", RETRY)
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -236,12 +257,12 @@ class App:
         self.pages, self.agents, self.spans = pages, agents, spans
         self.most_read = service.settings.max_read * 2**20
         """Bytes of the largest request, answer or event that is read."""
-        self.metrics = Metrics(service)
+        self.metrics, self.held = Metrics(service), Held()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        call = Call(scope, receive, send, self.service.endings)
+        call = Call(scope, receive, send, self.service.endings, self.held)
         try:
             require_clear(scope)
             await self._route(call)
@@ -254,6 +275,7 @@ class App:
             self.service.counts[what] += 1
             await call.answer(status, error_body(call.path, status, str(error)), *headers)
         finally:
+            self.held.bytes -= call.size
             self._ended(call)
 
     def _ended(self, call: Call) -> None:
@@ -673,7 +695,7 @@ class _Relay:
         self._size += len(part)
         if self._reader is not None:
             self._unread.append(part)
-        elif self._size <= self.app.most_read:
+        elif self.call.hold(len(part)) and self._size <= self.app.most_read:
             self._chunks.append(part)
         elif self._chunks:
             self._chunks = []
@@ -690,7 +712,7 @@ class _Relay:
         async for chunk in response.content.iter_any():
             self._size += len(chunk)
             self._chunks.append(chunk)
-            if self._size > self.app.most_read:
+            if not self.call.hold(len(chunk)) or self._size > self.app.most_read:
                 return False
         return True
 

@@ -177,7 +177,12 @@ class Learner(threading.Thread):
                 self._after[space.name] = time.time() + TICK
                 logger.info("space %s: %s", space.name, error)
             except PracticumError as error:
-                self._failed(space, str(error))
+                if self.service.log.failing is None:
+                    self._failed(space, str(error))
+                else:
+                    # The store raises an alarm of its own.
+                    self._after[space.name] = time.time() + TICK
+                    logger.info("space %s: %s", space.name, error)
             except Exception as error:
                 # What it says may quote what was read, and alarms are logged.
                 logger.exception("learning in space %s failed", space.name)

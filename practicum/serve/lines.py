@@ -25,6 +25,8 @@ def set_up(as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else Lines("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # It warns of each write that fails, which is raised too.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     if as_json:
         requests.setLevel(logging.INFO)
 

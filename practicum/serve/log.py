@@ -22,16 +22,17 @@ from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from shutil import rmtree
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Select, Table, text
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from practicum.core.errors import RunBusy, StoreError
 from practicum.core.files import PRIVATE, ensure_private, make_folder
+from practicum.core.words import one_line
 from practicum.serve import tables
 from practicum.serve.bounded import size_of
 from practicum.serve.names import UnknownSpace, living
@@ -120,6 +121,15 @@ Refused = Callable[[str, str, str], None]
 """Is called, in the thread that writes, with the space, the table and the error of a row that the database refused."""
 
 
+@dataclass(frozen=True)
+class Failing:
+    """Writes fail: when the first and the last one failed (monotonic seconds), and why."""
+
+    since: float
+    last: float
+    error: StoreError
+
+
 class Log:
     """The open database of a service. `refused` is called for each row that is given up because of what is in it."""
 
@@ -130,7 +140,9 @@ class Log:
         self.late = 0
         """Rows that were dropped because their space had been deleted."""
         self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
-        self._closed = self._failed = False
+        self._closed = False
+        self.failing: Failing | None = None
+        """Set while writes fail for a reason that all of them share, such as a full disk."""
         self.worked = time.monotonic()
         """When something was last written, or could have been."""
         self._rows: deque[_Row] = deque()
@@ -199,7 +211,7 @@ class Log:
             change = self._queue.get()
         if change is None and not self._closed:
             with suppress(Empty):
-                change = self._queue.get(timeout=AGAIN if self._failed else WINDOW)
+                change = self._queue.get(timeout=AGAIN if self.failing else WINDOW)
         return change
 
     def _commit(self, rows: Sequence[_Row], changes: Sequence[_Change[Any]]) -> None:
@@ -217,25 +229,31 @@ class Log:
                 results = [_made(change, db, live) for change in changes]
                 tables.add_to_hours(db, db.info.pop("hours"))
                 self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in kept if row.told)}))
-        # The thread must go on, and what cannot be written must not hold up others, nor take them along.
+        # Any error: the thread must go on, and what cannot be written must not hold up others, nor take them along.
         except Exception as error:
-            if _is_away(error):
+            if _stops_all(error):
                 # The rows stay, and are tried again.
-                self._failed = True
-                results = [(None, self.database.failure("write to", error))] * len(changes)
-            elif len(rows) + len(changes) > 1:
+                failure, now = self.database.failure("write to", error), time.monotonic()
+                self.failing = Failing(self.failing.since if self.failing else now, now, failure)
+                self._answer(changes, [(None, failure)] * len(changes))
+                return
+            if len(rows) + len(changes) > 1:
                 some, few = (len(rows) + 1) // 2, 0 if rows else len(changes) // 2
                 self._commit(rows[:some], changes[:few])
                 # While the database is away, the later rows stay behind the earlier ones.
-                self._commit([] if self._failed else rows[some:], changes[few:])
+                self._commit([] if self.failing else rows[some:], changes[few:])
                 return
-            else:
-                results = [(None, StoreError(f"what the service keeps cannot be written: {error}"))] * len(changes)
-                self._give_up(rows, error)
+            said = one_line(str(getattr(error, "orig", None) or error), 300)
+            results = [(None, StoreError(f"what the service keeps cannot be written: {said}"))] * len(changes)
+            self._give_up(rows, error)
         else:
-            self._failed, self.worked = False, time.monotonic()
+            self.failing, self.worked = None, time.monotonic()
             self.late += len(rows) - len(kept)
             self._drop(rows)
+        self._answer(changes, results)
+
+    def _answer(self, changes: Sequence[_Change[Any]], results: Sequence[tuple[Any, BaseException | None]]) -> None:
+        """Set the results of changes, or their errors."""
         for change, (result, raised) in zip(changes, results, strict=True):
             if change.done.set_running_or_notify_cancel():
                 change.done.set_result(result) if raised is None else change.done.set_exception(raised)
@@ -256,11 +274,19 @@ class Log:
                 self._bytes -= self._rows.popleft().size
 
 
-def _is_away(error: Exception) -> bool:
-    """Whether an error is about the database, which is away, full or read-only, and not about a row."""
+_STATES = ("42501", "42P01", "3F000")
+"""Codes of PostgreSQL that are of the kind of a wrong statement: no right, no table, no schema."""
+
+
+def _stops_all(error: Exception) -> TypeGuard[SQLAlchemyError]:
+    """Whether no other write would succeed either: the database is away, full, read-only or damaged, or the role has
+    lost its rights. Otherwise the error is of what was written."""
     state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
-    kinds = OperationalError, InterfaceError, InternalError, NoConnection
-    return isinstance(error, kinds) and not state.startswith(_OF_ROWS)
+    if isinstance(error, ProgrammingError):
+        return state in _STATES
+    if isinstance(error, DataError | IntegrityError | NotSupportedError) or state.startswith(_OF_ROWS):
+        return False
+    return isinstance(error, DBAPIError | NoConnection)
 
 
 def _made(change: _Change[Any], db: Connection, live: Set[str]) -> tuple[Any, BaseException | None]:
@@ -323,7 +349,7 @@ class FolderDatabase:
         return time.time()
 
     def failure(self, doing: str, error: Exception) -> StoreError:
-        full = " (is the disk full?)" if doing == "write to" else ""
+        full = " (is the disk full or read-only?)" if doing == "write to" else ""
         return StoreError(f"cannot {doing} the store {self.folder}: {getattr(error, 'orig', None) or error}{full}")
 
     @contextmanager

@@ -12,12 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +32,7 @@ from practicum.session.forget import MIN_CHARS, ForgetReport, forget
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
 from practicum.store.folder import is_run
+from practicum.store.raw import matches_in
 from practicum.store.versions import EDITS, read_versions, rebuild
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 LOG = "llama.log"
 """The log of the embedded model, beside the service's database and in the runs."""
 
-ID = re.compile(rb"i[0-9a-f]{13,}-[0-9a-f]{12}")
+ID = "i[0-9a-f]{13,}-[0-9a-f]{12}"
 """The id of an interaction, as `service.new_id` gives it."""
 
 READ = 1_000
@@ -376,16 +375,8 @@ def _count_left(log: Log, folder: Path, space: str, found: _Found) -> int:
         for start in range(0, len(ids), READ):
             some = (column.table.c.run_id == space) & column.in_(ids[start : start + READ])
             left += log.rows(select(func.count()).where(some))[0][0]
-    left += sum(len(_ids_in(path) & found.ids) for path in top.glob(f"{DATABASE_FILE}*"))
+    left += len(matches_in(top.glob(f"{DATABASE_FILE}*"), ID) & found.ids)
     return left + sum(_quotes(path, found.texts) for path in (folder / LOG, top / LOG))
-
-
-def _ids_in(path: Path) -> set[str]:
-    """The ids of interactions in a file, which may be larger than memory."""
-    if not path.stat().st_size:
-        return set()
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as raw:
-        return {match.group().decode() for match in ID.finditer(raw)}
 
 
 def _quotes(path: Path, texts: tuple[str, ...]) -> bool:

@@ -258,7 +258,7 @@ def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], st
         pending, parts = [*pending, *filter(None, [_joined_said(parts)])], []
         text = ""
         with suppress(msgspec.MsgspecError, RecursionError):
-            text = _text(item.content) if item.role == "user" else ""
+            text = _text(item.content)[:MOST_TEXT] if item.role == "user" else ""
         if text:
             question = text if question is None else question
             found, pending = [*found, *((text, one) for one in pending)], []
@@ -266,7 +266,7 @@ def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], st
                 break
     found += [("", one) for one in [*pending, _joined_said(parts)] if one]
     if request._whole:
-        question = msgspec.json.decode(request.fields["input"], type=str)
+        question = msgspec.json.decode(request.fields["input"], type=str)[:MOST_TEXT]
     return found, question or ""
 
 

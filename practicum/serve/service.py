@@ -54,7 +54,7 @@ from practicum.serve.feedback import (
     write_outcome,
 )
 from practicum.serve.learner import Learner
-from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
+from practicum.serve.log import UNWRITTEN, WINDOW, Database, Failing, FolderDatabase, Log
 from practicum.serve.names import (
     UnknownSpace,
     add_space,
@@ -138,6 +138,9 @@ LATELY = 30.0
 PROBE = 1.0
 """Seconds since the database answered after which it is asked, and for which that is waited for."""
 
+FAILING = 3.0
+"""Seconds for which writes must fail before an alarm is raised: shorter failures pass by themselves."""
+
 TOKENS = ("input", "cached", "output")
 """The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
 
@@ -219,6 +222,8 @@ class Service:
         self._opens = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[Space]] = {}
         self._is_away = False
+        self._fails: Failing | None = None
+        """The failure of the store that an alarm was raised about; None while writes succeed."""
         self.stopping = False
         self.forgetting = asyncio.Lock()
         """Of who removes a user's data: the learner does not learn then."""
@@ -1138,11 +1143,29 @@ class Service:
         for number in count():
             await asyncio.sleep(LOOK)
             try:
+                self._look_at_store()
                 await self._look_once(number % SELDOM == 0)
             except Exception:
                 # The next look finds what this one was to find.
                 self.counts["looks that failed"] += 1
                 logger.exception("a look at what others wrote failed")
+
+    def _look_at_store(self) -> None:
+        """Raise an alarm when the store cannot be written for `FAILING` seconds, and one when it can be again."""
+        log, failing = self.log, self.log.failing
+        # It is of all spaces, and is kept in the first one.
+        space = self.spaces[self.settings.spaces[0]]
+        if failing is None and self._fails is not None:
+            seconds, self._fails = time.monotonic() - self._fails.since, None
+            text = f"the store is written again after {seconds:.0f} s; {log.lost} interactions were given up"
+            self.alarm(space.id, Alarm(space.name, "store", text))
+        elif failing is not None and self._fails is None and failing.last - failing.since >= FAILING:
+            self._fails = failing
+            text = (
+                f"{failing.error}; requests go on, reports are refused, and {log.unwritten} interactions wait in "
+                f"memory ({UNWRITTEN:,} at most)"
+            )
+            self.alarm(space.id, Alarm(space.name, "store", text))
 
     async def _look_once(self, at_all: bool) -> None:
         await self._look_at_nodes()

@@ -230,28 +230,31 @@ class Space:
         # First the number: a write that comes later is noticed by the next look.
         changes = store.changes()
         head = read_head(store, store.run_id, None)
-        if head is not None and head.of_run != self._of_run:
-            if self._of_run:
-                # The run was rewritten, such as by `forget`: what was read of it may be gone.
-                self.reader.reopen()
-                self._contexts.clear()
-                self._points.clear()
-                self._pins.clear()
-                store = self.reader.store
-                changes = store.changes()
-            self._of_run = head.of_run
+        rewritten = head is not None and head.of_run != self._of_run and bool(self._of_run)
+        if rewritten:
+            # Such as by `forget`: what was read of the run may be gone.
+            self.reader.reopen()
+            store = self.reader.store
+            changes = store.changes()
         parents = read_parents(store)
         if not parents:
             raise StoreError(f"the run of space {self.name} is gone")
         names = read_names(store, store.run_id)
         live = names.get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
-        known = {number: self._contexts.get(number) or self.reader.version(number) for number in wanted}
+        kept = {} if rewritten else self._contexts
+        known = {number: kept.get(number) or self.reader.version(number) for number in wanted}
         self._line, self.last = lineage(parents, live), max(parents)
         self._edited = edited if (edited := names.get(EDITED)) in self._line else 0
-        for number, context in known.items():
-            self._contexts[number] = context
+        self._contexts.update(known)
         self.live, self._changes = live, changes
+        if rewritten:
+            # Only now: a request that is shown something meanwhile always finds the live version.
+            self._contexts = OrderedDict(known)
+            self._points.clear()
+            self._pins.clear()
+        if head is not None:
+            self._of_run = head.of_run
 
     @property
     def newest(self) -> Context | None:
@@ -270,17 +273,18 @@ class Space:
 
     def context(self, version: int) -> Context:
         """A version. One that is gone, such as by `forget`, is replaced by the live one."""
-        if version in self._contexts:
-            self._contexts.move_to_end(version)
-            return self._contexts[version]
+        contexts = self._contexts
+        if version in contexts:
+            contexts.move_to_end(version)
+            return contexts[version]
         try:
             context = self.reader.version(version)
         except UsageError:
             return self._contexts[self.live]
         self._contexts[version] = context
         needed = {self.live, version, self.rollout.version if self.rollout else self.live}
-        for old in [number for number in self._contexts if number not in needed][: len(self._contexts) - VERSIONS]:
-            del self._contexts[old]
+        for old in [number for number in [*self._contexts] if number not in needed][: len(self._contexts) - VERSIONS]:
+            self._contexts.pop(old, None)
         return context
 
     async def version_for(self, session: str) -> int:

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, AnyStr
 
@@ -34,6 +33,7 @@ from practicum.store import schema
 from practicum.store.copy import copy_run
 from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE
+from practicum.store.raw import count_in
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 from practicum.tasks.stored import StoredTasks
@@ -520,16 +520,7 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     known = ["\0".join([*shown, *stays]).encode(errors="replace")]
     tasks = (f"{data}\0{id}".encode(errors="replace") for data, id in zip(run.stored(), run.ids(), strict=True))
     pieces = _outside(texts.pieces(), chain(known, tasks))
-    return left + sum(_count_in(path, pieces) for path in run.store.folder.iterdir() if path.is_file())
-
-
-def _count_in(path: Path, pieces: Sequence[bytes]) -> int:
-    """How many of the pieces are in a file, which may be larger than memory."""
-    with path.open("rb") as file:
-        if not pieces or not path.stat().st_size:
-            return 0
-        with mmap(file.fileno(), 0, access=ACCESS_READ) as raw:
-            return sum(raw.find(piece) >= 0 for piece in pieces)
+    return left + count_in((path for path in run.store.folder.iterdir() if path.is_file()), pieces)
 
 
 def _outside(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:

@@ -35,7 +35,7 @@ from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for, require_tasks
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
-from practicum.store.folder import DATABASE_FILE, STORE_FILE, Elsewhere, is_run
+from practicum.store.folder import DATABASE_FILE, Elsewhere, is_run
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
@@ -120,18 +120,16 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 
 
 def discard_unbegun(folder: Path) -> None:
-    """Remove the folder of a run that did not begin. One whose database does not answer is kept: it may have begun."""
+    """Remove the folder of a run that did not begin. One that cannot be opened is kept: it may have begun, and another
+    process may write to it."""
     if is_run(folder):
         try:
             with Store.open(folder) as store:
-                try:
-                    read_run(store)
+                if is_begun(store):
                     return
-                except PracticumError:
-                    store.remove()
+                store.remove()
         except PracticumError:
-            if (folder / STORE_FILE).exists():
-                return
+            return
     shutil.rmtree(folder, ignore_errors=True)
 
 

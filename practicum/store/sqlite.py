@@ -106,8 +106,8 @@ class SqliteRun:
 
     def failure(self, error: Exception) -> StoreError:
         return StoreError(
-            f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full?); all "
-            "earlier writes are safe: make room and resume the run"
+            f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full or read-only?); "
+            "all earlier writes are safe: make room and resume the run"
         )
 
     def is_written(self) -> bool:

@@ -239,6 +239,20 @@ async def test_a_request_that_is_too_large_passes_byte_for_byte_and_is_counted(n
 
 
 @asynchronous
+async def test_all_that_is_under_way_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_HELD", 2_000)
+    async with answering(JSON, [whole("a" * 3_000)]) as address, served(tmp_path, address=address) as at:
+        refused = await at.ask("a" * 3_000)
+        assert (refused.status, at.service.counts["refused requests"]) == (429, 1)
+        assert int(refused.headers["retry-after"]) > 0
+        for n in range(1, 3):
+            # What was held is free again, after a refusal and after an answer that did not fit.
+            assert (await at.ask(QUESTION)).body == whole("a" * 3_000)
+            assert at.service.counts["oversized answers"] == n
+        assert [row["answer"] for row in await kept(at)] == ["", ""]
+
+
+@asynchronous
 async def test_what_operations_are_given_has_few_fields(tmp_path: Path) -> None:
     many = {f"f{n}": n for n in range(10_000)}
     async with served(tmp_path) as at:
