@@ -182,7 +182,7 @@ def exported(log: Log, folder: Path, space: str, user: str) -> Iterator[dict[str
     found, mine = _find(log, space, user), _mine(space, user)
     i, o, c, s = tables.interactions, tables.outcomes, tables.corrections, tables.sessions
     queries: dict[str, Any] = {
-        "interaction": select(i).where(i.c.run_id == space, i.c.user == user).order_by(i.c.id),
+        "interaction": select(i).where(i.c.run_id == space, i.c.user == user).order_by(i.c.number),
         "outcome": select(o).where(o.c.run_id == space, o.c.id.in_(mine)).order_by(o.c.id),
         "correction": select(c).where(c.c.run_id == space, c.c.interaction.in_(mine)).order_by(c.c.number),
         "session": select(s).where(s.c.run_id == space).order_by(s.c.session),

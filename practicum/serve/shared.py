@@ -54,7 +54,12 @@ def p002_surfaces(db: Connection) -> None:
     tables.bring_up_to_date(db, TABLES)
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables, p002_surfaces)
+def p003_numbers(db: Connection) -> None:
+    """The order of interactions and outcomes as numbers."""
+    tables.bring_up_to_date(db, TABLES)
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables, p002_surfaces, p003_numbers)
 """What is applied to the schema, in order."""
 
 

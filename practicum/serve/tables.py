@@ -10,15 +10,49 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, delete, inspect, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    delete,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateColumn
+from sqlalchemy.sql.functions import FunctionElement
 
 from practicum.store.dialects import NAME, TEXT, insert_adding
 
-FORMAT = 3
+FORMAT = 4
 """Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more, 3
-has `hours`, `keys` and `logins`, and indexes of users and of scores."""
+has `hours`, `keys` and `logins`, and indexes of users and of scores, 4 has `number` of interactions and outcomes."""
 
 metadata = MetaData()
+
+
+class _next_interaction(FunctionElement[int]):
+    """The number of an interaction that is inserted: larger than all others in SQLite, the next of PostgreSQL's."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(_next_interaction)
+def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
+    return "(SELECT coalesce(max(number), 0) + 1 FROM interactions)"
+
+
+@compiles(_next_interaction, "postgresql")
+def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
+    return "DEFAULT"
 
 
 def _table(name: str, *items: Column[Any] | Index) -> Table:
@@ -27,8 +61,10 @@ def _table(name: str, *items: Column[Any] | Index) -> Table:
 
 interactions = _table(
     "interactions",
-    Column("id", NAME, primary_key=True),  # in the order of asking
-    Column("at", Float, nullable=False),  # seconds since 1970
+    Column("id", NAME, primary_key=True),
+    # The order of writing. No clock decides what came last: clocks go back, and those of nodes differ.
+    Column("number", BigInteger, Identity(), default=_next_interaction()),
+    Column("at", Float, nullable=False),  # seconds since 1970, by the clock of the node
     Column("session", NAME),
     Column("user", NAME),
     Column("response", NAME),  # the id that the upstream gave its response
@@ -36,23 +72,27 @@ interactions = _table(
     Column("rollout", Integer),  # the rollout whose candidate or control it was, if one was under way
     Column("kind", Integer),  # of the request, during a rollout
     Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status, purpose
-    Index("interactions_by_session", "run_id", "session", "id"),
-    Index("interactions_by_response", "run_id", "response", "id"),
-    Index("interactions_by_rollout", "run_id", "rollout", "id"),
-    Index("interactions_by_user", "run_id", "user", "id"),
+    Index("interactions_by_number", "number"),
+    Index("interactions_by_space", "run_id", "number"),
+    Index("interactions_by_time", "run_id", "at", "number"),
+    Index("interactions_by_session", "run_id", "session", "number"),
+    Index("interactions_by_response", "run_id", "response", "number"),
+    Index("interactions_by_rollout", "run_id", "rollout", "number"),
+    Index("interactions_by_user", "run_id", "user", "number"),
 )
 
 outcomes = _table(
     "outcomes",
     Column("id", NAME, primary_key=True),  # of the interaction; of a session's last one
-    Column("at", Float, nullable=False),  # of the first report, then of the first score; no two of a space are equal
+    Column("at", Float, nullable=False),  # of the first report, then of the first score
+    Column("number", BigInteger),  # the order of first reports, then of first scores, counted in the space
     Column("revision", Integer, nullable=False),  # grows with each report that changed something
     Column("score", Float),
     Column("trust", NAME, nullable=False),  # own or user: whose word is learned from
     Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
     Column("data", TEXT, nullable=False),  # JSON: what the operator and what users said, session, the last reports
     Index("outcomes_by_state", "run_id", "state", "id"),
-    Index("outcomes_by_time", "run_id", "at"),
+    Index("outcomes_by_number", "run_id", "number"),
     Index("outcomes_by_score", "run_id", "score", "at"),
 )
 
@@ -201,6 +241,8 @@ def bring_up_to_date(db: Connection, known: Mapping[str, Table]) -> None:
     before = {*inspect(db).get_table_names(schema=known["hours"].schema)}
     for table in known.values():
         table.create(db, checkfirst=True)
+        if table.name in ("interactions", "outcomes"):
+            _add_numbers(db, table)
         for index in table.indexes:
             index.create(db, checkfirst=True)
     if "interactions" not in before or "hours" in before:
@@ -217,3 +259,20 @@ def bring_up_to_date(db: Connection, known: Mapping[str, Table]) -> None:
                 added.append({**dict.fromkeys(SUMS, 0), **{name: one[name] for name in ("run_id", "version", "model")},
                               "at": row.told, "scored": 1, "total": row.score})  # fmt: skip
         add_to_hours(db, added)
+
+
+def _add_numbers(db: Connection, table: Table) -> None:
+    """Number the rows of a store that has no `number` yet: interactions by their ids, outcomes by their times."""
+    if "number" in {column["name"] for column in inspect(db).get_columns(table.name, schema=table.schema)}:
+        return
+    for index in table.indexes:
+        # An index of this name may lack the number.
+        index.drop(db, checkfirst=True)
+    db.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {CreateColumn(table.c.number).compile(dialect=db.dialect)}"))
+    order = "run_id, at, id" if table.name == "outcomes" else "at, id"
+    numbered = f"SELECT run_id, id, row_number() OVER (ORDER BY {order}) AS n FROM {table.name}"
+    same = f"s.run_id = {table.name}.run_id AND s.id = {table.name}.id"
+    db.execute(text(f"UPDATE {table.name} SET number = s.n FROM ({numbered}) AS s WHERE {same}"))
+    if db.dialect.name == "postgresql" and table.name == "interactions":
+        serial = "pg_get_serial_sequence('interactions', 'number')"
+        db.execute(text(f"SELECT setval({serial}, (SELECT max(number) + 1 FROM interactions))"))

@@ -126,7 +126,7 @@ names = _table(
 
 outcomes = _table(
     "outcomes",
-    Column("id", NAME, primary_key=True),  # of what the agent was shown; in the order of asking
+    Column("id", NAME, primary_key=True),  # of what the agent was shown
     *_required(TEXT, "data"),  # JSON: the query, what was shown, and what was reported about it
     Column("step", Integer),  # the step that learned from it; None as long as none did
 )
@@ -149,7 +149,7 @@ vectors = _table(
 )
 
 
-NUMBERED = (journal, steps, rollouts, lessons)
+NUMBERED = (journal, steps, rollouts, lessons, outcomes)
 """The tables whose rows are read in the order of writing, in PostgreSQL too."""
 
 _SQL = 'create table index on text varchar float integer bigint blob not null primary key without rowid ( ) , "'

@@ -318,7 +318,7 @@ async def test_interactions_are_paged_and_the_search_for_few_ends(
         await at.report(interaction=asked[1], score=0)
 
         def listed(which: str) -> tuple[list[str], int]:
-            found, before, pages = list[str](), "", 0
+            found, before, pages = list[str](), None, 0
             while True:
                 page = reads.interactions(at.service.log, "default", which, before=before)
                 found += [row["id"] for row in page.rows]
