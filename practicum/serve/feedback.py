@@ -244,7 +244,7 @@ def write_outcome(
         "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
     db.execute(upsert(t, db.dialect.name), values)
-    about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["model"]}
+    about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["counted"]}
     if row is None and "purpose" in interaction.data:
         tables.count_later(db, {**about, "requests": 1})
     if score is not None and score != before:

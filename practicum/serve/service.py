@@ -67,7 +67,7 @@ from practicum.serve.rollout import (
 )
 from practicum.serve.sessions import OPENING, OWN, Caller
 from practicum.serve.space import LIVE, PINNED, Shown, Space
-from practicum.serve.upstream import Upstream
+from practicum.serve.upstream import OTHER, Upstream
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
@@ -568,12 +568,13 @@ class Service:
             at.conversations.add(request, user, answer, shown.session)
         # A title is no turn of the conversation that it is about.
         answer, session = answer or Answer(), None if purpose == "title" else shown.session
+        model = (request.model if request else "") or (self.upstream.model if self.upstream else "")
         data = {
             "query": query, "question": shown.question or query, "steps": steps, "answer": answer.text,
             "calls": answer.calls, "entries": shown.entries, "corrections": shown.corrections, "pin": shown.session,
             "session_from": shown.session_from,
             "status": status, "seconds": round(seconds, 3),
-            "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
+            "model": model, "counted": self.upstream.counted(model, answer.model) if self.upstream else OTHER,
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
         if answer.thoughts:

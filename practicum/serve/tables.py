@@ -154,7 +154,7 @@ hours = _table(
     "hours",
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
-    Column("model", NAME, primary_key=True),  # that the requests named; may be empty
+    Column("model", NAME, primary_key=True),  # one that is known, or `other` (see `upstream.Upstream.counted`)
     Column("requests", Integer, nullable=False),  # that began in this hour; of a `purpose`: that got an outcome in it
     Column("failed", Integer, nullable=False),  # of them: with a status of 400 and more
     Column("seconds", Float, nullable=False),  # from a request to the end of its answer, in all
@@ -228,7 +228,7 @@ def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[st
     read, cached, written = data["tokens"]
     counted = "purpose" not in data
     return {
-        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["model"],
+        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["counted"],
         "requests": int(counted), "failed": int(counted and data["status"] >= 400),
         "seconds": data["seconds"] if counted else 0.0, "input_tokens": read,
         "cached_tokens": cached, "output_tokens": written,
