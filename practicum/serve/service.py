@@ -53,6 +53,7 @@ from practicum.serve.feedback import (
 from practicum.serve.learner import Learner
 from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
 from practicum.serve.names import require_space_name
+from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -106,6 +107,9 @@ IN_USE = 1.0
 LOOK, SELDOM = 0.2, 4
 """Seconds between two looks at whether somebody else wrote to the runs in use, and how many times as seldom the others
 are looked at."""
+
+ERASE_AGAIN = 30.0
+"""Seconds until a removal of a user's data that failed is tried again."""
 
 QUIET = 3_600.0
 """Seconds within which the same drift raises no second alarm. All nodes watch for drift, and notice it at about the
@@ -207,7 +211,9 @@ class Service:
         self._is_away = False
         self.stopping = False
         self.forgetting = asyncio.Lock()
-        """Of who removes a user's data: the learner does not learn then."""
+        """Held while a user's data are removed: the learner does not learn then."""
+        self.unfinished: dict[str, Unfinished] = {}
+        """Removals that failed, by space. A space that may show what was learned from the user is closed."""
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
@@ -224,10 +230,15 @@ class Service:
         """Make the spaces that there are not yet, open them, and begin to learn. Raises UsageError or StoreError if one
         cannot be used; then close the service."""
         self._loop = asyncio.get_running_loop()
+        await finish_erasures(self)
         for number, name in enumerate(self.settings.spaces):
+            if name in self.unfinished and self.unfinished[name].shows:
+                self.warnings.append(f"requests of space {name} go on unchanged: {self.unfinished[name]}")
+                continue
             await asyncio.to_thread(self._make_space, name, self.settings.context if number == 0 else None)
             await self.space(name)
         self._spawn(self._look())
+        self._spawn(self._erase_again())
         if self.settings.learn:
             self.learner.start()
 
@@ -255,6 +266,8 @@ class Service:
         """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
         if name in self._deleting:
             raise _unknown(name)
+        if name in self.unfinished and self.unfinished[name].shows:
+            raise StoreError(str(self.unfinished[name]))
         if (space := self.spaces.get(name)) is not None:
             space.used = time.monotonic()
             return space
@@ -338,6 +351,25 @@ class Service:
         await space.close()
         if self.log.database.shared:
             await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
+
+    async def hold_back(self, error: Unfinished) -> None:
+        """Raise an alarm for a removal that is not finished, and close its space if that may show what was learned from
+        the user."""
+        if error.space not in self.unfinished:
+            self.alarm(Alarm(error.space, "erasure", str(error)))
+        self.unfinished[error.space] = error
+        if error.shows and (space := self.spaces.get(error.space)) is not None:
+            self.close_space(space)
+            await space.close()
+
+    async def _erase_again(self) -> None:
+        """Finish removals that failed, here or on a node that ended."""
+        while True:
+            await asyncio.sleep(ERASE_AGAIN)
+            try:
+                await finish_erasures(self)
+            except PracticumError as error:
+                logger.warning("whether all removals are finished is not known: %s", error)
 
     def close_space(self, space: Space) -> None:
         """Let no request find a space open any more. What is known of its drift goes with it, since of many spaces it
@@ -1096,7 +1128,7 @@ class Service:
         self._asked_ready = time.monotonic()
         if self.stopping:
             return "the service stops"
-        if closed := [name for name in self.settings.spaces if name not in self.spaces]:
+        if closed := [name for name in self.settings.spaces if name not in {*self.spaces, *self.unfinished}]:
             return f"space {closed[0]} is not open"
         if time.monotonic() - self.log.worked > PROBE:
             # One question at a time, however often this is asked.

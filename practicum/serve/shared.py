@@ -55,7 +55,7 @@ def p002_surfaces(db: Connection) -> None:
 
 
 def p003_numbers(db: Connection) -> None:
-    """The order of interactions and outcomes as numbers."""
+    """The order of interactions and outcomes as numbers, and `erasures`."""
     tables.bring_up_to_date(db, TABLES)
 
 

@@ -33,7 +33,8 @@ from practicum.store.dialects import NAME, TEXT, insert_adding
 
 FORMAT = 4
 """Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more, 3
-has `hours`, `keys` and `logins`, and indexes of users and of scores, 4 has `number` of interactions and outcomes."""
+has `hours`, `keys` and `logins`, and indexes of users and of scores, 4 has `number` of interactions and outcomes, and
+`erasures`."""
 
 metadata = MetaData()
 
@@ -133,7 +134,7 @@ alarms = _table(
     "alarms",
     Column("number", Integer, primary_key=True),
     Column("at", Float, nullable=False),
-    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning
+    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning, erasure
     Column("text", TEXT, nullable=False),
 )
 
@@ -183,6 +184,17 @@ logins = _table(  # `run_id` is empty: who is signed in sees what the key is for
     Column("digest", NAME, nullable=False),  # of the key that signed in
     Column("expires", Float, nullable=False),
 )
+
+erasures = _table(
+    "erasures",
+    Column("number", Integer, primary_key=True),  # counted in the space
+    Column("state", NAME, nullable=False),  # removed (the rows of the user), forgotten (what was learned, too), done
+    Column("user", NAME),  # a keyed digest of the user's name; None once it is done
+    Column("began", Float, nullable=False),
+    Column("ended", Float),
+    Column("data", TEXT, nullable=False),  # JSON: what the next stages need, and counts; in the end counts alone
+)
+"""The removals of users' data. One that was interrupted is finished from its row."""
 
 SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "output_tokens", "scored", "total")
 """The columns of `hours` that are added up."""

@@ -21,7 +21,8 @@ REFERENCE = 200
 
 @dataclass(frozen=True)
 class Alarm:
-    """What somebody should look at. `kind` is outcomes, inputs, retrieval, rollout or learning."""
+    """What somebody should look at. `kind` is outcomes, inputs, retrieval, rollout, learning or
+    erasure."""
 
     space: str
     kind: str

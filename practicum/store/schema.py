@@ -16,6 +16,9 @@ metadata = MetaData()
 IN_FLIGHT = "in flight"
 """The role, in the journal, of calls that were in flight when their process was killed."""
 
+FORGETTING, FORGOTTEN = "forgetting", "forgotten"
+"""States of a run from which something was removed: its rows alone, or its bytes in all files, too."""
+
 USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 """The columns of the journal that are fields of `Usage`."""
 
@@ -31,7 +34,7 @@ def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
 runs = _table(
     "runs",
     *_required(TEXT, "config"),  # the whole configuration as JSON, enough to resume from
-    *_required(NAME, "state"),  # running, stopped, done, forgotten, ...
+    *_required(NAME, "state"),  # running, stopped, done, forgetting, forgotten, ...
     *_required(Float, "seconds"),  # spent over all resumes
     Column("result", TEXT),  # the last report as JSON
     Column("mark", TEXT),  # of the installation that wrote `config`
