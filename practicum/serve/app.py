@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -519,7 +519,7 @@ class App:
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
         given = {name: value for name, value in traced if value is not None}
         upstream = self.upstream.name or f"{self.upstream.address}#"
-        model = (request.model if request else "") or self.upstream.model
+        model = self.upstream.counted(request.model if request else "")
         try:
             span = Span(self.spans, given, call.path, call.started, upstream, model)
             span.pass_trace(headers)
@@ -533,7 +533,8 @@ class App:
             return
         about = {"space": call.space, "version": call.version, "interaction": call.interaction}
         try:
-            span.end(call.status or 500, call.told, call.error, about)
+            answer = call.told and replace(call.told, model=call.told.model and self.upstream.counted(call.told.model))
+            span.end(call.status or 500, answer, call.error, about)
         except Exception as error:
             self.service.faults.note("ending a span", error)
 
