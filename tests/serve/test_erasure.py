@@ -76,8 +76,8 @@ def offline(store: Path, before: Callable[[], None] = nothing) -> Forgotten:
     before()
     log = Log(FolderDatabase(store))
     try:
-        (space,) = spaces_of(log, USER)
-        return forget_stored(log, store / "spaces" / space, space, USER)
+        ((space, id),) = spaces_of(log, USER).items()
+        return forget_stored(log, store / "spaces" / space, space, id, USER)
     finally:
         log.close()
 

@@ -9,6 +9,7 @@ import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sqlalchemy import select
 from practicum.serve import app, log, mcp_stdio, protocols, service, space, tables
 from practicum.serve.bounded import Bounded
 from practicum.serve.log import Database, FolderDatabase, Log
+from practicum.serve.names import add_space
 from practicum.serve.protocols import MOST_TEXT, StreamReader, read_answer, read_request, read_stream
 from practicum.serve.shared import SharedDatabase
 
@@ -340,17 +342,23 @@ def waiting(opened: Log) -> tuple[threading.Event, Any]:
     return goes_on, done
 
 
-def alarm(number: int, text: str = "t") -> dict[str, Any]:
-    return {"run_id": "s", "number": number, "at": 0.0, "kind": "k", "text": text}
+def a_space(opened: Log) -> str:
+    """The identity of a new space."""
+    return str(opened.do(partial(add_space, name="s", state="live")).result(30).run_id)
+
+
+def alarm(space: str, number: int, text: str = "t") -> dict[str, Any]:
+    return {"run_id": space, "number": number, "at": 0.0, "kind": "k", "text": text}
 
 
 def test_rows_that_wait_have_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "UNWRITTEN_BYTES", 50_000)
     opened = Log(FolderDatabase(tmp_path))
     try:
+        space = a_space(opened)
         goes_on, _ = waiting(opened)
         for number in range(10):
-            opened.post(tables.alarms, alarm(number, "a" * 10_000))
+            opened.post(tables.alarms, alarm(space, number, "a" * 10_000))
         assert (opened.unwritten, opened.lost) == (4, 6)
         goes_on.set()
         opened.do(lambda db: None).result(30)
@@ -456,7 +464,7 @@ async def test_characters_that_a_database_cannot_hold_lose_nothing(stream: bool,
             }  # fmt: skip
             reply = await at.send("POST", CHAT, json.dumps(asked).encode())
             assert reply.status == 200
-            told = await at.report(interaction=reply.interaction, target="a\0b", comment="\0")
+            told = await at.report(interaction=reply.interaction, target="a\0b", comment="a\0")
             assert told.json["status"] == "kept"
         rows = await kept(at)
         assert [row["answer"] for row in rows] == ["a\0b", "a\ufffdb", "\ufffd", "a\x1ab", "\U0001f600"]
@@ -473,19 +481,21 @@ async def test_characters_that_a_database_cannot_hold_lose_nothing(stream: bool,
 @asynchronous
 async def test_a_row_that_the_database_refuses_is_lost_alone_and_raises_an_alarm(place: Place) -> None:
     async with served(**place) as at:
-        opened = at.service.log
+        opened, space = at.service.log, at.service.spaces["default"].id
         bad: dict[int, dict[str, Any]] = {
             0: {"kind": "\ud800"}, 3: {"at": "no number"}, 4: {"number": 2**70}, 7: {"text": None},
             9: {"kind": object()},
         }  # fmt: skip
         goes_on, _ = waiting(opened)
         for number in range(12):
-            opened.post(tables.alarms, {**alarm(number), **bad.get(number, {})})
+            opened.post(tables.alarms, {**alarm(space, number), **bad.get(number, {})})
         told = opened.do(lambda db: 5)
         goes_on.set()
         assert await asyncio.wrap_future(told) == 5
         await until(lambda: at.service.counts["alarms"])
-        rows = opened.rows(select(tables.alarms).where(tables.alarms.c.run_id == "s").order_by(tables.alarms.c.number))
+        rows = opened.rows(
+            select(tables.alarms).where(tables.alarms.c.run_id == space).order_by(tables.alarms.c.number)
+        )
         assert [row.number for row in rows if row.kind == "k"] == [1, 2, 5, 6, 8, 10, 11]
         assert [row.kind for row in rows if row.kind != "k"] == ["store"]
         assert (opened.lost, opened.unwritten, at.service.counts["refused rows"]) == (len(bad), 0, len(bad))
@@ -503,9 +513,10 @@ async def test_a_row_that_is_too_long_for_an_index_does_not_count_as_a_database_
     database: Database = SharedDatabase(make_url(postgresql))
     opened = Log(database)
     try:
+        space = a_space(opened)
         goes_on, _ = waiting(opened)
         long = "".join(Random(0).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=20_000))
-        row = {"run_id": "s", "at": 0.0, "version": 0, "data": "{}"}
+        row = {"run_id": space, "at": 0.0, "version": 0, "data": "{}"}
         for number in range(4):
             opened.post(tables.interactions, {**row, "id": f"i{number}", "session": long if number == 1 else "s"})
         goes_on.set()
