@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -17,13 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, serving, until
-from sqlalchemy import select
+from sqlalchemy import make_url, select
 
 from practicum.serve import app, log, mcp_stdio, protocols, service, space, tables
 from practicum.serve.bounded import Bounded
 from practicum.serve.log import Database, FolderDatabase, Log
 from practicum.serve.protocols import MOST_TEXT, StreamReader, read_answer, read_request, read_stream
-from practicum.serve.shared import SharedDatabase
+from practicum.serve.shared import Sessions, SharedDatabase
 
 MB = 2**20
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
@@ -496,10 +497,6 @@ async def test_a_row_that_the_database_refuses_is_lost_alone_and_raises_an_alarm
 async def test_a_row_that_is_too_long_for_an_index_does_not_count_as_a_database_that_is_away(
     postgresql: str, tmp_path: Path
 ) -> None:
-    from random import Random
-
-    from sqlalchemy import make_url
-
     database: Database = SharedDatabase(make_url(postgresql))
     opened = Log(database)
     try:
@@ -514,6 +511,42 @@ async def test_a_row_that_is_too_long_for_an_index_does_not_count_as_a_database_
         assert (found, opened.lost, opened.unwritten) == (["i0", "i2", "i3"], 1, 0)
     finally:
         opened.close()
+
+
+@pytest.mark.postgres
+@asynchronous
+async def test_a_session_that_the_database_refuses_takes_no_others_along(postgresql: str) -> None:
+    database = SharedDatabase(make_url(postgresql))
+    sessions = Sessions(database, 60.0)
+    try:
+        names = ["a", "\ud800", "b\0"]
+        assert await asyncio.gather(*(sessions.claim("s", name, 1, None, 30.0) for name in names)) == [1, None, 1]
+        sessions._away = 0.0
+        assert await sessions.claim("s", "c", 1, None, 30.0) == 1
+    finally:
+        await asyncio.to_thread(sessions.close)
+        database.close()
+
+
+@asynchronous
+async def test_an_answer_that_takes_long_to_read_is_read_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, settle = list[int](), protocols.Answer.settle
+
+    def settling(self: protocols.Answer, *given: Any) -> None:
+        threads.append(threading.get_ident())
+        settle(self, *given)
+
+    monkeypatch.setattr(protocols.Answer, "settle", settling)
+    said = "<think>" + "Hm. " * 100_000 + "</think>Fine."
+    for kind, parts in ((JSON, [whole(said)]), (EVENTS, [delta(said), b"data: [DONE]\n\n"])):
+        async with answering(kind, parts) as address, served(tmp_path / str(len(threads)), address=address) as at:
+            await at.ask(QUESTION, stream=kind == EVENTS)
+            ((row),) = await kept(at)
+            assert (row["answer"], row["thoughts"]) == ("Fine.", ("Hm. " * 100_000)[:MOST_TEXT])
+    assert threading.get_ident() not in threads
+    assert len(threads) == 2
 
 
 @pytest.mark.parametrize("score", ["NaN", "Infinity", "-1", "2", "1e400", '"1"', "[]"])
