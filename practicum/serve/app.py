@@ -651,14 +651,14 @@ class _Relay:
 
     async def _collected(self, response: aiohttp.ClientResponse) -> bool:
         """Receive a response; False, and not all of it was received, if it is too large to be read."""
-        if (response.content_length or 0) > self.app.most_read:
-            return False
-        async for chunk in response.content.iter_any():
-            self._size += len(chunk)
+        size, fits = 0, (response.content_length or 0) <= self.app.most_read
+        while fits and (chunk := await response.content.readany()):
+            size += len(chunk)
             self._chunks.append(chunk)
-            if not self.call.hold(len(chunk)) or self._size > self.app.most_read:
-                return False
-        return True
+            fits = self.call.hold(len(chunk)) and size <= self.app.most_read
+        # Of an answer that breaks off before it is passed on, nothing counts as received.
+        self._size = size
+        return fits
 
     async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
         """Pass on what was received of a response, and the rest while it arrives. It is kept without its text."""

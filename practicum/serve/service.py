@@ -233,8 +233,6 @@ class Service:
             await asyncio.to_thread(self._make_space, name, self.settings.context if number == 0 else None)
             await self.space(name)
         self._spawn(self._look())
-        # What the filter loads for its first text would hold up other requests.
-        self._spawn(asyncio.to_thread(flags, "a1"))
         if self.settings.learn:
             self.learner.start()
 
