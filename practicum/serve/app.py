@@ -425,7 +425,7 @@ class App:
             async with _while_connected(call), self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
         except _Left:
-            await relay.wait()
+            await relay.read_rest()
             relay.keep(LEFT)
             if not relay.is_whole:
                 call.status, call.error = LEFT, "cancelled"
@@ -433,7 +433,7 @@ class App:
         except asyncio.CancelledError:
             # The service stops, and the answer takes too long.
             call.error = "cancelled"
-            await relay.wait()
+            await relay.read_rest()
             relay.keep(503)
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -682,16 +682,18 @@ class _Relay:
         large = bool(self._encoding) or self._size > OFF_LOOP
         if large if self._reader is None else self._reader.is_long:
             self._reading = asyncio.ensure_future(asyncio.to_thread(self._received_answer, self.app.most_read))
-            await self.wait()
+            await self.read_rest()
         else:
             self._take(lambda: self._received_answer(self.app.most_read))
 
-    async def wait(self) -> None:
-        """Wait for the thread that reads the answer, if there is one."""
+    async def read_rest(self) -> None:
+        """Read what was received of a stream that was broken off, or wait for the thread that reads the answer."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
             self._take(self._reading.result)
             self._reading = None
+        elif self._reader is not None and not self._is_read:
+            await self._read_all()
 
     def _take(self, read: Callable[[], Answer | None]) -> None:
         self._is_read = True
@@ -704,6 +706,7 @@ class _Relay:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
         status, message = _upstream_error(error)
         if self._streaming:
+            await self.read_rest()
             self.keep(status)
         if self.is_whole:
             await self.call.write(self._rest)
