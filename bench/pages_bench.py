@@ -91,7 +91,7 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 "query": a_text(chance, 40), "steps": [], "answer": a_text(chance, 60), "calls": [],
                 "entries": [(f"e{chance.randrange(max(entries, 1))}", 0.5) for _ in range(4)], "corrections": [],
                 "pin": f"s{n // 3}", "status": 200 if n % 300 else 500, "seconds": chance.lognormvariate(0, 0.5),
-                "model": model, "tokens": [900, 700 if n % 3 else 0, 120],
+                "model": model, "counted": model, "tokens": [900, 700 if n % 3 else 0, 120],
             }  # fmt: skip
             row = {
                 "run_id": SPACE, "id": an_id(at, n), "at": at, "session": f"s{n // 3}",
@@ -104,7 +104,7 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 score = float(chance.random() < 0.6 + 0.3 * n / interactions)
                 report = {"at": at + 60, "trust": "own", "score": score}
                 told.append({
-                    "run_id": SPACE, "id": row["id"], "at": at + 60 + n * 1e-6, "revision": 1, "score": score,
+                    "run_id": SPACE, "id": row["id"], "at": at + 60, "number": n + 1, "revision": 1, "score": score,
                     "trust": "own", "state": "learned",
                     "data": json.dumps({"reports": [report], "own": {"score": score}, "user": {}}),
                 })  # fmt: skip
@@ -154,7 +154,7 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
     credits = [{"run_id": SPACE, "item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
     for table, rows in (
         (tables.rollouts, rollouts), (tables.corrections, corrections), (tables.alarms, alarms),
-        (tables.credits, credits), (tables.spaces, [{"run_id": SPACE, "corrected": 1}]),
+        (tables.credits, credits), (tables.spaces, [{"name": SPACE, "run_id": SPACE, "state": "live", "corrected": 1}]),
     ):  # fmt: skip
         if rows:
             db.execute(insert(table), rows)

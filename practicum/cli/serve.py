@@ -44,6 +44,9 @@ def serve(
     key: list[str] = Option([], metavar="KEY", help=f"For all spaces, or SPACE=KEY; repeatable, or {KEYS_VARIABLE}."),
     a_minute: int | None = Option(None, min=1, help="Requests that each key may send a minute (default: any number)."),
     pass_key: bool = Option(False, "--pass-key", help="Clients send their own upstream key; KEY in x-practicum-key."),
+    pass_: list[str] = Option(
+        [], "--pass", metavar="PATH", help="A path of the model server that passes, such as /v1/files; repeatable."
+    ),
     timeout: float = Option(600.0, min=1.0, help="Seconds that the upstream may be silent."),
     max_output_tokens: int | None = Option(
         None, min=1, help="--upstream local: tokens of an answer, unless the request gives a limit (default: 1024)."
@@ -57,6 +60,8 @@ def serve(
     no_learning: bool = learning(False, "--no-learning", help="Corrections hold, and nothing else is learned."),
     judge: float = learning(0.0, min=0.0, max=1.0, help="Share of answers without an outcome that a judge scores."),
     review: Literal["none", "foreign", "all"] = learning("foreign", help="What waits for practicum review."),
+    trust_users: bool = learning(False, "--trust-users", help="What end users ask need not wait for review."),
+    trust_tools: bool = learning(False, "--trust-tools", help="What tools return need not wait for review."),
     learn_every: int = learning(20, min=1, help="Outcomes from which a round of learning begins."),
     learn_minutes: float = learning(60.0, min=0.0, help="Minutes after which a round begins with fewer."),
     max_calls_day: int | None = learning(None, min=1, help="Model calls of learning, a day and space (default: any)."),
@@ -72,6 +77,7 @@ def serve(
     Clients of OpenAI's and Anthropic's protocols work as before; POST /v1/feedback takes scores and corrections.
     """
     try:
+        from practicum.serve.origins import Trusted
         from practicum.serve.server import run
         from practicum.serve.service import Settings
     except ImportError as error:
@@ -84,6 +90,7 @@ def serve(
     settings = Settings(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
+        trusted=Trusted(users=trust_users, tools=trust_tools),
         learn_every=learn_every, learn_minutes=learn_minutes, max_calls_day=max_calls_day, max_usd_day=max_usd_day,
         canary=canary, canary_length=canary_length, memory=memory, max_read=max_read, webhook=webhook,
     )  # fmt: skip
@@ -100,7 +107,7 @@ def serve(
             out.print(f"warning: {warning}")
         sys.stdout.flush()
 
-    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready, max_output_tokens)
+    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready, max_output_tokens, pass_)
 
 
 def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:

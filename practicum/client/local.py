@@ -26,14 +26,17 @@ _REWRITTEN = ("content-length", "accept-encoding")
 
 
 class Local(Link):
-    """A link to a store. With a `learner`, a model's name, what is reported is learned from in the background."""
+    """A link to a store. With a `learner`, a model's name, what is reported is learned from in the background.
+    `trust_users` and `trust_tools` say whose words need not wait for review."""
 
-    def __init__(self, store: Path, space: str, learner: str | None) -> None:
+    def __init__(self, store: Path, space: str, learner: str | None, trust_users: bool, trust_tools: bool) -> None:
         self._store, self._space, self._learner = store, space, learner
+        self._trust_users, self._trust_tools = trust_users, trust_tools
         super().__init__()
 
     async def _open(self) -> None:
         try:
+            from practicum.serve.origins import Trusted
             from practicum.serve.service import Service, Settings
         except ImportError as error:
             from practicum.core.requirements import pip_install
@@ -41,8 +44,9 @@ class Local(Link):
             raise UsageError(f"a local space needs: {pip_install('serve')} ({error})") from error
         learns = self._learner is not None
         settings = Settings(
-            store=self._store, folder=self._store, spaces=(self._space,), learn=learns, learner=self._learner
-        )
+            store=self._store, folder=self._store, spaces=(self._space,), learn=learns, learner=self._learner,
+            trusted=Trusted(users=self._trust_users, tools=self._trust_tools),
+        )  # fmt: skip
         self._service: Service = Service(settings)
         await self._service.start()
         atexit.register(self._at_exit)

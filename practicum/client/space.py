@@ -40,24 +40,28 @@ def given(filters: Filters) -> dict[str, Any]:
 
 def open(
     where: str | Path, *, space: str | None = None, key: str | None = None, pass_key: bool = False,
-    learner: str | None = None,
+    learner: str | None = None, trust_users: bool = False, trust_tools: bool = False,
 ) -> Space:  # fmt: skip
     """Open a space: of the service at an address, or of a store, which is a folder.
 
     `space` is by default the service's first one, and "default" in a store. `key` is that of the service. Wrapped
     clients send their own key along with `pass_key`, for a service with --pass-key. In a store, `learner` is the model
     that learns in the background (openai:gpt-4.1-mini); without one, corrections hold, and nothing else is learned.
+    What is learned from questions of end users, and from results of tools, waits there for `practicum review`, unless
+    `trust_users` or `trust_tools` says that they are as trusted as you.
 
     Raises UsageError if these do not go together, and StoreError if the store cannot be used. Whether a service is
     there shows with the first request.
     """
     if isinstance(where, str) and where.startswith(ADDRESSES):
-        if learner is not None:
-            raise UsageError("`learner` is for a store: a service is started with its own (practicum serve --learner)")
+        for name, value in (("learner", learner), ("trust_users", trust_users), ("trust_tools", trust_tools)):
+            if value:
+                option = name.replace("_", "-")
+                raise UsageError(f"`{name}` is for a store: a service has its own (practicum serve --{option})")
         return Space(Remote(where, space, key, pass_key))
     if key is not None or pass_key:
         raise UsageError(f"`key` and `pass_key` are for a service: {str(where)!r} is no address (http://host:port)")
-    return Space(Local(Path(where), space or "default", learner))
+    return Space(Local(Path(where), space or "default", learner, trust_users, trust_tools))
 
 
 class Space:

@@ -54,12 +54,33 @@ def read_text(path: Path | str) -> str:
     return io.TextIOWrapper(io.BytesIO(read_bytes(path)), encoding="utf-8-sig").read()
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and its missing parents, for this user alone whatever the umask. A folder that exists keeps its
+    mode. Raises OSError."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            # `parents=True` would give the parents the mode of the umask.
+            folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Write the entries of a folder to the disk, so that a file that was made or renamed there survives a power
+    failure. Raises OSError."""
+    if os.name != "posix":  # Windows opens no folders
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Write a file, text as UTF-8, as a whole or not at all, with its folders. Its mode is that of the umask, or
+    """Write a file, text as UTF-8, as a whole or not at all, with its folders. Their modes are those of the umask, or
     `private` to the user. Raises StoreError if it cannot be written."""
     part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent) if private else path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with _create(part, PRIVATE if private else 0o666) as file:
                 file.write(content if isinstance(content, bytes) else content.encode())

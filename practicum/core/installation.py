@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.core.errors import UsageError
-from practicum.core.files import create_private
+from practicum.core.files import create_private, make_folder
 
 HOME_VARIABLE = "PRACTICUM_HOME"
 """An environment variable that names the folder of the key, in place of `settings_folder()`."""
@@ -70,7 +70,7 @@ def _key() -> bytes:
 
 def _made(path: Path) -> bytes:
     """A new key at this path, or that of another process that was faster."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     part = path.with_name(f"{KEY_FILE}.{secrets.token_hex(8)}")
     try:
         with create_private(part) as file:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import PRIVATE, others_may_read
+from practicum.core.files import PRIVATE, make_folder, others_may_read
 from practicum.core.sensitive import NOUNS, PLACEHOLDER, Kind, find
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Redactor:
     @staticmethod
     def _append(path: Path, line: str) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             # One write at the end of the file: lines of other processes are not torn.
             descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, PRIVATE)
             try:

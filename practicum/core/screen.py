@@ -24,6 +24,9 @@ Kind = Literal["characters", "length", "instruction", "link", "secret", "persona
 MAX_LENGTH = 8000
 """Characters of an entry above which it is flagged: four times the longest that practicum's own prompts ask for."""
 
+OVERLAP = 1000
+"""Characters that two parts of a long text share, so that a phrase at their border is in one of them."""
+
 NAMED = 3
 """How many findings of one kind are named at most."""
 
@@ -47,6 +50,13 @@ def flags(text: str) -> tuple[Flag, ...]:
         if len(same) < NAMED:
             same.setdefault(flag.what, flag)
     return tuple(flag for same in named.values() for flag in same.values())
+
+
+def steers(text: str) -> bool:
+    """Whether any part of a text, of any length, speaks to the model about its instructions or hides characters."""
+    kinds = ("instruction", "characters")
+    parts = (text[start : start + MAX_LENGTH] for start in range(0, len(text), MAX_LENGTH - OVERLAP))
+    return any(flag.kind in kinds for part in parts for flag in flags(part))
 
 
 def _findings(text: str) -> Iterator[Flag]:

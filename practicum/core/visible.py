@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 
 _JOINED = "\u0620-\u0dff\u1000-\u109f\u1780-\u18af\u1a20-\u1bff\ufb50-\ufdcf\ufdf0-\ufdff\ufe70-\ufefc"
 """Scripts whose letters take other forms beside a joiner."""
@@ -48,6 +49,9 @@ _HIDDEN = re.compile(
     f"|[\ufe0e\ufe0f](?!(?<=[{_EMOJI}].)|(?<=[#*0-9].)\u20e3)"
 )
 
+_BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
+"""Fillers of Korean, and the empty pattern of Braille: letters and signs that show nothing."""
+
 _BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 """What somebody takes for a line break, besides the line feed: what `str.splitlines` does."""
 
@@ -58,6 +62,16 @@ _ANGLE = re.compile(
     f"<(?={_BAR}{_PART}{_BAR}?>|{_PART}{_BAR}>"
     "|/?(?:s|bos|eos|sop|eop|think|tool_call|tool_response|start_of_turn|end_of_turn|start_of_image|end_of_image)>"
     "|</?SYS>>)"
+)
+_FRAME = re.compile(r"<(?=[\s/]{0,9}(?:notes|data)[\s_-]{1,9}[0-9a-f]{6})", re.IGNORECASE)
+"""The first character of what looks like a mark of `engine.framing`."""
+
+_WIDE_FRAME = re.compile(
+    # The same in signs and letters of another width or form.
+    r"[<\uff1c\u2039\u27e8\u3008\ufe64](?=[\s/\uff0f\u2044\u2215]{0,9}"
+    r"(?:notes|data|\uff4e\uff4f\uff54\uff45\uff53|\uff44\uff41\uff54\uff41)"
+    r"[\s_\-\u2010-\u2015\u2212\uff0d\uff3f]{1,9}[0-9a-f\uff10-\uff19\uff41-\uff46]{6})",
+    re.IGNORECASE,
 )
 _SQUARE = re.compile(  # Llama 2, Mistral, GLM
     r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]|[gs]MASK\])"
@@ -80,6 +94,18 @@ def visible(text: str) -> str:
     return text if _ordinary(text) or not _SUSPECT.search(text) else _HIDDEN.sub(_escape, text)
 
 
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text shows: it is empty, or has only spaces, controls, marks and characters without ink."""
+    return all(unicodedata.category(c)[0] in "CMZ" or c in _BLANK_LETTERS for c in text)
+
+
+def not_blank(text: str) -> str:
+    """The text. Raises ValueError if it is blank."""
+    if is_blank(text):
+        raise ValueError("it is blank")
+    return text
+
+
 def visible_line(text: str) -> str:
     """A visible text where one line is shown: line feeds are escaped too."""
     return visible(text).replace("\n", "\\n")
@@ -96,11 +122,12 @@ def lines(text: str) -> list[str]:
 
 
 def visible_to_model(text: str) -> str:
-    r"""A text as a model may see it: visible, with plain line breaks, and with tokens of chat templates broken by an
-    escape (`\x3c|im_start|>`), so that no server takes a part of it for the beginning of a turn."""
+    r"""A text as a model may see it: visible, with plain line breaks, and with tokens of chat templates and marks of
+    frames broken by an escape (`\x3c|im_start|>`). So no server takes a part of it for the beginning of a turn, and no
+    model for the end of a frame."""
     if not _ordinary(text):
-        text = visible(plain_breaks(text))
-    return _SQUARE.sub(_escape, _ANGLE.sub(_escape, text))
+        text = _WIDE_FRAME.sub(_escape, visible(plain_breaks(text)))
+    return _SQUARE.sub(_escape, _FRAME.sub(_escape, _ANGLE.sub(_escape, text)))
 
 
 def visible_json(text: str) -> str:

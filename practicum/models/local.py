@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.core.errors import ModelError
-from practicum.core.files import append_private
+from practicum.core.files import append_private, make_folder
 from practicum.core.requirements import pip_install
 from practicum.core.subprocesses import environment, python_command
 
@@ -137,7 +137,7 @@ def _require_xllamacpp() -> None:
 
 
 def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(log.parent)
     # What llama.cpp reads of the environment: where its libraries are, and how it uses processors.
     compute = ("OMP_", "GOMP_", "KMP_", "GGML_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "VK_")
     settings_of = environment(*compute, "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, delete, select
 
@@ -23,7 +23,7 @@ from practicum.core.errors import PracticumError, StoreError, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import KeyTold
 from practicum.serve.log import Log
-from practicum.serve.names import require_space_name
+from practicum.serve.names import add_space, find_space, require_space_name, unknown
 
 logger = logging.getLogger("practicum.serve")
 
@@ -57,7 +57,8 @@ CLIENTS = 10_000
 @dataclass(frozen=True)
 class Grant:
     """What a key allows: for one space, or for all (""), in these roles, until `expires`, and so many requests a
-    minute (None: as many as the service allows each key)."""
+    minute (None: as many as the service allows each key). `identity` is that of the space of a stored key, which does
+    not open another space that is made under the same name later."""
 
     name: str
     space: str
@@ -65,9 +66,15 @@ class Grant:
     digest: str
     expires: float | None = None
     a_minute: int | None = None
+    identity: str = ""
 
     def may(self, role: Role) -> bool:
         return role in self.roles or "admin" in self.roles
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it allows everything in all spaces."""
+        return not self.space and "admin" in self.roles
 
     @property
     def expired(self) -> bool:
@@ -104,6 +111,14 @@ class TooMany(PracticumError):
     def __init__(self, message: str, after: float) -> None:
         super().__init__(message)
         self.after = after
+
+
+def require_key_of(id: str, grant: Grant) -> None:
+    """Raises Forbidden for the key of a space that was deleted, where another space has its name."""
+    if grant.space and grant.identity not in ("", id):
+        raise Forbidden(
+            f"this key was for a space {grant.space} that was deleted: ask for a new one (practicum key add)"
+        )
 
 
 class Limiter:
@@ -265,32 +280,43 @@ class Keys:
 
 def stored_keys(log: Log) -> Sequence[Grant]:
     """The keys in the store, by space and name."""
-    t = tables.keys
-    rows = log.rows(select(t).order_by(t.c.run_id, t.c.name))
-    return [Grant(r.name, r.run_id, frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute) for r in rows]
+    t, s = tables.keys, tables.spaces
+    named = select(t, s.c.name.label("space")).outerjoin(s, s.c.run_id == t.c.run_id)
+    rows = log.rows(named.where((t.c.run_id == "") | s.c.name.is_not(None)))
+    return [
+        Grant(r.name, r.space or "", frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute, r.run_id)
+        for r in sorted(rows, key=lambda row: (row.space or "", row.name))
+    ]
 
 
 def add_key(
-    log: Log, name: str, space: str, roles: Sequence[str], days: float | None = None, a_minute: int | None = None
-) -> str:
-    """Make a key; it is returned, and nowhere else. Raises UsageError if there is one of this name for the space, or if
-    a name or a role is none."""
-    if unknown := [role for role in roles if role not in ROLES]:
-        raise UsageError(f"there is no role {unknown[0]!r:.80}: there are {', '.join(ROLES)}")
+    log: Log, name: str, space: str, roles: Sequence[str], days: float | None = None, a_minute: int | None = None,
+    id: str | None = None,
+) -> str:  # fmt: skip
+    """Make a key; it is returned, and nowhere else. `id` is the identity that the space must have; without it, the
+    space may be made later, and the key is for that one. Raises UsageError if there is one of this name for the space,
+    or if a name or a role is none, and UnknownSpace for a space that was deleted."""
+    if others := [role for role in roles if role not in ROLES]:
+        raise UsageError(f"there is no role {others[0]!r:.80}: there are {', '.join(ROLES)}")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
         raise UsageError(f"{name!r:.80} is no name of a key: a line of at most {LONGEST_NAME} characters")
     _require_space_name(space)
     key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), tables.keys
-    row = {
-        "run_id": space, "name": name, "digest": digest_of(key), "roles": ",".join(sorted({*roles})), "made": now,
+    row: dict[str, Any] = {
+        "name": name, "digest": digest_of(key), "roles": ",".join(sorted({*roles})), "made": now,
         "expires": None if days is None else now + 86_400 * days, "a_minute": a_minute,
     }  # fmt: skip
 
     def write(db: Connection) -> None:
-        mine = (t.c.run_id == space) & (t.c.name == name)
-        if db.execute(select(t.c.name).where(mine)).first() is not None:
+        known = None
+        if space:
+            known = add_space(db, space, "reserved") if id is None else find_space(db, space)
+            if known is None or known.state == "deleted" or id not in (None, known.run_id):
+                raise unknown(space)
+        run_id = known.run_id if known is not None else ""
+        if db.execute(select(t.c.name).where(t.c.run_id == run_id, t.c.name == name)).first() is not None:
             raise UsageError(f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name")
-        db.execute(t.insert().values(row))
+        db.execute(t.insert().values({**row, "run_id": run_id}))
 
     log.do(write).result()
     return key
@@ -311,7 +337,12 @@ def remove_key(log: Log, name: str, space: str) -> None:
     t = tables.keys
 
     def write(db: Connection) -> None:
-        if not db.execute(delete(t).where(t.c.run_id == space, t.c.name == name)).rowcount:
+        known = find_space(db, space) if space else None
+        run_id = "" if not space else None if known is None else known.run_id
+        if not db.execute(delete(t).where(t.c.run_id == run_id, t.c.name == name)).rowcount:
             raise UsageError(f"there is no key {name!r:.80}{_of(space)}: practicum key list shows those there are")
+        left = db.execute(select(t.c.name).where(t.c.run_id == run_id).limit(1)).first()
+        if known is not None and known.state == "reserved" and left is None:
+            db.execute(delete(tables.spaces).where(tables.spaces.c.run_id == run_id))
 
     log.do(write).result()

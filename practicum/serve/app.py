@@ -12,9 +12,9 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,15 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
 from practicum.models.keys import is_loopback
-from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong
+from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong, require_key_of
+from practicum.serve.admission import Refused, require_clear
 from practicum.serve.answers import Health
 from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.lines import requests
 from practicum.serve.metrics import Metrics
+from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
+from practicum.serve.passing import Passing
 from practicum.serve.protocols import (
     Answer,
     Kind,
@@ -46,7 +49,7 @@ from practicum.serve.protocols import (
     with_metadata,
 )
 from practicum.serve.purpose import is_housekeeping
-from practicum.serve.service import Service, UnknownSpace, new_id
+from practicum.serve.service import Service, new_id
 from practicum.serve.sessions import Caller
 from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
@@ -54,6 +57,8 @@ from practicum.serve.upstream import RETURNED, Upstream, decoded
 
 if TYPE_CHECKING:
     from practicum.serve.mcp_http import Agents
+
+logger = logging.getLogger("practicum.serve")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -89,16 +94,11 @@ OFF_LOOP = 2**18
 SLICE = 2**12
 """Bytes of a stream that are read at a time; then other requests have their turn."""
 
+QUIET = 10.0
+"""Seconds between two failures of the upstream that are logged, at least."""
+
 PIECES = 10_000
 """Pieces of JSON, such as a text or a comma, that are written at a time."""
-
-
-class Refused(PracticumError):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
 
 
 _STATUSES: tuple[tuple[type[PracticumError], int], ...] = (
@@ -137,6 +137,8 @@ class Call:
     scope: Mapping[str, Any]
     receive: Receive
     out: Send
+    endings: int
+    """`Service.endings` when it came in."""
     held: Held = field(default_factory=Held)
     size: int = 0
     """Bytes of it and of its answer that are in memory."""
@@ -156,7 +158,8 @@ class Call:
 
     @property
     def path(self) -> str:
-        return str(self.scope["path"])
+        """The path as the client wrote it, escapes included: it is compared and sent in this one form."""
+        return str(self.scope["raw_path"], "latin-1")
 
     @property
     def method(self) -> str:
@@ -210,6 +213,8 @@ class Call:
         if self.method != "GET":
             return await self.body(MOST)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if twice := [name for name, values in query.items() if len(values) > 1]:
+            raise Refused(400, f"the query has {twice[0]!r:.80} more than once")
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
@@ -220,7 +225,7 @@ class Call:
 
     async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.status = status
-        await self.out({"type": "http.response.start", "status": status, "headers": [*headers]})
+        await self.out({"type": "http.response.start", "status": status, "headers": [*headers, *_INERT]})
 
     async def write(self, body: bytes, more: bool = False) -> None:
         await self.out({"type": "http.response.body", "body": body, "more_body": more})
@@ -238,13 +243,16 @@ class Call:
 
 class App:
     """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
+    `passing` has paths of the upstream that pass beside those of models (`passing.read_prefixes`).
     `pages` answers what is not of the API: the dashboard. `agents` answers agents at /mcp. `spans` are sent of requests
     to models."""
 
     def __init__(
-        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, pages: Asgi | None = None,
-        agents: Agents | None = None, spans: Spans | None = None,
+        self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, passing: Sequence[str] = (),
+        pages: Asgi | None = None, agents: Agents | None = None, spans: Spans | None = None,
     ) -> None:  # fmt: skip
+        self.passing = Passing(tuple(passing), all=pass_key)
+        self._failure_logged = float("-inf")
         self.service, self.upstream, self.keys, self.pass_key = service, upstream, keys, pass_key
         self.pages, self.agents, self.spans = pages, agents, spans
         self.most_read = service.settings.max_read * 2**20
@@ -254,8 +262,9 @@ class App:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        call = Call(scope, receive, send, self.held)
+        call = Call(scope, receive, send, self.service.endings, self.held)
         try:
+            require_clear(scope)
             await self._route(call)
         except _Left:
             self.service.counts["clients that left"] += 1
@@ -309,19 +318,24 @@ class App:
             await self._complete(call, PROTOCOLS[path], space)
         elif path.startswith("/v1/"):
             _, space = await self.enter(call, "ask")
-            body = await call.body(MOST_BODY)
+            await self._require_made(call, space, self.passing.response(method, path))
+            body = await self._body(call, space)
             if method == "POST" and path in COUNTING:
-                _, _, body = await self._prepare(COUNTING[path], space, _caller(call), body)
+                _, _, body = await self._prepare(call, COUNTING[path], space, _caller(call), body)
             await self._pass_on(call, body)
         elif path == "/mcp" and self.agents is not None:
             grant, space = await self.enter(call, None)
             session = call.header(b"x-practicum-session") or call.header(b"mcp-session-id")
             user = call.header(b"x-practicum-user")
-            await self.agents.answer(call, At(self.service, self.keys, grant, space, session, user, screened=True))
+            at = At(self.service, self.keys, grant, space, call.endings, session, user, screened=True)
+            await self.agents.answer(call, at)
         elif self.pages is not None:
             await self.keys.refresh()
             if not self.keys.required:
                 self._require_host(call)
+                if method != "POST":
+                    # A form of another origin is refused by the pages, which show what was written in it.
+                    self._require_origin(call)
             await self.pages(call.scope, call.receive, call.send)
         else:
             raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")
@@ -344,19 +358,27 @@ class App:
     # Who asks
 
     def _require_host(self, call: Call) -> None:
-        """Refuse what a page of another site could make a browser send to a service without keys."""
+        """Refuse what could come from another machine, of a service without keys."""
+        host = call.headers.get(b"host", "")
         try:
-            host = urlsplit(f"//{call.headers.get(b'host', '')}").hostname or ""
-            origin = urlsplit(call.headers.get(b"origin", "")).hostname
+            name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
-            raise Refused(400, "the header host or origin is no address") from None
+            raise Refused(400, "the header host is not an address") from None
         if not _FORWARDED.isdisjoint(call.headers):
             # A proxy may name this machine as the host, whoever asks.
             raise Refused(403, "a service without keys answers to no proxy: configure a key (practicum key add)")
-        # "null" is the origin of any page that wants to hide its own, unless the browser says that it is this one.
-        hidden = call.headers.get(b"origin") == "null" and call.headers.get(b"sec-fetch-site") != "same-origin"
-        if hidden or not is_loopback(host) or (origin is not None and not is_loopback(origin)):
+        if not is_loopback(name):
             raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
+
+    def _require_origin(self, call: Call) -> None:
+        """Refuse what a page of another site, or of another port, could make a browser send to a service without
+        keys."""
+        host, origin = call.headers.get(b"host", ""), call.headers.get(b"origin")
+        own = f"{call.scope['scheme']}://{host}".lower()
+        # "null" is the origin of any page that wants to hide its own, unless the browser says that it is this one.
+        site = call.headers.get(b"sec-fetch-site")
+        if origin is not None and origin.lower() != own and not (origin == "null" and site == "same-origin"):
+            raise Refused(403, f"a service without keys answers to pages of {own:.200} alone: configure a key (--key)")
 
     async def enter(self, call: Call, role: Role | None) -> tuple[Grant, str]:
         """What a request may do, and its space. Raises Refused without a right key of this role (None: of any), or
@@ -365,6 +387,7 @@ class App:
         wanted = call.header(b"x-practicum-space")
         if not self.keys.required:
             self._require_host(call)
+            self._require_origin(call)
             call.grant, call.space = EVERYBODY, wanted or self.service.settings.spaces[0]
             return call.grant, call.space
         try:
@@ -397,7 +420,7 @@ class App:
             raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         screened = call.header(AGENT) is not None
-        at = At(self.service, self.keys, grant, space, session, user, screened)
+        at = At(self.service, self.keys, grant, space, call.endings, session, user, screened)
         told = await perform(operation, at, await call.given())
         call.interaction = told.get("interaction")
         if operation.patience is None:
@@ -413,10 +436,10 @@ class App:
     # The proxy
 
     async def _complete(self, call: Call, kind: Kind, space: str) -> None:
-        body = await call.body(MOST_BODY)
+        body = await self._body(call, space)
         arrived = time.monotonic()
         caller = _caller(call)
-        request, shown, body = await self._prepare(kind, space, caller, body)
+        request, shown, body = await self._prepare(call, kind, space, caller, body)
         relay = _Relay(self, call, kind, space, request, shown, caller.interaction, caller.user)
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
         path, span = _upstream_path(call), self._begin_span(call, request, headers)
@@ -441,11 +464,33 @@ class App:
         finally:
             self._end_span(span, call)
 
+    async def _body(self, call: Call, space: str) -> bytes:
+        """The body for the upstream. Raises Refused for one that goes on from a response of another space, unless the
+        operator sends it."""
+        body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
+        if call.grant is not None and call.grant.is_operator:
+            return body
+        previous, body = self.passing.previous_response(call.path, encoding, body)
+        await self._require_made(call, space, previous)
+        return body
+
+    async def _require_made(self, call: Call, space: str, response: str | None) -> None:
+        """Raise Refused for a response of the upstream that was not made in this space, which may be another's. The
+        operator may ask for any: not all responses are kept."""
+        if response is None or (call.grant is not None and call.grant.is_operator):
+            return
+        if not await self.service.made_response(space, response):
+            raise Refused(
+                404, f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
+                "service with --pass /v1/responses"
+            )  # fmt: skip
+
     async def _prepare(
-        self, kind: Kind, space: str, caller: Caller, body: bytes
+        self, call: Call, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, Shown | None, bytes]:  # fmt: skip
         """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
-        goes on as it came. Raises UnknownSpace."""
+        goes on as it came. Raises UnknownSpace, and Forbidden for a key of an earlier space with this name."""
+        self.service.require_since(space, call.endings)
         request = None
         try:
             if len(body) > OFF_LOOP:
@@ -453,6 +498,8 @@ class App:
             else:
                 request = read_request(kind, body, self.most_read)
             shown = await self.service.show(space, request, caller)
+            if shown is not None and call.grant is not None:
+                require_key_of(shown.space, call.grant)
             model = "" if request.model else self.upstream.model
             if shown is not None and (shown.fixed or shown.learned or model):
                 body = request.write(shown.fixed, shown.learned, model)
@@ -460,7 +507,7 @@ class App:
         except Unreadable as error:
             self.service.counts["unread requests"] += 1
             self.service.counts["oversized requests"] += isinstance(error, Oversized)
-        except UnknownSpace:
+        except (UnknownSpace, Forbidden):
             raise
         except Exception as error:
             self.service.counts["unchanged requests"] += 1
@@ -474,7 +521,7 @@ class App:
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
         given = {name: value for name, value in traced if value is not None}
         upstream = self.upstream.name or f"{self.upstream.address}#"
-        model = (request.model if request else "") or self.upstream.model
+        model = self.upstream.counted(request.model if request else "")
         try:
             span = Span(self.spans, given, call.path, call.started, upstream, model)
             span.pass_trace(headers)
@@ -488,7 +535,8 @@ class App:
             return
         about = {"space": call.space, "version": call.version, "interaction": call.interaction}
         try:
-            span.end(call.status or 500, call.told, call.error, about)
+            answer = call.told and replace(call.told, model=call.told.model and self.upstream.counted(call.told.model))
+            span.end(call.status or 500, answer, call.error, about)
         except Exception as error:
             self.service.faults.note("ending a span", error)
 
@@ -497,6 +545,18 @@ class App:
         if not 200 <= response.status < 600:
             self.service.counts["wrong numbers"] += 1
             raise aiohttp.ClientPayloadError(f"the status {response.status}")
+
+    def upstream_failed(self, error: BaseException) -> tuple[int, str]:
+        """Count a failure of the upstream, and log it. Returns the status and the message for the client, who is not
+        to know the upstream's address."""
+        self.service.counts["upstream failures"] += 1
+        if time.monotonic() - self._failure_logged >= QUIET:
+            self._failure_logged = time.monotonic()
+            logger.warning(
+                "the upstream at %s failed (%s): %s; further failures are counted in /health, and logged after %g s",
+                urlsplit(self.upstream.address).netloc.rpartition("@")[2], type(error).__name__, error, QUIET,
+            )  # fmt: skip
+        return _upstream_error(error)
 
     async def _pass_on(self, call: Call, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""
@@ -517,8 +577,7 @@ class App:
             if not ended:
                 raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.service.counts["upstream failures"] += 1
-            status, message = _upstream_error(error)
+            status, message = self.upstream_failed(error)
             if began:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
@@ -713,11 +772,11 @@ class _Relay:
             return
         if self._began:
             # The connection is cut, so that the client does not take a part for the whole.
-            self.app.service.counts["upstream failures"] += 1
+            self.app.upstream_failed(error)
             self.call.error = type(error).__name__
             self.keep(status)
             raise error
-        self.app.service.counts["upstream failures"] += 1
+        self.app.upstream_failed(error)
         self.call.error = type(error).__name__
         body = error_body(self.call.path, status, message)
         if not self._streaming:
@@ -859,12 +918,9 @@ def _returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
 
 
 def _upstream_path(call: Call) -> str:
-    """The path and the query for the upstream, as the client wrote them. Raises Refused for a path that would leave
-    /v1, where the upstream may do other things for the key of the service."""
-    if not {".", ".."}.isdisjoint(call.path.replace("\\", "/").split("/")):
-        raise Refused(404, f"there is nothing at {call.path:.200}")
-    path, query = (str(call.scope[name], "latin-1") for name in ("raw_path", "query_string"))
-    return path.removeprefix("/v1") + (f"?{query}" if query else "")
+    """The path and the query for the upstream, as the client wrote them."""
+    query = str(call.scope["query_string"], "latin-1")
+    return call.path.removeprefix("/v1") + (f"?{query}" if query else "")
 
 
 _ELSEWHERE = re.compile(
@@ -899,7 +955,7 @@ def _upstream_error(error: BaseException) -> tuple[int, str]:
     if isinstance(error, TimeoutError):
         return 504, "the upstream did not answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return 502, f"the upstream cannot be reached: {error.os_error.strerror or error}"
+        return 502, "the upstream cannot be reached: the service's log says why"
     return 502, "the upstream broke off its answer"
 
 
@@ -913,6 +969,13 @@ _TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
+
+_INERT = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+)
+"""Headers of all answers but pages: a browser shows them as data. An upstream's page would otherwise run as a page of
+this service."""
 
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """Headers with which proxies pass a request on."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sys
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 WHOLE = 60.0
@@ -29,12 +31,15 @@ def most_open() -> int:
 
 class Connection(HttpToolsProtocol):
     """A connection whose requests are bounded in size and in time. uvicorn waits for ever for the first request of a
-    connection and for the end of each, and reads headers of any size."""
+    connection and for the end of each, and reads headers of any size. It reads some requests otherwise than proxies do:
+    with trailers, with `Upgrade`, and with an address of another form than /path?query."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._most = most_open()
         self._beside = 0
+        self._has_head = self._is_upgrade = False
+        self._read = b""
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -54,14 +59,48 @@ class Connection(HttpToolsProtocol):
                 self.transport.write(_TOO_LARGE)
             self.transport.close()
             return
+        self._read = data
         super().data_received(data)
         self._beside += len(data)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Called where the parser has stopped at a request with `Upgrade`, whose body it takes for another protocol's.
+        No protocol is changed, so the request is read once more, without that header."""
+        stopped = sys.exc_info()[1]
+        if not self._is_upgrade or not isinstance(stopped, httptools.HttpParserUpgrade):
+            return
+        self._is_upgrade = False
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        super().data_received(b"\r\n".join([*lines, b"", self._read[stopped.args[0] :]]))
+
     def on_message_begin(self) -> None:
         self._beside = 0
+        self._has_head = False
         if self._late is None:
             self._wait()
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers are dropped: after the head of a request, nothing may change who sent it.
+        if not self._has_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._is_upgrade = True
+            return
+        target = self.url
+        if self.parser.get_method() == b"CONNECT":
+            # Its target is host:port. The application refuses the method.
+            self.url = target = b"/"
+        super().on_headers_complete()
+        # uvicorn would read `//host/path` and `http://host/path` as /path, and would drop `#fragment`.
+        self.scope["raw_path"], _, self.scope["query_string"] = target.partition(b"?")
 
     def on_body(self, body: bytes) -> None:
         # Twice: each byte of a body pays for one that cuts it into chunks.
@@ -69,6 +108,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._is_upgrade:
+            return
         self._arrived()
         super().on_message_complete()
 

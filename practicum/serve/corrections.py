@@ -18,6 +18,7 @@ import numpy as np
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta
+from practicum.core.screen import steers
 from practicum.core.trust import Trust
 from practicum.core.types import Profile
 from practicum.core.views import behind, indented
@@ -82,6 +83,11 @@ class Correction:
     def asked(self) -> str:
         """The question, or the whole text while no question is known."""
         return self.question or self.query
+
+    @property
+    def is_quotable(self) -> bool:
+        """Whether its question may be shown to who did not ask the very same: it does not steer a model."""
+        return self.note or not steers(self.asked)
 
     @property
     def section(self) -> str:
@@ -197,8 +203,9 @@ class Corrections:
         corrections of the same request; of each the nearest last."""
         if not self._entries:
             return []
-        found = [correction for correction, _ in await self._nearest(SECTION, question, SHOWN)]
-        if (exact := self._exact((False, normalise(question)))) is not None and exact not in found:
+        exact = self._exact((False, normalise(question)))
+        found = [each for each, _ in await self._nearest(SECTION, question, SHOWN) if each == exact or each.is_quotable]
+        if exact is not None and exact not in found:
             found = [exact, *found][:SHOWN]
         compared = [(each, await self._compare(question, each)) for each in found]
         near = [Near(each, same) for each, (cosine, same) in compared if same or cosine >= self._similar]

@@ -11,18 +11,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
-from practicum.core.errors import RunBusy, StoreError, UsageError
+from practicum.core.errors import RunBusy, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.feedback import Conflict, Unknown
+from practicum.serve.log import Database
+from practicum.serve.names import bury_space, end_space, unknown
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews
@@ -46,7 +47,7 @@ BY_HAND = "edited by hand"
 async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
     """The run of a space, whose last version is the live one or one that is to be tried. Raises Conflict while a
     version is being tried, or while the space learns."""
-    async with _writing(space) as store:
+    async with _writing(service, space) as store:
         await asyncio.to_thread(space.read_versions)
         await service.refresh(space)
         if space.rollout is not None:
@@ -68,13 +69,17 @@ def _return_to(store: Store, version: int) -> None:
 
 
 @asynccontextmanager
-async def _writing(space: Space) -> AsyncIterator[Store]:
+async def _writing(service: Service, space: Space) -> AsyncIterator[Store]:
+    """The run of a space, open for writing. The space is not deleted until the block ends. Raises Conflict while it
+    learns, and UnknownSpace if it was deleted: the run may be that of another space with its name."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(PATIENCE):
                 store = await stack.enter_async_context(writing(space.folder, PATIENCE))
         except (TimeoutError, RunBusy):
             raise Conflict(f"space {space.name} is learning now: try again in a minute") from None
+        if not await asyncio.to_thread(service.is_live, space):
+            raise unknown(space.name)
         yield store
 
 
@@ -120,11 +125,11 @@ def _make_live(service: Service, space: Space, store: Store, version: int, reaso
     name_version(store, store.run_id, LIVE, version)
 
     def note(db: Connection) -> None:
-        number = next_number(db, tables.rollouts, space.name)
+        number = next_number(db, tables.rollouts, space.id)
         made = Rollout.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
-        begin_rollout(db, made.row(space.name, PROMOTED, reason))
+        begin_rollout(db, made.row(space.id, PROMOTED, reason))
 
-    service.log.do(note, space.name).result()
+    service.log.do(note, space.id).result()
 
 
 def _gone(store: Store, id: str) -> UsageError:
@@ -142,7 +147,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
         return await service.review_correction(name, int(id[1:]), approved)
     space = await service.space(name)
     if not approved:
-        async with _writing(space) as store:
+        async with _writing(service, space) as store:
             await to_the_end(lambda: reviews.reject(store, _waiting(store, id), reason or "rejected"))
         return {"id": id, "state": REJECTED, "version": None}
     async with _changing(service, space) as store:
@@ -198,28 +203,30 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
     none, and Conflict if the service was started with it, or while it learns."""
     if name in service.settings.spaces:
         raise Conflict(f"the service was started with the space {name}: start it without --space {name} first")
-    space = await service.space(name)
-    async with _writing(space) as store:
-        with service.deleting(space):
-            removed = await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
-            # The run goes last: what is left after a kill is a space that can be deleted again.
-            await to_the_end(store.remove)
-            await space.close()
-    try:
-        await asyncio.to_thread(rmtree, space.folder)
-    except FileNotFoundError:
-        # A look at the spaces has removed it, too.
-        await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
-    except OSError as error:
-        raise StoreError(f"space {name} is deleted, but not its folder {space.folder}: {error.strerror}") from error
-    # What was under way meanwhile.
-    if service.sessions is not None:
-        await service.sessions.written()
-    await asyncio.wrap_future(service.log.do(lambda db: _remove_rows(db, name), name))
+    # It ends even if nobody waits for it any longer. What a kill leaves of it is finished at the next start.
+    return await asyncio.shield(_remove_space(service, name))
+
+
+async def _remove_space(service: Service, name: str) -> SpaceGone:
+    database = service.log.database
+    async with AsyncExitStack() as stack:
+        await _alone(stack, database, f"making space {name}", wait=True)
+        space = await service.space(name)
+        if not await _alone(stack, database, f"learning in {space.id}"):
+            raise Conflict(f"space {name} is learning now: try again in a minute")
+        async with _writing(service, space) as store:
+            with service.deleting(space):
+                removed = await asyncio.wrap_future(service.log.do(partial(bury_space, id=space.id), space.id))
+                await to_the_end(store.remove)
+                await space.close()
+        await asyncio.to_thread(database.remove_run, name, space.folder)
+        await asyncio.wrap_future(service.log.do(partial(end_space, id=space.id)))
     return {"name": name, "rows": removed}
 
 
-def _remove_rows(db: Connection, name: str) -> int:
-    return sum(
-        db.execute(delete(table).where(table.c.run_id == name)).rowcount for table in tables.metadata.tables.values()
-    )
+async def _alone(stack: AsyncExitStack, database: Database, what: str, *, wait: bool = False) -> bool:
+    """Enter `database.alone` in a thread, until the stack ends."""
+    block = database.alone(what, wait)
+    mine = await asyncio.to_thread(block.__enter__)
+    stack.push_async_callback(asyncio.to_thread, block.__exit__, None, None, None)
+    return bool(mine)

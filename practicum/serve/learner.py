@@ -26,8 +26,11 @@ import numpy as np
 from sqlalchemy import Connection, func, select, update
 
 from practicum.blocks.accept.gate import Trial, tried
+from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, RunBusy, StoreAway
+from practicum.core.trust import Trust
 from practicum.core.types import Task
+from practicum.core.words import quantity
 from practicum.engine.run import Run
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.serve import tables
@@ -124,11 +127,12 @@ class Learner(threading.Thread):
         self._after.pop(space, None)
         self.wake()
 
-    def forget(self, space: str) -> None:
+    def forget(self, space: Space) -> None:
         """Know nothing of a space any more, which is deleted."""
-        self._wanted.discard(space)
-        for known in (self._after, self._known):
-            known.pop(space, None)
+        self._wanted.discard(space.name)
+        self._after.pop(space.name, None)
+        for known in (self._known, self._spent):
+            known.pop(space.id, None)
 
     def stop(self) -> None:
         """End the thread. A round under way is continued when the service starts again."""
@@ -170,10 +174,15 @@ class Learner(threading.Thread):
                 if not self._ended:
                     raise
             except (RunBusy, StoreAway) as error:
-                self._after[space.name] = time.time() + TICK
+                self._after[space.name] = time.monotonic() + TICK
                 logger.info("space %s: %s", space.name, error)
             except PracticumError as error:
-                self._failed(space, str(error))
+                if self.service.log.failing is None:
+                    self._failed(space, str(error))
+                else:
+                    # The store raises an alarm of its own.
+                    self._after[space.name] = time.time() + TICK
+                    logger.info("space %s: %s", space.name, error)
             except Exception as error:
                 # What it says may quote what was read, and alarms are logged.
                 logger.exception("learning in space %s failed", space.name)
@@ -186,28 +195,30 @@ class Learner(threading.Thread):
     async def _alone(self, space: Space) -> AsyncIterator[bool]:
         """A block in which no other node learns in the space; yields whether this one may. What others did is known
         then."""
-        with self.service.log.database.alone(f"learning in {space.name}") as mine:
+        with self.service.log.database.alone(f"learning in {space.id}") as mine:
+            # While this block lasts, the space is not deleted.
+            mine = mine and self.service.is_live(space)
             if mine:
                 # Written, so that they are counted.
                 self.service.log.do(lambda db: None).result()
                 self.service.call_soon(self.service.refresh(space))
             else:
-                self._after[space.name] = time.time() + TICK
+                self._after[space.name] = time.monotonic() + TICK
             yield mine
 
     def _failed(self, space: Space, what: str) -> None:
-        self._after[space.name] = time.time() + PAUSE
+        self._after[space.name] = time.monotonic() + PAUSE
         self.service.counts["rounds that failed"] += 1
-        self.service.call_soon(self._tell(Alarm(space.name, "learning", what)))
+        self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
-    async def _tell(self, alarm: Alarm) -> None:
-        self.service.alarm(alarm)
+    async def _tell(self, space: Space, alarm: Alarm) -> None:
+        self.service.alarm(space.id, alarm)
 
     def _due(self, space: Space) -> bool:
-        if space.rollout is not None or time.time() < self._after.get(space.name, 0.0):
+        if space.rollout is not None or time.monotonic() < self._after.get(space.name, 0.0):
             return False
         settings = self.service.settings
-        late = time.time() - space.waiting_since >= 60 * settings.learn_minutes
+        late = time.monotonic() - space.waiting_since >= 60 * settings.learn_minutes
         many = space.waiting >= settings.learn_every or (space.waiting > 0 and late)
         return space.name in self._wanted or many or self.is_untried(space)
 
@@ -217,12 +228,12 @@ class Learner(threading.Thread):
 
     def _decided(self, space: Space) -> bool:
         """Whether it was decided before what becomes of the newest version."""
-        if self._known.get(space.name) != space.last:
+        if self._known.get(space.id) != space.last:
             t = tables.rollouts
-            mine = (t.c.run_id == space.name) & (t.c.version == space.last)
+            mine = (t.c.run_id == space.id) & (t.c.version == space.last)
             if not self.service.log.rows(select(t.c.number).where(mine).limit(1)):
                 return False
-            self._known[space.name] = space.last
+            self._known[space.id] = space.last
         return True
 
     # A round
@@ -236,15 +247,18 @@ class Learner(threading.Thread):
             await self._return_to_live(space)
         budget = self._budget(space)
         if budget is None:
-            self._after[space.name] = time.time() + PAUSE
+            self._after[space.name] = time.monotonic() + PAUSE
             logger.info("space %s: the budget of today is spent", space.name)
             return
         began = space.live
         if moved := self._hand_over(space):
             async with sessions.open(space.folder, parts=self.parts) as run:
                 result = await run.learn(max_calls=budget.calls, max_usd=budget.usd)
+            if held := result.errors.get(Count.HELD_EDITS, 0):
+                waits = f"{quantity(held, 'learned edit')} more, of what others wrote: practicum review {space.folder}"
+                self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
             if result.stopped:
-                self._after[space.name] = time.time() + PAUSE
+                self._after[space.name] = time.monotonic() + PAUSE
                 logger.info("space %s: learning stopped: %s", space.name, result.stopped)
             self._settle(space, moved)
             self.service.counts["rounds"] += 1
@@ -267,11 +281,11 @@ class Learner(threading.Thread):
         spent = _spent(space)
 
         def first_today(db: Connection) -> Any:
-            row = {"run_id": space.name, "day": _today(), "calls": spent.calls, "usd": spent.usd}
+            row = {"run_id": space.id, "day": _today(), "calls": spent.calls, "usd": spent.usd}
             db.execute(insert_new(t, db.dialect.name), row)
-            return db.execute(select(t).where(t.c.run_id == space.name, t.c.day == row["day"])).one()
+            return db.execute(select(t).where(t.c.run_id == space.id, t.c.day == row["day"])).one()
 
-        began = self.service.log.do(first_today).result()
+        began = self.service.log.do(first_today, space.id).result()
         calls, usd = settings.max_calls_day, settings.max_usd_day
         left_calls = None if calls is None else calls - (spent.calls - began.calls)
         left_usd = None if usd is None else usd - (spent.usd - began.usd)
@@ -280,15 +294,15 @@ class Learner(threading.Thread):
         return BudgetLimits(calls=left_calls, usd=left_usd)
 
     def spent_today(self, spaces: Sequence[Space]) -> dict[str, Spent]:
-        """What learning has cost today in each of these spaces, on all nodes; it may be called in any thread. Raises
+        """What learning has cost today in each of these spaces, by identity, on all nodes, in any thread. Raises
         StoreError if it cannot be read."""
         t, today, found = tables.days, _today(), dict[str, Spent]()
         for start in range(0, len(spaces), AT_ONCE):
-            some = {space.name: space for space in spaces[start : start + AT_ONCE]}
+            some = {space.id: space for space in spaces[start : start + AT_ONCE]}
             for row in self.service.log.rows(select(t).where(t.c.run_id.in_([*some]), t.c.day == today)):
                 # On several nodes, another one may learn.
-                changes = row.run_id == self.at or self.service.log.database.shared
-                known, turns = self._spent.get(row.run_id), self._turns[row.run_id]
+                changes = some[row.run_id].name == self.at or self.service.log.database.shared
+                known, turns = self._spent.get(row.run_id), self._turns[some[row.run_id].name]
                 if known is None or known[:2] != (today, turns) or changes:
                     now = _spent(some[row.run_id])
                     known = today, turns, Spent(now.calls - row.calls, now.usd - row.usd)
@@ -300,47 +314,62 @@ class Learner(threading.Thread):
         """Drop what was learned while somebody made another version live by hand: it was made from the version that was
         taken back. The outcomes are learned from again."""
         o, dropped = tables.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
-        row = dropped.row(space.name, DROPPED, "another version was made live by hand meanwhile")
+        row = dropped.row(space.id, DROPPED, "another version was made live by hand meanwhile")
 
         def wait_again(db: Connection) -> None:
-            mine = (o.c.run_id == space.name) & o.c.id.in_(ids) & (o.c.state == LEARNED)
+            mine = (o.c.run_id == space.id) & o.c.id.in_(ids) & (o.c.state == LEARNED)
             db.execute(update(o).where(mine).values(state=WAITING, revision=o.c.revision + 1))
             begin_rollout(db, row)
 
-        self.service.log.do(wait_again, space.name).result()
+        self.service.log.do(wait_again, space.id).result()
         space.waiting += len(ids)
 
     def _hand_over(self, space: Space) -> list[str]:
         """Give the outcomes that wait to the run of the space, where they are learned from. Returns their ids."""
         o, i = tables.outcomes, tables.interactions
-        waiting = select(o).where(o.c.run_id == space.name, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
+        both = select(o).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
+        waiting = both.where(o.c.run_id == space.id, o.c.state == WAITING).order_by(i.c.number).limit(AT_ONCE)
         rows = self.service.log.rows(waiting)
         with Store.beside(space.folder) as store:
             if store.is_written:
                 raise RunBusy(f"another process is writing to the run {space.folder}")
             for row in rows:
-                mine = i.c.run_id == space.name
+                mine = i.c.run_id == space.id
                 own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
                 data = json.loads(row.data)
                 if "session" in data and own[0].session is not None:
-                    own = self.service.log.rows(select(i).where(mine, i.c.session == own[0].session).order_by(i.c.id))
+                    whole = select(i).where(mine, i.c.session == own[0].session)
+                    own = self.service.log.rows(whole.order_by(i.c.number))
                 there = schema.outcomes
                 # "/" follows "." : all revisions, by the index.
                 revisions = there.c.id.between(f"{row.id}.", f"{row.id}/")
                 stale = (there.c.run_id == store.run_id) & revisions & there.c.step.is_(None)
+                trust = self._trust(space, row.trust, own)
+                said = reported(taught(data)[0], own, space.question, row.score, trust)
                 values = {
                     "run_id": store.run_id, "id": f"{row.id}.{row.revision}",
-                    "data": json.dumps(
-                        reported(taught(data)[0], own, space.question, row.score, row.trust), ensure_ascii=False
-                    ),
+                    "data": json.dumps(said, ensure_ascii=False),
                 }  # fmt: skip
                 store.execute(there.delete().where(stale), store.insert_new(there).values(**values))
         return [row.id for row in rows]
 
+    def _trust(self, space: Space, by: Trust, own: Sequence[Any]) -> Trust:
+        """The trust of what a report by somebody teaches about these interactions. What was read and asked earlier in
+        their conversation counts too, since a request repeats it, or the provider keeps it."""
+        i, last = tables.interactions, own[-1]
+        users, material = {one.user for one in own}, any("material" in json.loads(one.data) for one in own)
+        if last.session is not None:
+            before = (i.c.run_id == space.id) & (i.c.session == last.session) & (i.c.id <= last.id)
+            users |= {row.user for row in self.service.log.rows(select(i.c.user).where(before).distinct())}
+            # Quotes within texts are escaped in JSON, so only the field itself is found.
+            read = select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)
+            material = material or bool(self.service.log.rows(read))
+        return self.service.settings.trusted.taught(by, users, material)
+
     def _settle(self, space: Space, ids: Sequence[str]) -> None:
         """Note which of these outcomes were learned from."""
         o, there = tables.outcomes, schema.outcomes
-        mine = (o.c.run_id == space.name) & (o.c.state == WAITING)
+        mine = (o.c.run_id == space.id) & (o.c.state == WAITING)
         waiting = {
             f"{row.id}.{row.revision}": row.id for row in self.service.log.rows(select(o).where(mine, o.c.id.in_(ids)))
         }
@@ -352,7 +381,7 @@ class Learner(threading.Thread):
             db.execute(update(o).where(mine, o.c.id.in_(learned)).values(state=LEARNED))
             return int(db.execute(select(func.count()).where(mine)).scalar_one())
 
-        space.waiting, space.waiting_since = self.service.log.do(close, space.name).result(), time.time()
+        space.waiting, space.waiting_since = self.service.log.do(close, space.id).result(), time.monotonic()
 
     # A candidate
 
@@ -377,9 +406,10 @@ class Learner(threading.Thread):
         elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
             reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
         if reason:
-            row = rollout.row(space.name, DROPPED, reason)
-            if service.log.do(partial(begin_rollout, row=row), space.name).result():
-                service.call_soon(self._tell(Alarm(space.name, "rollout", f"version {version} dropped: {reason}")))
+            row = rollout.row(space.id, DROPPED, reason)
+            if service.log.do(partial(begin_rollout, row=row), space.id).result():
+                alarm = Alarm(space.name, "rollout", f"version {version} dropped: {reason}")
+                service.call_soon(self._tell(space, alarm))
             return
         if not service.call_soon(service.begin_rollout(space, rollout)):
             return
@@ -389,14 +419,14 @@ class Learner(threading.Thread):
 
     def _rollout(self, space: Space, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
         settings = self.service.settings
-        number = self.service.log.do(partial(next_number, table=tables.rollouts, space=space.name)).result()
+        number = self.service.log.do(partial(next_number, table=tables.rollouts, space=space.id)).result()
         return Rollout.begin(number, version, space.live, settings.canary, settings.canary_length, vectors, evidence)
 
     def _held_out(self, space: Space) -> list[Task]:
         o, i = tables.outcomes, tables.interactions
         rows = self.service.log.rows(
             select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
-            .where(o.c.run_id == space.name, o.c.state == HELD).order_by(o.c.id.desc()).limit(GATE_TASKS)
+            .where(o.c.run_id == space.id, o.c.state == HELD).order_by(i.c.number.desc()).limit(GATE_TASKS)
         )  # fmt: skip
         found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
         return [Task(id, question, target) for id, question, target in found if question]
@@ -416,7 +446,7 @@ class Learner(threading.Thread):
     async def _vectors(self, space: Space) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""
         i = tables.interactions
-        newest = select(i.c.data).where(i.c.run_id == space.name).order_by(i.c.id.desc()).limit(KINDS_FROM)
+        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.number.desc()).limit(KINDS_FROM)
         questions = [space.question(json.loads(row.data)) for row in self.service.log.rows(newest)]
         questions = [searched(question) for question in questions if question]
         embedder = run_embedder(space.reader.config, self.parts)
@@ -425,10 +455,11 @@ class Learner(threading.Thread):
 
 def reported(
     data: Mapping[str, Any], interactions: Sequence[Any], question: Callable[[Mapping[str, Any]], str],
-    score: float | None, trust: str,
+    score: float | None, trust: Trust,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the run of a space is told of an outcome, of which `data` is what it teaches. The attempts of a session are
-    one attempt: the `question` of its first request, what was said and done since, and its last answer."""
+    """An outcome as the run of a space learns from it: `data` is what it teaches, `trust` whose words it holds. The
+    attempts of a session are one attempt: the `question` of its first request, what was said and done since, and its
+    last answer."""
     known = [(row, json.loads(row.data)) for row in interactions]
     # In the requests of one agent's work, the last one has the steps of all before it.
     turns = [one for one, after in pairwise(known) if after[1]["query"] != one[1]["query"]] + known[-1:]

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from traceback import extract_tb
 from typing import Any
 
+from practicum.core.visible import visible, visible_json, visible_line
+
 requests = logging.getLogger("practicum.requests")
 """One record for each request, with what `--log json` writes of it as the attribute `request`."""
 
@@ -23,6 +25,8 @@ def set_up(as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else Lines("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # It warns of each write that fails, which is raised too.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     if as_json:
         requests.setLevel(logging.INFO)
 
@@ -40,16 +44,18 @@ def where(error: BaseException) -> list[str]:
 
 
 class Lines(logging.Formatter):
-    """Records as text."""
+    """Records as text. A message is one line, and what a terminal would obey in it is escaped: it may quote a model
+    server."""
 
     def format(self, record: logging.LogRecord) -> str:
         # Another handler may have kept there how it writes the error.
         record = copy(record)
+        record.msg, record.args = visible_line(record.getMessage()), None
         record.exc_text = None
         return super().format(record)
 
     def formatException(self, ei: Any) -> str:
-        return "\n".join(where(ei[1]))
+        return visible("\n".join(where(ei[1])))
 
 
 class JsonLines(logging.Formatter):
@@ -59,8 +65,8 @@ class JsonLines(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {"time": at, "level": record.levelname.lower(), "logger": record.name}
         if (request := getattr(record, "request", None)) is not None:
-            return json.dumps({**line, **request}, ensure_ascii=False)
+            return visible_json(json.dumps({**line, **request}, ensure_ascii=False))
         line["message"] = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = where(record.exc_info[1])
-        return json.dumps(line, ensure_ascii=False)
+        return visible_json(json.dumps(line, ensure_ascii=False))

@@ -19,9 +19,11 @@ import uvicorn
 
 from practicum.core.errors import PracticumError, StoreError
 from practicum.serve.access import Forbidden, Grant, Keys
-from practicum.serve.app import AGENT, Call, Receive, Refused, Send, status_of
+from practicum.serve.admission import Refused, require_clear
+from practicum.serve.app import AGENT, Call, Receive, Send, status_of
+from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import OPERATIONS, At, perform
-from practicum.serve.service import Service, UnknownSpace
+from practicum.serve.service import Service
 
 SOCKET = "socket"
 """The socket in the folder of a store."""
@@ -41,8 +43,9 @@ class Local:
         self._making = asyncio.Lock()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        call = Call(scope, receive, send)
+        call = Call(scope, receive, send, self._service.endings)
         try:
+            require_clear(scope)
             await self._answer(call)
         except PracticumError as error:
             status, headers = status_of(error)
@@ -62,7 +65,7 @@ class Local:
             except UnknownSpace:
                 await self._service.add_space(space)
         session, screened = call.header(b"x-practicum-session"), call.header(AGENT) is not None
-        at = At(self._service, self._keys, grant, space, session, screened=screened)
+        at = At(self._service, self._keys, grant, space, call.endings, session, screened=screened)
         await call.answer(operation.status, await perform(operation, at, await call.given()))
 
 

@@ -14,26 +14,30 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from shutil import rmtree
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Select, Table, text
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from practicum.core.errors import RunBusy, StoreError
-from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
+from practicum.core.files import PRIVATE, ensure_private, make_folder
+from practicum.core.words import one_line
 from practicum.serve import tables
 from practicum.serve.bounded import size_of
+from practicum.serve.names import UnknownSpace, living
 from practicum.store.dialects import insert_new
+from practicum.store.folder import is_run
 from practicum.store.sqlite import pooled, synchronous
 
 T = TypeVar("T")
@@ -78,10 +82,13 @@ class Database(Protocol):
         """A block that one node at a time is in; yields whether this one is. `wait` waits for the others."""
 
     def connect_run(self, space: str, folder: Path) -> bool:
-        """Make the folder for the run of a space that another node has made. Returns whether there is one."""
+        """Whether there is the run of a space. The folder of one that another node has made is made here."""
 
     def begin_run(self, space: str, folder: Path) -> None:
         """Make the folder for a run that is to be created in it."""
+
+    def remove_run(self, space: str, folder: Path) -> None:
+        """Remove the run of a space and its folder, whole or half made. Raises StoreError if that cannot be done."""
 
     def run_names(self) -> list[str]:
         """The spaces whose runs are in the database."""
@@ -92,7 +99,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True)
 class _Change(Generic[T]):
-    """A change in a transaction, the space that it changes, and who waits for what it returns."""
+    """A change in a transaction, the identity of the space that it changes, and who waits for what it returns."""
 
     make: Callable[[Connection], T]
     space: str
@@ -114,6 +121,15 @@ Refused = Callable[[str, str, str], None]
 """Is called, in the thread that writes, with the space, the table and the error of a row that the database refused."""
 
 
+@dataclass(frozen=True)
+class Failing:
+    """Writes fail: when the first and the last one failed (monotonic seconds), and why."""
+
+    since: float
+    last: float
+    error: StoreError
+
+
 class Log:
     """The open database of a service. `refused` is called for each row that is given up because of what is in it."""
 
@@ -121,8 +137,12 @@ class Log:
         self.database, self._refused = database, refused
         self.lost = 0
         """Rows that were given up because they could not be written for too long."""
+        self.late = 0
+        """Rows that were dropped because their space had been deleted."""
         self._queue: SimpleQueue[_Change[Any] | None] = SimpleQueue()
-        self._closed = self._failed = False
+        self._closed = False
+        self.failing: Failing | None = None
+        """Set while writes fail for a reason that all of them share, such as a full disk."""
         self.worked = time.monotonic()
         """When something was last written, or could have been."""
         self._rows: deque[_Row] = deque()
@@ -138,8 +158,9 @@ class Log:
         return len(self._rows)
 
     def do(self, change: Callable[[Connection], T], space: str = "") -> Future[T]:
-        """Make a change; of a space, beside nobody else's and so that all nodes hear of it. The future's result is what
-        it returns, once that is on the disk; what it raises undoes nothing of others."""
+        """Make a change; of the space with this identity, beside nobody else's and so that all nodes hear of it. The
+        future's result is what it returns, once that is on the disk; what it raises undoes nothing of others. A change
+        of a space that is not live raises UnknownSpace."""
         done: Future[T] = Future()
         self._queue.put(_Change(change, space, done))
         return done
@@ -147,8 +168,9 @@ class Log:
     def post(
         self, table: Table, row: dict[str, Any], *, told: bool = False, sums: Mapping[str, Any] | None = None
     ) -> None:  # fmt: skip
-        """Insert a row without waiting, unless there is one with its key: soon, and before every change that is asked
-        for later. `told`: all nodes hear of it. `sums` are added to `hours` with it."""
+        """Insert a row of a space without waiting, unless there is one with its key: soon, and before every change that
+        is asked for later. `told`: all nodes hear of it. `sums` are added to `hours` with it. Rows of a space that is
+        not live are dropped."""
         added = _Row(table, row, told, sums, size_of(row.values()))
         with self._changing:
             first = not self._rows
@@ -189,7 +211,7 @@ class Log:
             change = self._queue.get()
         if change is None and not self._closed:
             with suppress(Empty):
-                change = self._queue.get(timeout=AGAIN if self._failed else WINDOW)
+                change = self._queue.get(timeout=AGAIN if self.failing else WINDOW)
         return change
 
     def _commit(self, rows: Sequence[_Row], changes: Sequence[_Change[Any]]) -> None:
@@ -199,30 +221,39 @@ class Log:
         try:
             with self.database.engine.begin() as db:
                 self.database.begin(db, spaces)
-                for table, group in groupby(rows, lambda row: row.table):
+                live = living(db, {*spaces, *(row.values["run_id"] for row in rows)})
+                kept = [row for row in rows if row.values["run_id"] in live]
+                for table, group in groupby(kept, lambda row: row.table):
                     db.execute(insert_new(table, db.dialect.name), [row.values for row in group])
-                db.info["hours"] = [row.sums for row in rows if row.sums is not None]
-                results = [_made(change, db) for change in changes]
+                db.info["hours"] = [row.sums for row in kept if row.sums is not None]
+                results = [_made(change, db, live) for change in changes]
                 tables.add_to_hours(db, db.info.pop("hours"))
-                self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in rows if row.told)}))
-        # The thread must go on, and what cannot be written must not hold up others, nor take them along.
+                self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in kept if row.told)}))
+        # Any error: the thread must go on, and what cannot be written must not hold up others, nor take them along.
         except Exception as error:
-            if _is_away(error):
+            if _stops_all(error):
                 # The rows stay, and are tried again.
-                self._failed = True
-                results = [(None, self.database.failure("write to", error))] * len(changes)
-            elif len(rows) + len(changes) > 1:
+                failure, now = self.database.failure("write to", error), time.monotonic()
+                self.failing = Failing(self.failing.since if self.failing else now, now, failure)
+                self._answer(changes, [(None, failure)] * len(changes))
+                return
+            if len(rows) + len(changes) > 1:
                 some, few = (len(rows) + 1) // 2, 0 if rows else len(changes) // 2
                 self._commit(rows[:some], changes[:few])
                 # While the database is away, the later rows stay behind the earlier ones.
-                self._commit([] if self._failed else rows[some:], changes[few:])
+                self._commit([] if self.failing else rows[some:], changes[few:])
                 return
-            else:
-                results = [(None, StoreError(f"what the service keeps cannot be written: {error}"))] * len(changes)
-                self._give_up(rows, error)
+            said = one_line(str(getattr(error, "orig", None) or error), 300)
+            results = [(None, StoreError(f"what the service keeps cannot be written: {said}"))] * len(changes)
+            self._give_up(rows, error)
         else:
-            self._failed, self.worked = False, time.monotonic()
+            self.failing, self.worked = None, time.monotonic()
+            self.late += len(rows) - len(kept)
             self._drop(rows)
+        self._answer(changes, results)
+
+    def _answer(self, changes: Sequence[_Change[Any]], results: Sequence[tuple[Any, BaseException | None]]) -> None:
+        """Set the results of changes, or their errors."""
         for change, (result, raised) in zip(changes, results, strict=True):
             if change.done.set_running_or_notify_cancel():
                 change.done.set_result(result) if raised is None else change.done.set_exception(raised)
@@ -243,16 +274,26 @@ class Log:
                 self._bytes -= self._rows.popleft().size
 
 
-def _is_away(error: Exception) -> bool:
-    """Whether an error is about the database, which is away, full or read-only, and not about a row."""
+_STATES = ("42501", "42P01", "3F000")
+"""Codes of PostgreSQL that are of the kind of a wrong statement: no right, no table, no schema."""
+
+
+def _stops_all(error: Exception) -> TypeGuard[SQLAlchemyError]:
+    """Whether no other write would succeed either: the database is away, full, read-only or damaged, or the role has
+    lost its rights. Otherwise the error is of what was written."""
     state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
-    kinds = OperationalError, InterfaceError, InternalError, NoConnection
-    return isinstance(error, kinds) and not state.startswith(_OF_ROWS)
+    if isinstance(error, ProgrammingError):
+        return state in _STATES
+    if isinstance(error, DataError | IntegrityError | NotSupportedError) or state.startswith(_OF_ROWS):
+        return False
+    return isinstance(error, DBAPIError | NoConnection)
 
 
-def _made(change: _Change[Any], db: Connection) -> tuple[Any, BaseException | None]:
+def _made(change: _Change[Any], db: Connection, live: Set[str]) -> tuple[Any, BaseException | None]:
     """What a change returned, or what it raised: one that is refused, such as feedback on something unknown, has
     written nothing and undoes nothing of others."""
+    if change.space and change.space not in live:
+        return None, UnknownSpace("this space was deleted")
     try:
         return change.make(db), None
     except SQLAlchemyError:
@@ -269,8 +310,9 @@ class FolderDatabase:
 
     def __init__(self, folder: Path, *, beside: bool = False) -> None:
         self.folder = folder
+        self._held, self._free = set[str](), threading.Condition()
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+            make_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot make the store {folder}: {error.strerror}") from error
         self._lock = FileLock(folder / "lock", mode=PRIVATE, blocking=False, thread_local=False)
@@ -307,18 +349,36 @@ class FolderDatabase:
         return time.time()
 
     def failure(self, doing: str, error: Exception) -> StoreError:
-        full = " (is the disk full?)" if doing == "write to" else ""
+        full = " (is the disk full or read-only?)" if doing == "write to" else ""
         return StoreError(f"cannot {doing} the store {self.folder}: {getattr(error, 'orig', None) or error}{full}")
 
     @contextmanager
     def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
-        yield True
+        with self._free:
+            mine = self._free.wait_for(lambda: what not in self._held, None if wait else 0)
+            self._held |= {what} if mine else set()
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._free:
+                    self._held.discard(what)
+                    self._free.notify_all()
 
     def connect_run(self, space: str, folder: Path) -> bool:
-        return False
+        return is_run(folder)
 
     def begin_run(self, space: str, folder: Path) -> None:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
+
+    def remove_run(self, space: str, folder: Path) -> None:
+        try:
+            rmtree(folder)
+        except FileNotFoundError:
+            # Something may be missing that a look at the folder had found.
+            rmtree(folder, ignore_errors=True)
+        except OSError as error:
+            raise StoreError(f"cannot remove the folder {folder}: {error.strerror}") from error
 
     def run_names(self) -> list[str]:
         return []
@@ -336,15 +396,13 @@ class FolderDatabase:
             with engine.begin() as db:
                 db.execute(text("BEGIN IMMEDIATE"))
                 version = int(db.execute(text("PRAGMA user_version")).scalar_one())
-                if not 0 <= version <= tables.FORMAT:
+                if version not in (0, tables.FORMAT):
                     raise StoreError(
-                        f"the store {self.folder} has format {version}, this practicum has {tables.FORMAT}"
+                        f"the store {self.folder} has format {version}, this practicum reads {tables.FORMAT} alone: "
+                        "serve it with the practicum that made it, or give another --store"
                     )
-                if 0 < version < tables.FORMAT and not self._lock.is_locked:
-                    # A service of an earlier practicum may be at work.
-                    self._take()
-                if version < tables.FORMAT:
-                    tables.bring_up_to_date(db, tables.metadata.tables)
+                if version == 0:
+                    tables.metadata.create_all(db)
                     db.execute(text(f"PRAGMA user_version = {tables.FORMAT}"))
         except SQLAlchemyError as error:
             raise self.failure("open", error) from error

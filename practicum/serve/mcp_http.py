@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from practicum.serve.access import Limiter
-from practicum.serve.app import Call, Refused
+from practicum.serve.admission import Refused
+from practicum.serve.app import Call
 from practicum.serve.operations import MOST, OPERATIONS, At, perform
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
@@ -28,6 +27,7 @@ from uuid import uuid4
 
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
 from practicum.models.keys import require_private
+from practicum.serve import lines
 from practicum.serve.mcp_opening import Opening
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class Shared(Outside):
 def run(caller: Outside, failed: Callable[[PracticumError], object]) -> None:
     """Answer the agent at standard input and output until it closes them, or a signal comes. `failed` is called when
     the store cannot be opened; calls of tools try again, and answer with the error."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
+    lines.set_up(as_json=False)
     asyncio.run(_run(caller, failed))
 
 

@@ -103,6 +103,7 @@ class Metrics(Collector):
         for name, (count, what) in COUNTS.items():
             yield CounterMetricFamily(f"practicum_{name}", what, value=service.counts[count])
         yield CounterMetricFamily("practicum_lost_rows", "Rows that could not be written.", value=service.log.lost)
+        yield CounterMetricFamily("practicum_late_rows", "Rows of spaces that were deleted.", value=service.log.late)
         yield _gauge("practicum_unwritten_rows", "Rows that wait to be written.", service.log.unwritten)
         spaces = [*service.spaces.values()]
         yield _gauge("practicum_open_spaces", "Spaces that are open.", len(spaces))
@@ -132,17 +133,17 @@ class Metrics(Collector):
         with suppress(StoreError):
             waiting, spent = self._waiting(spaces), self._service.learner.spent_today(spaces)
             for space in spaces:
-                said.add_metric((space.name,), waiting[space.name])
-                cost = spent.get(space.name, Spent(0, 0.0))
+                said.add_metric((space.name,), waiting[space.id])
+                cost = spent.get(space.id, Spent(0, 0.0))
                 calls.add_metric((space.name,), cost.calls)
                 usd.add_metric((space.name,), cost.usd)
         yield from (scores, live, canary, outcomes, said, calls, usd)
 
     def _waiting(self, spaces: list[Space]) -> Counter[str]:
-        """The corrections and notes that wait for review, by space."""
+        """The corrections and notes that wait for review, by the identity of their space."""
         t, found = tables.corrections, Counter[str]()
         for start in range(0, len(spaces), AT_ONCE):
-            some = t.c.run_id.in_([space.name for space in spaces[start : start + AT_ONCE]])
+            some = t.c.run_id.in_([space.id for space in spaces[start : start + AT_ONCE]])
             count: Any = select(t.c.run_id, func.count()).where(some, t.c.state == "waiting").group_by(t.c.run_id)
             found.update(dict(map(tuple, self._service.log.rows(count))))
         return found

@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.core.errors import StoreAway, UsageError
+from practicum.core.errors import StoreAway, StoreError, UsageError
 from practicum.core.trust import Trust
+from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
@@ -55,6 +56,8 @@ class At:
     keys: Keys
     grant: Grant
     space: str
+    endings: int
+    """`Service.endings` when the request came."""
     session: str | None = None
     user: str | None = None
     screened: bool = False
@@ -121,6 +124,9 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
 
 async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
     """Do what is asked. Raises UsageError for what is wrong, and StoreError if it cannot be done."""
+    at.service.require_since(at.space, at.endings)
+    if at.grant.identity:
+        await at.service.current(at.space, at.endings, at.grant)
     if isinstance(given, bytes):
         _require_few_fields(given)
     said = isinstance(given, bytes) and operation.asked is Feedback and read_feedback(given)
@@ -128,6 +134,10 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
     try:
         async with asyncio.timeout(operation.patience):
             return {**await operation.do(at, asked)}
+    except StoreError:
+        # Of a space that was deleted meanwhile, there is no run.
+        at.service.require_since(at.space, at.endings)
+        raise
     except TimeoutError:
         raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
 
@@ -141,6 +151,9 @@ def _require_few_fields(body: bytes) -> None:
         if fields > MOST_FIELDS:
             raise UsageError(f"what was sent has {fields:,} fields, more than {MOST_FIELDS}")
 
+
+_Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
+"""The name of a session or a user."""
 
 _EntryId = Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")]
 _ENTRY = "the id of an entry is e and a number, such as e5"
@@ -164,8 +177,8 @@ class Newest(Form):
     """`session` and `user` are those of the interactions, `since` the time from which they were answered: seconds since
     1970, or as in 2026-11-27T10:00:00Z."""
 
-    session: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    session: _Name | None = None
+    user: _Name | None = None
     since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 20
 
@@ -186,19 +199,19 @@ async def interactions(at: At, asked: Newest) -> answers.Interactions:
 class Query(Form):
     """`input` is what the agent is asked, or is about to do."""
 
-    input: Annotated[str, Field(min_length=1, max_length=2**20, pattern=r"\S")]
+    input: Annotated[str, Field(min_length=1, max_length=2**20), AfterValidator(not_blank)]
 
 
 @_operation("POST", "/v1/context", "ask")
 async def context(at: At, asked: Query) -> answers.ShownText:
     """What a request would be shown, as one text, and the interaction that begins with it."""
-    return await at.service.show_text(at.space, asked.input, at.session, at.user)
+    return await at.service.show_text(at.space, asked.input, at.session, at.user, screened=at.screened)
 
 
 class Note(Form):
     """`text` is what is to be remembered; `about` is when it matters: without it, always."""
 
-    text: Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"\S")]
+    text: Annotated[str, Field(min_length=1, max_length=4_000), AfterValidator(not_blank)]
     about: Annotated[str, Field(max_length=2_000)] = ""
 
 
@@ -320,10 +333,10 @@ class EntryEdit(Form):
     has seen the entry: the edit is refused if it was changed later."""
 
     id: _EntryId | None = Field(default=None, description=_ENTRY)
-    text: Annotated[str, Field(min_length=1, max_length=20_000, pattern=r"\S")] | None = None
-    section: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$")] | None = Field(
-        default=None, description="a section has a name of one line"
-    )
+    text: Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(not_blank)] | None = None
+    section: (
+        Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*$"), AfterValidator(not_blank)] | None
+    ) = Field(default=None, description="a section has a name of one line")
     seen: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
 
@@ -386,7 +399,7 @@ async def learn(at: At, asked: Nothing) -> answers.Learning:
 class User(Form):
     """`user` as in the header x-practicum-user, when the user asked."""
 
-    user: Annotated[str, Field(min_length=1, max_length=200)]
+    user: _Name
 
 
 class Forgetting(User):
@@ -445,7 +458,8 @@ async def keys(at: At, asked: Nothing) -> answers.KeysTold:
 async def add_key(at: At, asked: NewKey) -> answers.NewKeyTold:
     """Make a key. It is told here, and nowhere else."""
     space, log = _own(at, asked.space), at.service.log
-    key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute)
+    id = (await at.service.current(space, at.endings, at.grant)).id if space else None
+    key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute, id)
     at.keys.forget()
     return {"name": asked.name, "space": space, "key": key}
 

@@ -35,6 +35,13 @@ MOST_TEXT = 20_000
 MOST_STEPS = 20
 """Steps of an agent that are kept of a request: the last ones."""
 
+SERVED = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call")
+"""Items of the protocol `responses` that hold what a tool of the provider returned."""
+
+_MATERIAL = (b'tool_result"', b'"document"', b'"search_result"', b'"file"', b'"input_file"')
+"""Ends of the types of parts that hold what somebody else wrote: results of tools, those of the provider too, and
+documents. Within a text the quote would be escaped."""
+
 MOST_CALLS = 50
 """Calls of tools that are kept of an answer: the first ones."""
 
@@ -140,6 +147,8 @@ class Request:
     points: tuple[tuple[int, str], ...]
     stream: bool
     model: str
+    material: bool = False
+    """Whether the conversation has results of tools, or documents."""
     _whole: bool = field(default=False)  # the input is one text and no list
 
     def write(self, fixed: str, learned: Mapping[int, Learned], model: str = "") -> bytes:
@@ -197,14 +206,16 @@ def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
         if whole:
             text = msgspec.json.decode(conversation, type=str)
             digest = blake2b(conversation, digest_size=12).hexdigest()
-            return Request(kind, fields, [], text[:MOST_TEXT], (), ((0, digest),), stream, model, True)
+            return Request(kind, fields, [], text[:MOST_TEXT], (), ((0, digest),), stream, model, _whole=True)
         points, texts = _points(kind, fields, items, read)
         last = points[-1][0] if points else len(items)
         steps = _last_steps(kind, read[last + 1 :])
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
     query = texts[-1] if texts else ""
-    return Request(kind, fields, items, query[:MOST_TEXT], steps, tuple(points), stream, model)
+    return Request(
+        kind, fields, items, query[:MOST_TEXT], steps, tuple(points), stream, model, any(map(_is_material, read))
+    )
 
 
 _HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -232,7 +243,7 @@ def text_request(query: str) -> Request:
     """A request of one text, in no protocol."""
     query = _whole_characters(query)
     digest = blake2b(query.encode(), digest_size=12).hexdigest()
-    return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", True)
+    return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", _whole=True)
 
 
 def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], str]:
@@ -295,6 +306,15 @@ def _continues(kind: Kind, item: _Item) -> bool:
     if kind != "messages" or _first(item.content) != b"[":
         return False
     return any(part.type == "tool_result" for part in msgspec.json.decode(item.content, type=list[_Kind]))
+
+
+def _is_material(item: _Item) -> bool:
+    """Whether an item of a conversation has results of tools, or documents. A part whose type is not read exactly, such
+    as an argument of the same name, counts too."""
+    if item.role in ("tool", "function") or item.type.endswith("_output") or item.type in SERVED:
+        return True
+    content = bytes(item.content) if _first(item.content) == b"[" else b""
+    return any(part in content for part in _MATERIAL)
 
 
 def _text(content: Raw) -> str:
@@ -424,8 +444,9 @@ class Answer:
     """What a response answers: the id, the model and the text, the tools it calls, and what it used.
 
     `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
-    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error. `text` is
-    without the model's `thoughts`. `wrong` names numbers that cannot be right: they count as unknown.
+    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error, and
+    `material` if tools of the provider returned something. `text` is without the model's `thoughts`. `wrong` names
+    numbers that cannot be right: they count as unknown.
     """
 
     id: str = ""
@@ -438,6 +459,7 @@ class Answer:
     whole: bool = False
     unread: bool = False
     failed: bool = False
+    material: bool = False
     thoughts: str = ""
     wrong: set[str] = field(default_factory=set)
     _ends: set[str] = field(default_factory=set)
@@ -639,6 +661,7 @@ class _Stream:
         return len(self._text) + len(self._thoughts)
 
     def _end_item(self, item: Mapping[str, Any]) -> None:
+        self.answer.material = self.answer.material or item.get("type") in SERVED
         if item.get("type") == "function_call":
             self._begin_call(_string(item.get("name")))
             self._add_to_call(_plain(item.get("arguments")))
@@ -653,6 +676,7 @@ class _Stream:
             self._calls[-1][1] += arguments
 
     def _begin_block(self, block: Mapping[str, Any]) -> None:
+        self.answer.material = self.answer.material or _string(block.get("type")).endswith("_tool_result")
         if block.get("type") == "tool_use":
             self._begin_call(_string(block.get("name")))
         elif block.get("type") == "text":
@@ -670,6 +694,7 @@ class _Stream:
         delta: dict[str, Any] = self._given(choice.get("delta"), {})
         self._text.add(_answered(delta.get("content"), self.answer, ""))
         self._thoughts.add(_thought(delta))
+        self.answer.material = self.answer.material or bool(delta.get("annotations"))
         self.answer.end(choice.get("finish_reason"), "refusal" if delta.get("refusal") else None)
         for call in _objects(delta.get("tool_calls")):
             function = _object(call.get("function"))
@@ -700,6 +725,7 @@ class _Stream:
             answer.wrong |= response.wrong
             answer.unread = answer.unread or (response.unread and not (answer.text or answer.calls))
             answer.failed = answer.failed or response.failed
+            answer.material = answer.material or response.material
         return answer
 
 
@@ -712,6 +738,8 @@ def _of_response(response: Mapping[str, Any]) -> Answer:
         message = _object(choice.get("message"))
         text.append(_answered(message.get("content"), answer, ""))
         thoughts.append(_thought(message))
+        # Citations of pages that the provider searched.
+        answer.material = answer.material or bool(message.get("annotations"))
         answer.end(choice.get("finish_reason"), "refusal" if message.get("refusal") else None)
         for call in _objects(message.get("tool_calls")):
             function = _object(call.get("function"))
@@ -725,8 +753,10 @@ def _of_response(response: Mapping[str, Any]) -> Answer:
             thoughts += [_string(part.get("text")) for part in parts]
         elif item.get("type") == "function_call":
             answer.call(_string(item.get("name")), _plain(item.get("arguments")))
+        answer.material = answer.material or item.get("type") in SERVED
     text.append(_answered(response.get("content"), answer, "\n"))
     for block in _objects(response.get("content")):
+        answer.material = answer.material or _string(block.get("type")).endswith("_tool_result")
         if block.get("type") == "tool_use":
             answer.call(_string(block.get("name")), _plain(block.get("input")))
     answer.settle("\n".join(filter(None, text)), thoughts)

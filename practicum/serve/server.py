@@ -21,9 +21,10 @@ import uvicorn
 import uvloop
 
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import allow_many_files
+from practicum.core.files import allow_many_files, make_folder
 from practicum.core.screen import flags
 from practicum.models.keys import ADDRESSES, is_loopback
+from practicum.models.prices import priced_models
 from practicum.models.registry import require_model_name
 from practicum.serve import lines
 from practicum.serve.access import Grant, Keys, read_keys
@@ -32,9 +33,10 @@ from practicum.serve.connections import Connection
 from practicum.serve.local import listening
 from practicum.serve.mcp_http import Agents
 from practicum.serve.pages import Pages
+from practicum.serve.passing import read_prefixes
 from practicum.serve.service import Service, Settings
 from practicum.serve.spans import Spans
-from practicum.serve.upstream import Upstream, open_upstream, sole_model
+from practicum.serve.upstream import Upstream, open_upstream
 
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one work. With Python's 5 ms, a request that arrives while
@@ -56,44 +58,49 @@ Ready = Callable[[str, list[str]], None]
 
 def run(
     settings: Settings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None, pass_key: bool,
-    timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None,
+    timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None, passing: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Serve until the process is interrupted. `log` has "json" for a line about each request, and "otel" for spans.
     `ready` is told the address, and warnings, once requests are answered. `output_tokens` is that of `open_upstream`.
+    `passing` has paths of the upstream that pass beside those of models.
 
     Raises UsageError, ModelError or StoreError if something does not fit.
     """
-    known = read_keys(keys)
+    known, prefixes = read_keys(keys), read_prefixes(passing)
     if "#" in upstream or not upstream.startswith(ADDRESSES):
         require_model_name(upstream)
     sock = _bound(host, port)
     lines.set_up("json" in log)
     spans = Spans() if "otel" in log else None
     try:
-        settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(settings.folder)
     except OSError as error:
         raise StoreError(f"cannot make the folder {settings.folder}: {error.strerror}") from error
     server = open_upstream(upstream, settings.folder, timeout, output_tokens)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
-    uvloop.run(_serve(settings, server, known, a_minute, pass_key, host, sock, spans, ready))
+    uvloop.run(_serve(settings, server, known, a_minute, pass_key, prefixes, host, sock, spans, ready))
 
 
 async def _serve(
-    settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool, host: str,
-    sock: socket.socket, spans: Spans | None, ready: Ready,
+    settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool,
+    passing: Sequence[str], host: str, sock: socket.socket, spans: Spans | None, ready: Ready,
 ) -> None:  # fmt: skip
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "practicum"))
     warnings = []
-    if settings.learn and not upstream.name and settings.learner is None:
-        upstream.model = await sole_model(upstream.address, upstream.key)
-        upstream.name = f"{upstream.address}#{upstream.model}" if upstream.model else ""
-        if not upstream.name:
-            warnings.append("the upstream has no model's name to learn with: write ADDRESS#NAME, or give --learner")
-            settings = replace(settings, learn=False)
     await upstream.start()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(upstream.close)
+        listed, priced = await asyncio.gather(
+            upstream.list_models(), asyncio.to_thread(priced_models, upstream.address)
+        )  # fmt: skip
+        upstream.models = frozenset([*listed, *priced])
+        if settings.learn and not upstream.name and settings.learner is None:
+            upstream.model = listed[0] if len(listed) == 1 else ""
+            upstream.name = f"{upstream.address}#{upstream.model}" if upstream.model else ""
+            if not upstream.name:
+                warnings.append("the upstream has no model's name to learn with: write ADDRESS#NAME, or give --learner")
+                settings = replace(settings, learn=False)
         if spans is not None:
             stack.push_async_callback(asyncio.to_thread, spans.close)
         service = Service(settings, upstream)
@@ -120,7 +127,9 @@ async def _serve(
                 warnings.append(f"practicum mcp cannot reach this service by its store: {error}")
         pages = Pages(service, keys)
         stack.callback(pages.close)
-        app = App(service, upstream, keys, pass_key=pass_key, pages=pages, agents=agents, spans=spans)
+        app = App(
+            service, upstream, keys, pass_key=pass_key, passing=passing, pages=pages, agents=agents, spans=spans
+        )  # fmt: skip
         config = uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,

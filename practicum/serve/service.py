@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -28,14 +30,14 @@ from sqlalchemy import URL, Connection, func, select, update
 from practicum import methods
 from practicum.core.context import Context
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
+from practicum.core.files import sync_folder
 from practicum.core.installation import home
-from practicum.core.screen import flags
-from practicum.core.trust import Trust
+from practicum.core.trust import Trust, least
 from practicum.core.types import Profile
 from practicum.engine.door import Review
-from practicum.engine.framing import nonce_for
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
+from practicum.serve.access import Grant, require_key_of
 from practicum.serve.bounded import Bounded, size_of
 from practicum.serve.corrections import Correction
 from practicum.serve.faults import Faults
@@ -52,8 +54,19 @@ from practicum.serve.feedback import (
     write_outcome,
 )
 from practicum.serve.learner import Learner
-from practicum.serve.log import WINDOW, Database, FolderDatabase, Log
-from practicum.serve.names import require_space_name
+from practicum.serve.log import UNWRITTEN, WINDOW, Database, Failing, FolderDatabase, Log
+from practicum.serve.names import (
+    UnknownSpace,
+    add_space,
+    bury_space,
+    end_space,
+    find_space,
+    require_space_name,
+    set_state,
+    unknown,
+)
+from practicum.serve.origins import Trusted, is_flagged
+from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -68,7 +81,7 @@ from practicum.serve.rollout import (
 )
 from practicum.serve.sessions import OPENING, OWN, Caller
 from practicum.serve.space import LIVE, PINNED, Shown, Space
-from practicum.serve.upstream import Upstream
+from practicum.serve.upstream import OTHER, Upstream
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
@@ -86,7 +99,6 @@ from practicum.session.records import (
     update_run,
 )
 from practicum.store.database import Store
-from practicum.store.dialects import upsert
 from practicum.store.folder import is_run
 from practicum.store.names import name_version, read_names
 
@@ -108,6 +120,9 @@ LOOK, SELDOM = 0.2, 4
 """Seconds between two looks at whether somebody else wrote to the runs in use, and how many times as seldom the others
 are looked at."""
 
+ERASE_AGAIN = 30.0
+"""Seconds until a removal of a user's data that failed is tried again."""
+
 QUIET = 3_600.0
 """Seconds within which the same drift raises no second alarm. All nodes watch for drift, and notice it at about the
 same time."""
@@ -127,6 +142,9 @@ LATELY = 30.0
 PROBE = 1.0
 """Seconds since the database answered after which it is asked, and for which that is waited for."""
 
+FAILING = 3.0
+"""Seconds for which writes must fail before an alarm is raised: shorter failures pass by themselves."""
+
 TOKENS = ("input", "cached", "output")
 """The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
 
@@ -135,14 +153,10 @@ CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
 
 
 SCORED = select(
-    tables.outcomes.c.at, tables.outcomes.c.score, tables.interactions.c.version, tables.interactions.c.rollout,
+    tables.outcomes.c.number, tables.outcomes.c.score, tables.interactions.c.version, tables.interactions.c.rollout,
     tables.interactions.c.kind, tables.interactions.c.data,
 )  # fmt: skip
 """What counting a score takes."""
-
-
-class UnknownSpace(UsageError):
-    """A space that this service does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +165,8 @@ class Settings:
 
     `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of
     the store, or one of the node's own, for logs and for what can be made again. `spaces` are served; the first is that
-    of requests that name none. `context` is what the first one starts from. Learning begins with `learn_every`
+    of requests that name none. `context` is what the first one starts from. `trusted` says whose words do not wait
+    for review, beside the operator's. Learning begins with `learn_every`
     outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
     without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
     `canary_length` how many scored requests it gets. `memory` is how many megabytes open spaces take, about: beyond
@@ -167,6 +182,7 @@ class Settings:
     profile: Profile | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     review: Review = "foreign"
+    trusted: Trusted = field(default_factory=Trusted)
     learn: bool = True
     learner: str | None = None
     judge: float = 0.0
@@ -191,7 +207,7 @@ class Service:
         self.late, self.opens = LATE, OPENS
         self.counts: Counter[str] = Counter()
         self.faults = Faults(self.counts)
-        self.began = time.time()
+        self.began = time.monotonic()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
         self.sessions: Sessions | None = None
@@ -210,15 +226,23 @@ class Service:
         self._opens = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[Space]] = {}
         self._is_away = False
+        self._fails: Failing | None = None
+        """The failure of the store that an alarm was raised about; None while writes succeed."""
         self.stopping = False
         self.forgetting = asyncio.Lock()
-        """Of who removes a user's data: the learner does not learn then."""
+        """Held while a user's data are removed: the learner does not learn then."""
+        self.unfinished: dict[str, Unfinished] = {}
+        """Removals that failed, by space. A space that may show what was learned from the user is closed."""
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
         self._recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
-        self._deleting, self._removed = set[str](), set[str]()
-        """Spaces that are being deleted, and that were, of which nothing is kept."""
+        self._deleting = set[str]()
+        """The names of spaces that are being deleted."""
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        """How many spaces had been closed for good when the last one of a name was."""
+        self.endings = 0
+        """Spaces that were closed for good, since they were deleted."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parts = Parts()
         if upstream is not None and upstream.client is not None:
@@ -229,10 +253,16 @@ class Service:
         """Make the spaces that there are not yet, open them, and begin to learn. Raises UsageError or StoreError if one
         cannot be used; then close the service."""
         self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._finish_spaces)
+        await finish_erasures(self)
         for number, name in enumerate(self.settings.spaces):
+            if name in self.unfinished and self.unfinished[name].shows:
+                self.warnings.append(f"requests of space {name} go on unchanged: {self.unfinished[name]}")
+                continue
             await asyncio.to_thread(self._make_space, name, self.settings.context if number == 0 else None)
             await self.space(name)
         self._spawn(self._look())
+        self._spawn(self._erase_again())
         if self.settings.learn:
             self.learner.start()
 
@@ -251,64 +281,100 @@ class Service:
 
     # Spaces
 
-    def folder(self, name: str) -> Path:
-        """The run folder of a space. Raises UnknownSpace for what cannot be the name of one."""
-        require_space_name(name, UnknownSpace)
-        return self.settings.folder / "spaces" / name
+    def folder(self, name: str, id: str) -> Path:
+        """The folder of a space's run. On a database it is this node's own, with logs and indexes."""
+        spaces = self.settings.folder / "spaces"
+        return spaces / (f"{name}.{id}" if self.log.database.shared else name)
+
+    def require_since(self, name: str, endings: int) -> None:
+        """Raises UnknownSpace if a space of this name was deleted since there were so many `endings`: a request that
+        came before is not about the space that has the name now."""
+        if self._ended.get(name, 0) > endings:
+            raise unknown(name)
+
+    async def current(self, name: str, endings: int, grant: Grant) -> Space:
+        """The space of a request that came when there were so many `endings`. Raises UnknownSpace if that was deleted
+        since, and Forbidden for a key of an earlier space with this name."""
+        self.require_since(name, endings)
+        space = await self.space(name)
+        require_key_of(space.id, grant)
+        return space
 
     async def space(self, name: str) -> Space:
         """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
         if name in self._deleting:
-            raise _unknown(name)
+            raise unknown(name)
+        if name in self.unfinished and self.unfinished[name].shows:
+            raise StoreError(str(self.unfinished[name]))
         if (space := self.spaces.get(name)) is not None:
             space.used = time.monotonic()
             return space
         if name not in self._opening:
-            if not is_run(self.folder(name)) and not self.log.database.shared:
-                raise _unknown(name)
+            require_space_name(name, UnknownSpace)
+            if not self.log.database.shared and not is_run(self.folder(name, "")):
+                raise unknown(name)
             task = self._opening[name] = asyncio.create_task(self._open(name))
             task.add_done_callback(lambda _: self._opening.pop(name, None))
         return await asyncio.shield(self._opening[name])
 
     async def _open(self, name: str) -> Space:
-        folder = self.folder(name)
-        if not await asyncio.to_thread(self._is_there, name):
-            raise _unknown(name)
+        if (id := await asyncio.to_thread(self.identity, name)) is None:
+            raise unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
-            space = await asyncio.to_thread(Space.open, name, folder, self._parts)
+            space = await asyncio.to_thread(Space.open, name, id, self.folder(name, id), self._parts)
         o = tables.outcomes
-        newest: Any = select(func.max(o.c.at)).where(o.c.run_id == name)
-        ((space.counted,),) = await asyncio.to_thread(self.log.rows, newest)
-        space.counted = space.counted or 0.0
+        newest: Any = select(func.max(o.c.number)).where(o.c.run_id == id)
+        ((counted,),) = await asyncio.to_thread(self.log.rows, newest)
+        space.counted = counted or 0
         await self.read_messages(space)
         # Whatever the first request would be late for.
         await space.show(text_request("warm up"), "")
-        space.announced = self.log.database.changes(name)
+        space.announced = self.log.database.changes(id)
         await self.refresh(space)
         if self.sessions is not None:
             space.claim = partial(self._claim, self.sessions, space)
-        if name in self._deleting:
+        # Another node may have deleted it meanwhile.
+        if name in self._deleting or not await asyncio.to_thread(self.is_live, space):
             await space.close()
-            raise _unknown(name)
-        self._removed.discard(name)
+            raise unknown(name)
         self.spaces[name] = space
         return space
 
     async def read_messages(self, space: Space) -> None:
         """Find questions by the messages that are stored, and by no others."""
         i = tables.interactions
-        newest = select(i.c.data).where(i.c.run_id == space.name).order_by(i.c.id.desc()).limit(MESSAGES)
+        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.number.desc()).limit(MESSAGES)
 
         def read() -> None:
             space.questions.start([json.loads(row.data)["query"] for row in self.log.rows(newest)][::-1])
 
         await asyncio.to_thread(read)
 
-    def _is_there(self, name: str) -> bool:
-        """Whether there is a run of a space, on whichever node it was made."""
-        database, folder = self.log.database, self.folder(name)
-        return database.connect_run(name, folder) if database.shared else is_run(folder)
+    def _find_space(self, name: str) -> Any:
+        """The row of the space with this name; None if there is none."""
+        t = tables.spaces
+        return next(iter(self.log.rows(select(t).where(t.c.name == name))), None)
+
+    def identity(self, name: str) -> str | None:
+        """The identity of the live space with this name; None if there is none. A run that was put there by hand
+        becomes a space."""
+        row, database = self._find_space(name), self.log.database
+        if (row is None or row.state == "reserved") and self._has_run(name):
+            row = self.log.do(partial(_adopt, name=name)).result()
+        if row is None or row.state != "live" or not database.connect_run(name, self.folder(name, row.run_id)):
+            return None
+        return str(row.run_id)
+
+    def _has_run(self, name: str) -> bool:
+        """Whether there is a run in the place of a space's run."""
+        database = self.log.database
+        return name in database.run_names() if database.shared else is_run(self.folder(name, ""))
+
+    def is_live(self, space: Space) -> bool:
+        """Whether an open space is still there; it may be called in any thread."""
+        t = tables.spaces
+        return bool(self.log.rows(select(t.c.name).where(t.c.run_id == space.id, t.c.state == "live")))
 
     async def add_space(self, name: str) -> None:
         """Make a space, unless there is one of this name, and open it."""
@@ -329,11 +395,15 @@ class Service:
             self._deleting.discard(space.name)
 
     def _forget(self, space: Space) -> None:
-        """Close a space that is deleted, and keep nothing of it, also not of requests that are under way."""
+        """Close a space that is deleted, and keep nothing of it in memory."""
         self.close_space(space)
-        self._removed.add(space.name)
-        self.learner.forget(space.name)
-        for key in [key for key in self._recent if key.startswith(f"{space.name} ")]:
+        self.endings += 1
+        self._ended[space.name] = self.endings
+        self._ended.move_to_end(space.name)
+        if len(self._ended) > RECENT:
+            self._ended.popitem(last=False)
+        self.learner.forget(space)
+        for key in [key for key in self._recent if key.startswith(f"{space.id} ")]:
             del self._recent[key]
 
     async def _drop(self, space: Space) -> None:
@@ -344,6 +414,25 @@ class Service:
         if self.log.database.shared:
             await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
 
+    async def hold_back(self, error: Unfinished) -> None:
+        """Raise an alarm for a removal that is not finished, and close its space if that may show what was learned from
+        the user."""
+        if error.space not in self.unfinished:
+            self.alarm(error.id, Alarm(error.space, "erasure", str(error)))
+        self.unfinished[error.space] = error
+        if error.shows and (space := self.spaces.get(error.space)) is not None:
+            self.close_space(space)
+            await space.close()
+
+    async def _erase_again(self) -> None:
+        """Finish removals that failed, here or on a node that ended."""
+        while True:
+            await asyncio.sleep(ERASE_AGAIN)
+            try:
+                await finish_erasures(self)
+            except PracticumError as error:
+                logger.warning("whether all removals are finished is not known: %s", error)
+
     def close_space(self, space: Space) -> None:
         """Let no request find a space open any more. What is known of its drift goes with it, since of many spaces it
         would fill the memory."""
@@ -352,8 +441,13 @@ class Service:
 
     def space_names(self) -> list[str]:
         """The spaces that there are, in the order of their names."""
-        made = (path.name for path in (self.settings.folder / "spaces").iterdir() if is_run(path))
-        return sorted({*made, *self.log.database.run_names()})
+        found = self.log.database.run_names()
+        if not self.log.database.shared:
+            with os.scandir(self.settings.folder / "spaces") as folders:
+                found = [one.name for one in folders if is_run(Path(one.path))]
+        t = tables.spaces
+        dead = {row.name for row in self.log.rows(select(t.c.name).where(t.c.state != "live"))}
+        return sorted({*found} - dead)
 
     async def refresh(self, space: Space) -> None:
         """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
@@ -363,18 +457,21 @@ class Service:
         async with space.counting:
             await self._read_rollout(space)
         o = tables.outcomes
-        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.run_id == space.name, o.c.state == WAITING)
-        ((space.waiting, since),) = await asyncio.to_thread(self.log.rows, waiting)
-        space.waiting_since = since or 0.0
+        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.run_id == space.id, o.c.state == WAITING)
+        ((number, since),) = await asyncio.to_thread(self.log.rows, waiting)
+        # What is known here of how long they wait stays, if a clock was set back.
+        began = time.monotonic() - max(time.time() - (since or 0.0), 0.0)
+        space.waiting_since = min(began, space.waiting_since) if space.waiting else began
+        space.waiting = number
         await self._count(space)
         self.learner.wake()
 
     async def _read_corrections(self, space: Space) -> None:
         """Let those corrections hold that are stored; whoever calls has the space's lock."""
         c = tables.corrections
-        live = (c.c.run_id == space.name) & (c.c.state == "live")
+        live = (c.c.run_id == space.id) & (c.c.state == "live")
         # First how many changes there were: what is read then has them all.
-        corrected = await asyncio.to_thread(self._corrected, space.name)
+        corrected = await asyncio.to_thread(self._corrected, space.id)
         if corrected == space.corrected:
             return
         numbers = [row.number for row in await asyncio.to_thread(self.log.rows, select(c.c.number).where(live))]
@@ -382,7 +479,7 @@ class Service:
         new = sorted({*numbers} - known)
         rows = list[Any]()
         for start in range(0, len(new), AT_ONCE):
-            some = select(c).where(c.c.run_id == space.name, c.c.number.in_(new[start : start + AT_ONCE]))
+            some = select(c).where(c.c.run_id == space.id, c.c.number.in_(new[start : start + AT_ONCE]))
             rows += await asyncio.to_thread(self.log.rows, some.order_by(c.c.number))
         added = [Correction(row.number, **json.loads(row.data)) for row in rows]
         space.corrections.change(known.difference(numbers), added)
@@ -396,7 +493,7 @@ class Service:
     async def _read_rollout(self, space: Space) -> None:
         """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
         r = tables.rollouts
-        mine = (r.c.run_id == space.name) & (r.c.state == CANARY)
+        mine = (r.c.run_id == space.id) & (r.c.state == CANARY)
         for row in await asyncio.to_thread(self.log.rows, select(r).where(mine)):
             if space.rollout is None or space.rollout.number != row.number:
                 await self._continue_rollout(space, row)
@@ -411,15 +508,15 @@ class Service:
         await asyncio.to_thread(space.read_versions)
         if space.live == rollout.version:
             # The service ended between the promotion and its note.
-            ended = partial(end_rollout, row=rollout.row(space.name, PROMOTED, "promoted"))
-            await asyncio.wrap_future(self.log.do(ended, space.name))
+            ended = partial(end_rollout, row=rollout.row(space.id, PROMOTED, "promoted"))
+            await asyncio.wrap_future(self.log.do(ended, space.id))
             return
         i, o = tables.interactions, tables.outcomes
-        mine = (i.c.run_id == space.name) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
+        mine = (i.c.run_id == space.id) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
         both = SCORED.join(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-        for scored in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.at)):
+        for scored in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
             rollout.take(scored.version, scored.score, scored.kind, json.loads(scored.data)["pin"])
-            rollout.seen = scored.at
+            rollout.seen = scored.number
         await asyncio.to_thread(space.context, rollout.version)
         space.rollout = rollout
 
@@ -429,22 +526,20 @@ class Service:
         i, o = tables.interactions, tables.outcomes
         both = SCORED.select_from(o).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
         async with space.counting:
-            mine = (o.c.run_id == space.name) & (o.c.at > space.counted) & o.c.score.is_not(None)
-            for row in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.at)):
-                space.counted = row.at
+            mine = (o.c.run_id == space.id) & (o.c.number > space.counted) & o.c.score.is_not(None)
+            for row in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
+                space.counted = row.number
                 if alarm := self._watcher(space.name).outcome(row.score):
-                    self.alarm(alarm)
+                    self.alarm(space.id, alarm)
                 rollout = space.rollout
-                if rollout is None or row.rollout != rollout.number or row.at <= rollout.seen:
+                if rollout is None or row.rollout != rollout.number or row.number <= rollout.seen:
                     continue
                 decision = rollout.take(row.version, row.score, row.kind, json.loads(row.data)["pin"])
                 if decision is not None:
                     await self._decide_scored(space, rollout, decision)
 
     async def _claim(self, sessions: Sessions, space: Space, session: str, version: int) -> int | None:
-        if space.name in self._removed:
-            return None
-        found = await sessions.claim(space.name, session, version, None, self.late)
+        found = await sessions.claim(space.id, session, version, None, self.late)
         if found is None or space.stands(found):
             return found
         # It was taken back, unless this node has not heard of it yet.
@@ -453,24 +548,65 @@ class Service:
                 await self._read_rollout(space)
         except (TimeoutError, StoreError):
             return None
-        # The space may have been deleted meanwhile: then nothing more is written of it.
-        if space.stands(found) or space.name in self._removed:
+        if space.stands(found):
             return found
-        if space.name in self._removed:
-            return None
-        return await sessions.claim(space.name, session, version, found, self.late)
+        return await sessions.claim(space.id, session, version, found, self.late)
+
+    def _finish_spaces(self) -> None:
+        """Finish what a killed process left: spaces that were being made or deleted."""
+        t = tables.spaces
+        for row in self.log.rows(select(t).where(t.c.state.in_(("making", "deleted")))):
+            with self.log.database.alone(f"making space {row.name}") as mine:
+                try:
+                    # Another node may be at it, or have finished it.
+                    if mine and (now := self._find_space(row.name)) is not None:
+                        self._clear_space(now)
+                except PracticumError as error:
+                    self.warnings.append(f"what is left of space {row.name} is not removed: {error}")
+        if self.log.database.shared:
+            self._remove_old_folders()
+
+    def _remove_old_folders(self) -> None:
+        """Remove the folders of this node for spaces that other nodes deleted."""
+        live = {row.run_id for row in self.log.rows(select(tables.spaces.c.run_id))}
+        for folder in (self.settings.folder / "spaces").glob("*.*"):
+            if folder.suffix.removeprefix(".") not in live:
+                rmtree(folder, ignore_errors=True)
+
+    def _clear_space(self, row: Any) -> Any:
+        """Remove the run of a space that was being made or deleted; the caller is alone in making it. Returns the row
+        that is left: a space that was being made is reserved, and keeps its keys."""
+        if row.state in ("making", "deleted"):
+            self.log.database.remove_run(row.name, self.folder(row.name, row.run_id))
+            change = partial(set_state, state="reserved") if row.state == "making" else end_space
+            self.log.do(partial(change, id=row.run_id)).result()
+        return self._find_space(row.name)
 
     def _make_space(self, name: str, context: str | None) -> None:
         """Make the run of a space, if there is none yet."""
-        database, folder = self.log.database, self.folder(name)
+        require_space_name(name, UnknownSpace)
+        database = self.log.database
         with database.alone(f"making space {name}", wait=True):
-            if not self._is_there(name):
-                self._create_space(name, context)
+            id, row = self.identity(name), self._find_space(name)
+            if id is None and row is not None and row.state == "live":
+                removed = self.log.do(partial(bury_space, id=row.run_id), row.run_id).result()
+                self.warnings.append(f"the run of space {name} is gone: {removed} rows of it are removed")
+                logger.warning(self.warnings[-1])
+                row = self._find_space(name)
+            if id is None:
+                row = None if row is None else self._clear_space(row)
+                row = row or self.log.do(partial(add_space, name=name, state="making")).result()
+                self.log.do(partial(set_state, id=row.run_id, state="making")).result()
+                folder = self.folder(name, row.run_id)
+                self._create_space(name, folder, context)
+                sync_folder(folder)
+                sync_folder(folder.parent)
+                self.log.do(partial(set_state, id=row.run_id, state="live")).result()
                 return
         if context is not None or self.settings.settings:
             self.warnings.append(f"space {name} is there already: --context and --set change nothing of it")
         try:
-            with Store.open(folder) as store:
+            with Store.open(self.folder(name, id)) as store:
                 self._bring_up_to_date(name, store)
         except RunBusy:
             # Another node learns, and has done this.
@@ -496,13 +632,13 @@ class Service:
         if LIVE not in read_names(store, store.run_id):
             name_version(store, store.run_id, LIVE)
 
-    def _create_space(self, name: str, context: str | None) -> None:
-        folder, settings = self.folder(name), self.settings
+    def _create_space(self, name: str, folder: Path, context: str | None) -> None:
+        settings = self.settings
         small = self.upstream is not None and self.upstream.small
         profile = settings.profile or ("small" if small else "full")
         values: dict[str, Any] = {
             "method": settings.method or ("episodes" if profile == "small" else "unified"), "profile": profile,
-            "settings": dict(settings.settings), "scorer": "contains", "nonce": nonce_for(()),
+            "settings": dict(settings.settings), "scorer": "contains", "nonce": token_hex(8),
         }  # fmt: skip
         own = False
         if context is not None:
@@ -512,15 +648,11 @@ class Service:
                     config, _ = read_config(store)
                     own = is_own(store, config)
                 if own and settings.method is None and config.method != "none":
-                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "nonce", "scorer")
+                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
                     values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
         if values["method"] not in methods.NAMES:
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
-        # What is left of a space of this name that somebody deleted: these are about its versions.
-        if self.log.database.shared:
-            rmtree(folder, ignore_errors=True)
-        self.log.do(partial(tables.forget_versions, space=name), name).result()
         seed = load_context(context) if context is not None else None
         self.log.database.begin_run(name, folder)
         if seed is not None and not own:
@@ -560,24 +692,30 @@ class Service:
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
-        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
+        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None, screened: bool = False,
     ) -> None:  # fmt: skip
-        """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user."""
-        if space in self._removed:
-            return
+        """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user. One of
+        a space that was deleted since is dropped. `screened`: an agent wrote the question."""
         at = self.spaces.get(space)
+        # Of a space that is closed now, nothing is kept in memory.
+        at = at if at is not None and at.id == shown.space else None
         if request is not None and answer is not None and at is not None and purpose != "title":
             at.conversations.add(request, user, answer, shown.session)
         # A title is no turn of the conversation that it is about.
         answer, session = answer or Answer(), None if purpose == "title" else shown.session
+        model = (request.model if request else "") or (self.upstream.model if self.upstream else "")
         data = {
             "query": query, "question": shown.question or query, "steps": steps, "answer": answer.text,
             "calls": answer.calls, "entries": shown.entries, "corrections": shown.corrections, "pin": shown.session,
             "session_from": shown.session_from,
             "status": status, "seconds": round(seconds, 3),
-            "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
+            "model": model, "counted": self.upstream.counted(model, answer.model) if self.upstream else OTHER,
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
+        if (request is not None and request.material) or answer.material:
+            data["material"] = True
+        if screened:
+            data["screened"] = True
         if answer.thoughts:
             data["thoughts"] = answer.thoughts
         if answer.silence is not None and status < 300:
@@ -586,45 +724,47 @@ class Service:
         if purpose is not None:
             data["purpose"] = purpose
         row = {
-            "run_id": space, "id": id, "at": time.time(), "session": session, "user": user,
+            "run_id": shown.space, "id": id, "at": time.time(), "session": session, "user": user,
             "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
             "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
             "data": json.dumps(data, ensure_ascii=False),
         }  # fmt: skip
         self.log.post(tables.interactions, row, sums=tables.interaction_sums(row, data))
         known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
-        for key in filter(None, (id, answer.id)):
+        for key in filter(None, (id, answer.id) if at is not None else ()):
             # About as large as what is stored.
-            self._recent.put(f"{space} {key}", known, size_of([row["data"]]))
+            self._recent.put(f"{shown.space} {key}", known, size_of([row["data"]]))
         self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
         if answer.text and answer.silence is None and purpose is None and drawn(id, self.settings.judge):
-            self._judge_later(known, space)
-        if shown.vector is not None and purpose != "title":
+            self._judge_later(known, shown.space, at)
+        if shown.vector is not None and purpose != "title" and at is not None:
             watcher = self._watcher(space)
             best = shown.entries[0][1] if shown.entries else None
             for alarm in watcher.request(shown.vector, best):
-                self.alarm(alarm)
+                self.alarm(at.id, alarm)
 
-    def _judge_later(self, known: Interaction, name: str) -> None:
+    def _judge_later(self, known: Interaction, id: str, space: Space | None) -> None:
         """Let an answer be learned from by a judge's verdict, unless an outcome is reported before."""
         trust: Trust = "user" if known.user is not None else "own"
         row = {
-            "run_id": name, "id": known.id, "at": time.time(), "revision": 1, "trust": trust, "state": WAITING,
+            "run_id": id, "id": known.id, "at": time.time(), "revision": 1, "trust": trust, "state": WAITING,
             "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
         self.log.post(tables.outcomes, row, told=True)
-        if (space := self.spaces.get(name)) is not None:
+        if space is not None:
             self._waits(space)
 
     def _waits(self, space: Space) -> None:
         """Count an outcome that can be learned from."""
-        space.waiting_since = space.waiting_since if space.waiting else time.time()
+        space.waiting_since = space.waiting_since if space.waiting else time.monotonic()
         space.waiting += 1
         self.learner.wake()
 
-    async def show_text(self, name: str, query: str, session: str | None, user: str | None) -> answers.ShownText:
+    async def show_text(
+        self, name: str, query: str, session: str | None, user: str | None, *, screened: bool = False
+    ) -> answers.ShownText:
         """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
         Raises UnknownSpace."""
         space = await self.space(name)
@@ -633,6 +773,7 @@ class Service:
         shown = replace(await space.show(request, session or id), session_from=OWN if session else OPENING)
         self.keep(
             name, id, request, request.query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
+            screened=screened,
         )  # fmt: skip
         turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
         notes = [one.note for one in shown.learned.values() if one.note]
@@ -647,19 +788,20 @@ class Service:
     async def feedback(
         self, name: str, feedback: Feedback, trust: Trust, *, screened: bool = False
     ) -> answers.Reported:  # fmt: skip
-        """Take feedback; it is on the disk when this returns. `screened`: what the filter flags waits for review,
-        whoever says it. Raises Unknown for what this space does not know, and StoreError if it cannot be written."""
+        """Take feedback of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
+        `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does
+        not know, and StoreError if it cannot be written."""
         space = await self.space(name)
         async with space.lock:
-            known = self._recent.get(f"{name} {feedback.interaction}")
+            known = self._recent.get(f"{space.id} {feedback.interaction}")
             if known is None:
-                known = await self._find(name, feedback)
+                known = await self._find(space.id, feedback)
             draft = Correction(
-                0, known.query, feedback.target or "", feedback.correction or "", trust,
-                question=space.question(known.data),
+                0, known.query, feedback.target or "", feedback.correction or "",
+                least(trust, self.settings.trusted.question(known.user)), question=space.question(known.data),
             )  # fmt: skip
-            text = " ".join(filter(None, (feedback.target, feedback.correction)))
-            holds = self._holds(text, trust, screened)
+            text = "\n".join(filter(None, (feedback.target, feedback.correction)))
+            holds = self._believes(draft) and not is_flagged(draft.asked, text, trust, known, screened)
             written = None
             while written is None:
                 replaced: list[int] = []
@@ -671,10 +813,11 @@ class Service:
                     known=known,
                     draft=draft,
                     feedback=feedback,
+                    by=trust,
                     replaced=replaced,
                     holds=holds,
                 )
-                written = await asyncio.wrap_future(self.log.do(change, name))
+                written = await asyncio.wrap_future(self.log.do(change, space.id))
                 if written is None:
                     # Another node changed what holds.
                     await self._read_corrections(space)
@@ -695,10 +838,9 @@ class Service:
             effect = "in effect" if holds else "waits for review"
         return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
 
-    def _holds(self, text: str, trust: Trust, screened: bool) -> bool:
-        """Whether what somebody says holds at once, and does not wait for review."""
-        believed = trust == "own" or self.settings.review == "none"
-        return believed and not ((screened or trust != "own") and flags(text))
+    def _believes(self, draft: Correction) -> bool:
+        """Whether a correction or a note need not wait for review, if the filter flags nothing of it."""
+        return draft.trust == "own" or self.settings.review == "none"
 
     async def note(
         self, name: str, text: str, about: str, user: str | None, *, screened: bool = False
@@ -706,19 +848,19 @@ class Service:
         """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
         returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
-        trust: Trust = "own" if user is None else "user"
-        holds = self._holds(f"{about} {text}", trust, screened)
-        draft = Correction(0, about, words=text, trust=trust, note=True)
+        by: Trust = "own" if user is None else "user"
+        draft = Correction(0, about, words=text, trust=by, note=True)
+        holds = self._believes(draft) and not is_flagged(about, text, by, None, screened)
         async with space.lock:
 
             def write(db: Connection, replaced: Sequence[int]) -> Correction | None:
                 if holds and not self._is_known(db, space):
                     return None
-                made = replace(draft, number=next_number(db, t, name))
+                made = replace(draft, number=next_number(db, t, space.id))
                 data = json.dumps(made.as_data(), ensure_ascii=False)
                 state = "live" if holds else "waiting"
                 about_none = {"interaction": tables.note_by(user), "state": state, "data": data}
-                db.execute(t.insert().values(run_id=name, number=made.number, **about_none))
+                db.execute(t.insert().values(run_id=space.id, number=made.number, **about_none))
                 if holds:
                     self._change_corrections(db, space, replaced)
                 return made
@@ -726,7 +868,7 @@ class Service:
             made = None
             while made is None:
                 same = await space.corrections.replaced_by(draft) if holds else []
-                made = await asyncio.wrap_future(self.log.do(partial(write, replaced=same), name))
+                made = await asyncio.wrap_future(self.log.do(partial(write, replaced=same), space.id))
                 if made is None:
                     # Another node changed what holds.
                     await self._read_corrections(space)
@@ -740,13 +882,24 @@ class Service:
         self, name: str, session: str | None, user: str | None, since: float | None, limit: int
     ) -> answers.Interactions:
         """The newest interactions of a space, those included that wait to be written. Raises UnknownSpace."""
-        await self.space(name)
-        read = partial(list_interactions, space=name, session=session, user=user, since=since, limit=limit)
+        space = await self.space(name)
+        read = partial(list_interactions, space=space.id, session=session, user=user, since=since, limit=limit)
         return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
-    async def _find(self, name: str, feedback: Feedback) -> Interaction:
+    async def made_response(self, name: str, id: str) -> bool:
+        """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
+        space = await self.space(name)
+        if f"{space.id} {id}" in self._recent:
+            return True
+        try:
+            await self._find(space.id, Feedback.model_construct(interaction=id))
+        except Unknown:
+            return False
+        return True
+
+    async def _find(self, space: str, feedback: Feedback) -> Interaction:
         """The interaction that feedback is about; another node may be about to write it. Raises Unknown."""
-        find = partial(find_interaction, space=name, feedback=feedback)
+        find = partial(find_interaction, space=space, feedback=feedback)
         try:
             return await asyncio.wrap_future(self.log.do(find))
         except Unknown:
@@ -756,26 +909,26 @@ class Service:
         return await asyncio.wrap_future(self.log.do(find))
 
     def _write(
-        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback,
+        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback, by: Trust,
         replaced: list[int], holds: bool,
     ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
         """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
         others than this node knows."""
         i = tables.interactions
-        if db.execute(select(i.c.id).where(i.c.run_id == space.name, i.c.id == known.id)).first() is None:
+        if db.execute(select(i.c.id).where(i.c.run_id == space.id, i.c.id == known.id)).first() is None:
             # Forgotten, by another node perhaps, which this one's memory has not heard of.
             raise Unknown(f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
             return None
-        outcome = write_outcome(db, space.name, known, feedback, draft.trust, self.log.database.now(db))
+        outcome = write_outcome(db, space.id, known, feedback, by, self.log.database.now(db))
         told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
         if not told or outcome.score == 1.0 or not known.query:
             return outcome, None
         t = tables.corrections
-        number = next_number(db, t, space.name)
+        number = next_number(db, t, space.id)
         correction = replace(draft, number=number, target=outcome.target, words=outcome.words)
         row = {
-            "run_id": space.name, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
+            "run_id": space.id, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
             "data": json.dumps(correction.as_data(), ensure_ascii=False),
         }  # fmt: skip
         db.execute(t.insert().values(**row))
@@ -786,15 +939,15 @@ class Service:
     def _is_known(self, db: Connection, space: Space) -> bool:
         """Whether this node knows all corrections that hold, in a transaction that changes the space."""
         t = tables.spaces
-        return (db.execute(select(t.c.corrected).where(t.c.run_id == space.name)).scalar() or 0) == space.corrected
+        return (db.execute(select(t.c.corrected).where(t.c.run_id == space.id)).scalar() or 0) == space.corrected
 
     def _change_corrections(self, db: Connection, space: Space, replaced: Sequence[int]) -> None:
         """Note that other corrections hold, and that these do not any more."""
         t = tables.corrections
         if replaced:
-            db.execute(update(t).where(t.c.run_id == space.name, t.c.number.in_(replaced)).values(state="replaced"))
-        row = {"run_id": space.name, "corrected": space.corrected + 1}
-        db.execute(upsert(tables.spaces, db.dialect.name), row)
+            db.execute(update(t).where(t.c.run_id == space.id, t.c.number.in_(replaced)).values(state="replaced"))
+        known = tables.spaces
+        db.execute(update(known).where(known.c.run_id == space.id).values(corrected=space.corrected + 1))
 
     async def _decide_scored(self, space: Space, rollout: Rollout, decision: Decision) -> None:
         try:
@@ -808,7 +961,7 @@ class Service:
         """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
         Raises UnknownSpace."""
         space, t = await self.space(name), tables.corrections
-        mine = (t.c.run_id == name) & (t.c.state == state)
+        mine = (t.c.run_id == space.id) & (t.c.state == state)
         number: Any = select(func.count()).where(mine)
         ((total,),) = await asyncio.to_thread(self.log.rows, number)
         some = select(t).where(mine, t.c.number > after).order_by(t.c.number).limit(limit)
@@ -827,21 +980,21 @@ class Service:
     async def noted_by(self, name: str, number: int) -> str | None:
         """Whose note this is (see `tables.note_by`); None for a correction. Raises Unknown if there is none of this
         number."""
-        await self.space(name)
+        space = await self.space(name)
         t = tables.corrections
-        rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.run_id == name, t.c.number == number))
+        rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.run_id == space.id, t.c.number == number))
         if not rows:
             raise Unknown(f"there is no correction or note c{number} in space {name}")
         return rows[0].interaction if json.loads(rows[0].data).get("note") else None
 
     async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
-        await self.space(name)
+        space = await self.space(name)
         r, a, c = tables.rollouts, tables.alarms, tables.credits
         queries = [
-            select(r).where(r.c.run_id == name).order_by(r.c.number.desc()).limit(most),
-            select(a).where(a.c.run_id == name).order_by(a.c.number.desc()).limit(most),
-            select(c).where(c.c.run_id == name).order_by(c.c.scored.desc()).limit(most),
+            select(r).where(r.c.run_id == space.id).order_by(r.c.number.desc()).limit(most),
+            select(a).where(a.c.run_id == space.id).order_by(a.c.number.desc()).limit(most),
+            select(c).where(c.c.run_id == space.id).order_by(c.c.scored.desc()).limit(most),
         ]
         rollouts, alarms, credits = [await asyncio.to_thread(self.log.rows, query) for query in queries]
         told: list[Any] = [
@@ -859,7 +1012,10 @@ class Service:
         """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
         there is none of this number, and Conflict if it was decided before."""
         space, t = await self.space(name), tables.corrections
-        mine, states = (t.c.run_id == name) & (t.c.number == number), ("waiting",) if approved else ("waiting", "live")
+        mine, states = (
+            (t.c.run_id == space.id) & (t.c.number == number),
+            ("waiting",) if approved else ("waiting", "live"),
+        )
         async with space.lock:
 
             def decide(db: Connection, replaced: Sequence[int]) -> bool:
@@ -883,7 +1039,7 @@ class Service:
                 if approved:
                     gone = await space.corrections.replaced_by(correction)
                 replaced = gone if approved else []
-                decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), name))
+                decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), space.id))
             space.corrections.change(gone, [correction] if approved else [])
             space.corrected += 1
         return {"id": f"c{number}", "state": "live" if approved else "rejected", "version": None}
@@ -896,7 +1052,7 @@ class Service:
         if space.rollout is not rollout or rollout.decided:
             return
         rollout.decided = True
-        row = rollout.row(space.name, decision.state, decision.reason)
+        row = rollout.row(space.id, decision.state, decision.reason)
 
         def end(db: Connection) -> bool:
             first = end_rollout(db, row)
@@ -905,24 +1061,25 @@ class Service:
             return first
 
         try:
-            first = await asyncio.wrap_future(self.log.do(end, space.name))
+            first = await asyncio.wrap_future(self.log.do(end, space.id))
             await asyncio.to_thread(space.read_versions)
         except BaseException:
             rollout.decided = False
             raise
         space.rollout = None
         if first:
-            self.alarm(Alarm(space.name, "rollout", f"version {rollout.version} {decision.state}: {decision.reason}"))
+            what = f"version {rollout.version} {decision.state}: {decision.reason}"
+            self.alarm(space.id, Alarm(space.name, "rollout", what))
         self.learner.wake()
 
     async def begin_rollout(self, space: Space, rollout: Rollout) -> bool:
         """Show a candidate to its share of the sessions. Returns whether it began: not if somebody has made another
         version live meanwhile, or another node has begun."""
         async with space.counting:
-            began = partial(begin_rollout, row=rollout.row(space.name))
+            began = partial(begin_rollout, row=rollout.row(space.id))
             if self.spaces.get(space.name) is not space or space.live != rollout.base:
                 return False
-            if not await asyncio.wrap_future(self.log.do(began, space.name)):
+            if not await asyncio.wrap_future(self.log.do(began, space.id)):
                 return False
             space.context(rollout.version)
             space.rollout = rollout
@@ -940,39 +1097,41 @@ class Service:
                 return {"version": space.live}
         if version is None:
             t = tables.rollouts
-            mine = (t.c.run_id == name) & (t.c.version == space.live) & (t.c.state == PROMOTED)
+            mine = (t.c.run_id == space.id) & (t.c.version == space.live) & (t.c.state == PROMOTED)
             rows = await asyncio.to_thread(self.log.rows, select(t.c.base).where(mine).order_by(t.c.number.desc()))
             version = rows[0].base if rows else space.parent
             if version is None:
                 raise UsageError(f"version {space.live} of space {name} is the first: there is none before it")
         if version == space.live:
             raise UsageError(f"version {version} of space {name} is live already")
-        await asyncio.wrap_future(self.log.do(lambda db: space.set_live(version), name))
+        await asyncio.wrap_future(self.log.do(lambda db: space.set_live(version), space.id))
         await asyncio.to_thread(space.read_versions)
-        self.alarm(Alarm(name, "rollout", f"version {version} is live again, by hand"))
+        self.alarm(space.id, Alarm(name, "rollout", f"version {version} is live again, by hand"))
         return {"version": space.live}
 
     # Alarms
 
-    def alarm(self, alarm: Alarm) -> None:
-        """Tell whoever looks after the service."""
+    def alarm(self, id: str, alarm: Alarm) -> None:
+        """Record an alarm of the space with this identity, and notify the operator."""
         logger.warning("space %s: %s: %s", alarm.space, alarm.kind, alarm.text)
         t = tables.alarms
 
         def write(db: Connection) -> bool:
             now = self.log.database.now(db)
-            same = (t.c.run_id == alarm.space) & (t.c.kind == alarm.kind) & (t.c.at > now - QUIET)
+            same = (t.c.run_id == id) & (t.c.kind == alarm.kind) & t.c.at.between(now - QUIET, now)
             if alarm.kind in DRIFTS and db.execute(select(t.c.number).where(same).limit(1)).first() is not None:
                 return False
             values = {"at": now, "kind": alarm.kind, "text": alarm.text}
-            db.execute(t.insert().values(run_id=alarm.space, number=next_number(db, t, alarm.space), **values))
+            db.execute(t.insert().values(run_id=id, number=next_number(db, t, id), **values))
             return True
 
-        self._spawn(self._tell(alarm, self.log.do(write, alarm.space)))
+        self._spawn(self._tell(alarm, self.log.do(write, id)))
 
     async def _tell(self, alarm: Alarm, written: Future[bool]) -> None:
         try:
             first = await asyncio.wrap_future(written)
+        except UnknownSpace:
+            return
         except StoreError as error:
             # Told all the same.
             first = True
@@ -984,26 +1143,30 @@ class Service:
     async def _call_webhook(self, url: str, alarm: dict[str, Any]) -> None:
         try:
             timeout = aiohttp.ClientTimeout(total=10.0)
-            async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json=alarm) as response:
-                if response.status >= 400:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(url, json=alarm, allow_redirects=False) as response,
+            ):
+                if response.status >= 300:
                     raise aiohttp.ClientError(f"status {response.status}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.counts["webhooks that failed"] += 1
             logger.error("the webhook did not take an alarm: %s", error)
 
-    def _row_refused(self, space: str, table: str, error: str) -> None:
-        """Note a row that the database refused; called in the thread of the log."""
+    def _row_refused(self, id: str, table: str, error: str) -> None:
+        """Note a row that the database refused, of the space with this identity; called in the thread of the log."""
         # A loop that is closed has no alarms to raise.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._alarm_refused, space, table, error)
+            self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)
 
-    def _alarm_refused(self, space: str, table: str, error: str) -> None:
+    def _alarm_refused(self, id: str, table: str, error: str) -> None:
         self.counts["refused rows"] += 1
         now = time.monotonic()
-        if now - self._refused_at.get(space, float("-inf")) > QUIET:
-            self._refused_at[space] = now
+        if now - self._refused_at.get(id, float("-inf")) > QUIET:
+            self._refused_at[id] = now
             text = f"the database refused a row of {table} ({error}): it is lost, and the others are written"
-            self.alarm(Alarm(space, "store", text))
+            name = next((space.name for space in self.spaces.values() if space.id == id), id)
+            self.alarm(id, Alarm(name, "store", text))
 
     def _watcher(self, space: str) -> Watcher:
         if space not in self._watchers:
@@ -1016,11 +1179,29 @@ class Service:
         for number in count():
             await asyncio.sleep(LOOK)
             try:
+                self._look_at_store()
                 await self._look_once(number % SELDOM == 0)
             except Exception:
                 # The next look finds what this one was to find.
                 self.counts["looks that failed"] += 1
                 logger.exception("a look at what others wrote failed")
+
+    def _look_at_store(self) -> None:
+        """Raise an alarm when the store cannot be written for `FAILING` seconds, and one when it can be again."""
+        log, failing = self.log, self.log.failing
+        # It is of all spaces, and is kept in the first one.
+        space = self.spaces[self.settings.spaces[0]]
+        if failing is None and self._fails is not None:
+            seconds, self._fails = time.monotonic() - self._fails.since, None
+            text = f"the store is written again after {seconds:.0f} s; {log.lost} interactions were given up"
+            self.alarm(space.id, Alarm(space.name, "store", text))
+        elif failing is not None and self._fails is None and failing.last - failing.since >= FAILING:
+            self._fails = failing
+            text = (
+                f"{failing.error}; requests go on, reports are refused, and {log.unwritten} interactions wait in "
+                f"memory ({UNWRITTEN:,} at most)"
+            )
+            self.alarm(space.id, Alarm(space.name, "store", text))
 
     async def _look_once(self, at_all: bool) -> None:
         await self._look_at_nodes()
@@ -1040,10 +1221,10 @@ class Service:
     async def _look_at_nodes(self) -> None:
         """Look at the spaces that other nodes have changed."""
         for space in [*self.spaces.values()]:
-            if (announced := self.log.database.changes(space.name)) == space.announced:
+            if (announced := self.log.database.changes(space.id)) == space.announced:
                 continue
             try:
-                if not await asyncio.to_thread(self._is_there, space.name):
+                if await asyncio.to_thread(self.identity, space.name) != space.id:
                     await self._drop(space)
                     continue
                 await self.refresh(space)
@@ -1110,7 +1291,7 @@ class Service:
         self._asked_ready = time.monotonic()
         if self.stopping:
             return "the service stops"
-        if closed := [name for name in self.settings.spaces if name not in self.spaces]:
+        if closed := [name for name in self.settings.spaces if name not in {*self.spaces, *self.unfinished}]:
             return f"space {closed[0]} is not open"
         if time.monotonic() - self.log.worked > PROBE:
             # One question at a time, however often this is asked.
@@ -1133,16 +1314,20 @@ class Service:
             for space in self.spaces.values()
         }  # fmt: skip
         return {
-            "status": "ok", "seconds": round(time.time() - self.began, 1), "spaces": spaces,
-            "counts": dict(self.counts), "unwritten": self.log.unwritten, "lost": self.log.lost,
+            "status": "ok", "seconds": round(time.monotonic() - self.began, 1), "spaces": spaces,
+            "counts": dict(self.counts), "unwritten": self.log.unwritten, "lost": self.log.lost, "late": self.log.late,
             "learning": self.learner.status,
         }  # fmt: skip
 
 
-def _unknown(name: str) -> UnknownSpace:
-    return UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
+def _adopt(db: Connection, name: str) -> Any:
+    """Let the run be a space that stands where that of this name would."""
+    row = add_space(db, name, "live")
+    if row.state == "reserved":
+        set_state(db, row.run_id, "live")
+    return find_space(db, name)
 
 
 def new_id() -> str:
-    """An id that nobody else gives; ids sort in the order of asking."""
+    """An id that nobody else gives. It begins with the time, which finds a row quickly and decides no order."""
     return f"i{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"

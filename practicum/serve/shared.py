@@ -16,18 +16,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from shutil import rmtree
 
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from practicum.core.errors import StoreAway, StoreError
-from practicum.core.files import PRIVATE_FOLDER
+from practicum.core.files import make_folder
 from practicum.core.words import one_line
 from practicum.serve import tables
 from practicum.store import postgresql, postgresql_run, schema
 from practicum.store.database import Store
-from practicum.store.folder import Elsewhere, write_elsewhere
+from practicum.store.folder import Elsewhere, is_run, write_elsewhere
 from practicum.store.postgresql import address, announce, connected, is_lost, leases, lock_number
 
 SCHEMA = "practicum_service"
@@ -44,17 +45,12 @@ TABLES = postgresql.tables(tables.metadata)
 """The tables as PostgreSQL has them, by name."""
 
 
-def p001_first_tables(db: Connection) -> None:
-    """The tables of the first service that knew PostgreSQL."""
+def p001_tables(db: Connection) -> None:
+    """All tables."""
     TABLES["spaces"].metadata.create_all(db, checkfirst=False)
 
 
-def p002_surfaces(db: Connection) -> None:
-    """`hours`, `keys`, `logins`, and indexes for pages."""
-    tables.bring_up_to_date(db, TABLES)
-
-
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_first_tables, p002_surfaces)
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_tables,)
 """What is applied to the schema, in order."""
 
 
@@ -117,24 +113,26 @@ class SharedDatabase:
         known = select(schema.runs.c.run_id).where(schema.runs.c.run_id == _run(space))
         if not self._runs.rows(known):
             return False
-        self._write_elsewhere(space, folder)
+        if not is_run(folder):
+            make_folder(folder)
+            write_elsewhere(folder, Elsewhere(address(self.url), _run(space)))
         return True
 
     def begin_run(self, space: str, folder: Path) -> None:
-        known = select(leases.c.run_id).where(leases.c.run_id == _run(space))
-        if self._runs.rows(known):
-            # A node ended while it made the space.
-            self._write_elsewhere(space, folder)
-        else:
-            Store.create(folder, self.url.render_as_string(hide_password=False), _run(space)).close()
+        Store.create(folder, self.url.render_as_string(hide_password=False), _run(space)).close()
+
+    def remove_run(self, space: str, folder: Path) -> None:
+        if self._runs.rows(select(leases.c.run_id).where(leases.c.run_id == _run(space))):
+            run = postgresql_run.PostgresqlRun(self.url, _run(space), writer=True, read_only=False)
+            try:
+                run.remove()
+            finally:
+                run.close()
+        rmtree(folder, ignore_errors=True)
 
     def run_names(self) -> list[str]:
         known = select(schema.runs.c.run_id).where(schema.runs.c.run_id.startswith(_run(""), autoescape=True))
         return [row.run_id.removeprefix(_run("")) for row in self._runs.rows(known)]
-
-    def _write_elsewhere(self, space: str, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
-        write_elsewhere(folder, Elsewhere(address(self.url), _run(space)))
 
     def close(self) -> None:
         """The connections are the process's, and stay open."""
@@ -151,12 +149,13 @@ def _run(space: str) -> str:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A version that a node would show a session, and the one that it knows to be taken back."""
+    """A version that a node would show a session, and the one that it knows to be taken back. The result is None for a
+    space that was deleted."""
 
     key: tuple[str, str]
     version: int
     dead: int | None
-    done: Future[int]
+    done: Future[int | None]
 
 
 class Sessions:
@@ -175,7 +174,7 @@ class Sessions:
 
     async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
         """The version of a session, which is this one if no node has shown it any, or a dead one; None if that is not
-        known within so many seconds."""
+        known within so many seconds, or if the space was deleted."""
         if time.monotonic() < self._away:
             return None
         claim = _Claim((space, session.replace("\0", "")), version, dead, Future())
@@ -187,12 +186,6 @@ class Sessions:
             # Others need not wait for it, too.
             self._away = time.monotonic() + AGAIN
             return None
-
-    async def written(self) -> None:
-        """Wait until all that was asked for before is written. Raises StoreError if it cannot be."""
-        claim = _Claim(("", ""), 0, None, Future())
-        self._queue.put(claim)
-        await asyncio.wrap_future(claim.done)
 
     def close(self) -> None:
         """End the thread."""
@@ -228,7 +221,7 @@ class Sessions:
                 claim.done.set_exception(failure)
             return
         for claim in claims:
-            claim.done.set_result(found[claim.key])
+            claim.done.set_result(found.get(claim.key))
 
     def _written(self, db: Connection, claims: Sequence[_Claim]) -> dict[tuple[str, str], int]:
         db.execute(text("SET LOCAL synchronous_commit = off"))
@@ -249,7 +242,9 @@ class Sessions:
 _CLAIM = text("""
 INSERT INTO sessions AS s (run_id, session, version, at)
 SELECT c.*, extract(epoch FROM now())
-FROM unnest(CAST(:runs AS text[]), CAST(:sessions AS text[]), CAST(:versions AS bigint[])) AS c
+FROM unnest(CAST(:runs AS text[]), CAST(:sessions AS text[]), CAST(:versions AS bigint[])) AS c (run, session, version)
+JOIN spaces ON spaces.run_id = c.run AND spaces.state = 'live'
+FOR KEY SHARE OF spaces
 ON CONFLICT (run_id, session) DO UPDATE SET at = excluded.at,
 version = CASE WHEN s.at < excluded.at - :lasts THEN excluded.version ELSE s.version END
 RETURNING run_id, session, version""")

@@ -19,8 +19,9 @@ import numpy as np
 
 from practicum.agents.chat import USING
 from practicum.core.context import Context
-from practicum.core.errors import UsageError
+from practicum.core.errors import StoreError, UsageError
 from practicum.core.views import View, behind
+from practicum.core.visible import visible_to_model
 from practicum.engine.framing import NOTES
 from practicum.serve.bounded import Bounded, size_of
 from practicum.serve.corrections import (
@@ -93,6 +94,8 @@ class Shown:
     rollout: int | None = None
     kind: int | None = None
     vector: np.ndarray | None = field(default=None, compare=False)
+    space: str = ""
+    """The identity of the space that showed it."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,11 @@ class _Point:
 
 
 class Space:
-    """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop."""
+    """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop. `id` is its
+    identity, which all its rows carry: a space that is made under the same name later has another one."""
 
-    def __init__(self, name: str, folder: Path, reader: Reader) -> None:
-        self.name = name
+    def __init__(self, name: str, id: str, folder: Path, reader: Reader) -> None:
+        self.name, self.id = name, id
         self.folder = folder
         self.reader = reader
         self.questions = Questions()
@@ -134,6 +138,7 @@ class Space:
         self.waiting = 0
         """Outcomes that can be learned from and were not."""
         self.waiting_since = 0.0
+        """Since when the first of them waits, by the monotonic clock (s)."""
         self.scored, self.scores = 0, 0.0
         """Interactions that got their first score here since it was opened, and the sum of these scores."""
         self.touched = True
@@ -143,8 +148,8 @@ class Space:
         self.corrected = 0
         """Changes of corrections that are known here."""
         self.counting = asyncio.Lock()
-        self.counted = 0.0
-        """The time of the last outcome that was counted."""
+        self.counted = 0
+        """The number of the last outcome that was counted."""
         self.announced = 0
         """The number of the changes by other nodes that are known here (see `log.Database.changes`)."""
         self.claim: Claim | None = None
@@ -163,9 +168,9 @@ class Space:
         self._edited = 0
 
     @classmethod
-    def open(cls, name: str, folder: Path, parts: Parts) -> Space:
+    def open(cls, name: str, id: str, folder: Path, parts: Parts) -> Space:
         """Open the run of a space. Raises StoreError or UsageError if it cannot be used."""
-        space = cls(name, folder, Reader(folder, folder, None, {}, parts, False))
+        space = cls(name, id, folder, Reader(folder, folder, None, {}, parts, False))
         space.read_versions()
         # Whatever the first request would wait for is made now.
         asyncio.run(space.view("warm up", space._contexts[space.live]))
@@ -226,26 +231,31 @@ class Space:
         # First the number: a write that comes later is noticed by the next look.
         changes = store.changes()
         head = read_head(store, store.run_id, None)
-        if head is not None and head.of_run != self._of_run:
-            if self._of_run:
-                # The run was rewritten, such as by `forget`: what was read of it may be gone.
-                self.reader.reopen()
-                self._contexts.clear()
-                self._points.clear()
-                self._pins.clear()
-                store = self.reader.store
-                changes = store.changes()
-            self._of_run = head.of_run
+        rewritten = head is not None and head.of_run != self._of_run and bool(self._of_run)
+        if rewritten:
+            # Such as by `forget`: what was read of the run may be gone.
+            self.reader.reopen()
+            store = self.reader.store
+            changes = store.changes()
         parents = read_parents(store)
+        if not parents:
+            raise StoreError(f"the run of space {self.name} is gone")
         names = read_names(store, store.run_id)
         live = names.get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
-        known = {number: self._contexts.get(number) or self.reader.version(number) for number in wanted}
+        kept = {} if rewritten else self._contexts
+        known = {number: kept.get(number) or self.reader.version(number) for number in wanted}
         self._line, self.last = lineage(parents, live), max(parents)
         self._edited = edited if (edited := names.get(EDITED)) in self._line else 0
-        for number, context in known.items():
-            self._contexts[number] = context
+        self._contexts.update(known)
         self.live, self._changes = live, changes
+        if rewritten:
+            # Only now: a request that is shown something meanwhile always finds the live version.
+            self._contexts = OrderedDict(known)
+            self._points.clear()
+            self._pins.clear()
+        if head is not None:
+            self._of_run = head.of_run
 
     @property
     def newest(self) -> Context | None:
@@ -264,17 +274,18 @@ class Space:
 
     def context(self, version: int) -> Context:
         """A version. One that is gone, such as by `forget`, is replaced by the live one."""
-        if version in self._contexts:
-            self._contexts.move_to_end(version)
-            return self._contexts[version]
+        contexts = self._contexts
+        if version in contexts:
+            contexts.move_to_end(version)
+            return contexts[version]
         try:
             context = self.reader.version(version)
         except UsageError:
             return self._contexts[self.live]
         self._contexts[version] = context
         needed = {self.live, version, self.rollout.version if self.rollout else self.live}
-        for old in [number for number in self._contexts if number not in needed][: len(self._contexts) - VERSIONS]:
-            del self._contexts[old]
+        for old in [number for number in [*self._contexts] if number not in needed][: len(self._contexts) - VERSIONS]:
+            self._contexts.pop(old, None)
         return context
 
     async def version_for(self, session: str) -> int:
@@ -319,7 +330,7 @@ class Space:
             version = self.live
         if not request.points:
             view = await self.view("-", context)
-            return Shown(version, session, fixed=self._fixed_text(view))
+            return Shown(version, session, fixed=self._fixed_text(view), space=self.id)
         *earlier, (place, digest) = request.points
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
         point = self._points.get(digest)
@@ -342,7 +353,7 @@ class Space:
         return Shown(
             version, session, "", point.fixed, learned, point.entries, point.corrections, point.question,
             rollout.number if rollout is not None and counted else None,
-            rollout.kind_of(vector) if rollout is not None and counted else None, vector,
+            rollout.kind_of(vector) if rollout is not None and counted else None, vector, self.id,
         )  # fmt: skip
 
     async def show_again(
@@ -384,7 +395,7 @@ class Space:
         solved = [(turn.user, turn.assistant) for turn in view.turns]
         if self.small:
             answered = [each for each in near if each.correction.target]
-            solved += [(_asked(each), each.correction.target) for each in answered]
+            solved += [(visible_to_model(_asked(each)), visible_to_model(each.correction.target)) for each in answered]
             near = [each for each in near if each not in answered]
         elif solved:
             shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)

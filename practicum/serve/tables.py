@@ -1,24 +1,51 @@
 """The tables of the service: what was asked and answered in each space, what was reported about it, what follows.
 
-What a space learned is in a run folder of its own. `run_id` is the name of the space.
+What a space learned is in a run folder of its own. `run_id` is the identity of the space (see `names`).
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table, delete, inspect, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from practicum.store.dialects import NAME, TEXT, insert_adding
 
-FORMAT = 3
-"""Counted in SQLite's `user_version`; another practicum may write another one. 2 has `spaces` and `sessions` more, 3
-has `hours`, `keys` and `logins`, and indexes of users and of scores."""
+FORMAT = 4
+"""Counted in SQLite's `user_version`. No other format is read."""
 
 metadata = MetaData()
+
+
+class _next_interaction(FunctionElement[int]):
+    """The number of an interaction that is inserted: larger than all others in SQLite, the next of PostgreSQL's."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(_next_interaction)
+def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
+    return "(SELECT coalesce(max(number), 0) + 1 FROM interactions)"
+
+
+@compiles(_next_interaction, "postgresql")
+def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
+    return "DEFAULT"
 
 
 def _table(name: str, *items: Column[Any] | Index) -> Table:
@@ -27,8 +54,10 @@ def _table(name: str, *items: Column[Any] | Index) -> Table:
 
 interactions = _table(
     "interactions",
-    Column("id", NAME, primary_key=True),  # in the order of asking
-    Column("at", Float, nullable=False),  # seconds since 1970
+    Column("id", NAME, primary_key=True),
+    # The order of writing. No clock decides what came last: clocks go back, and those of nodes differ.
+    Column("number", BigInteger, Identity(), default=_next_interaction()),
+    Column("at", Float, nullable=False),  # seconds since 1970, by the clock of the node
     Column("session", NAME),
     Column("user", NAME),
     Column("response", NAME),  # the id that the upstream gave its response
@@ -36,23 +65,27 @@ interactions = _table(
     Column("rollout", Integer),  # the rollout whose candidate or control it was, if one was under way
     Column("kind", Integer),  # of the request, during a rollout
     Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status, purpose
-    Index("interactions_by_session", "run_id", "session", "id"),
-    Index("interactions_by_response", "run_id", "response", "id"),
-    Index("interactions_by_rollout", "run_id", "rollout", "id"),
-    Index("interactions_by_user", "run_id", "user", "id"),
+    Index("interactions_by_number", "number"),
+    Index("interactions_by_space", "run_id", "number"),
+    Index("interactions_by_time", "run_id", "at", "number"),
+    Index("interactions_by_session", "run_id", "session", "number"),
+    Index("interactions_by_response", "run_id", "response", "number"),
+    Index("interactions_by_rollout", "run_id", "rollout", "number"),
+    Index("interactions_by_user", "run_id", "user", "number"),
 )
 
 outcomes = _table(
     "outcomes",
     Column("id", NAME, primary_key=True),  # of the interaction; of a session's last one
-    Column("at", Float, nullable=False),  # of the first report, then of the first score; no two of a space are equal
+    Column("at", Float, nullable=False),  # of the first report, then of the first score
+    Column("number", BigInteger),  # the order of first reports, then of first scores, counted in the space
     Column("revision", Integer, nullable=False),  # grows with each report that changed something
     Column("score", Float),
     Column("trust", NAME, nullable=False),  # own or user: whose word is learned from
     Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
     Column("data", TEXT, nullable=False),  # JSON: what the operator and what users said, session, the last reports
     Index("outcomes_by_state", "run_id", "state", "id"),
-    Index("outcomes_by_time", "run_id", "at"),
+    Index("outcomes_by_number", "run_id", "number"),
     Index("outcomes_by_score", "run_id", "score", "at"),
 )
 
@@ -93,13 +126,18 @@ alarms = _table(
     "alarms",
     Column("number", Integer, primary_key=True),
     Column("at", Float, nullable=False),
-    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning, store
+    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning, store, review, erasure
     Column("text", TEXT, nullable=False),
 )
 
-spaces = _table(
+spaces = Table(
     "spaces",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("run_id", NAME, nullable=False),  # its identity, random
+    Column("state", NAME, nullable=False),  # reserved, live, deleted (see `names`)
     Column("corrected", Integer, nullable=False),  # changes of what corrections hold
+    Index("spaces_by_identity", "run_id"),
 )
 
 sessions = _table(
@@ -114,7 +152,7 @@ hours = _table(
     "hours",
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
-    Column("model", NAME, primary_key=True),  # that the requests named; may be empty
+    Column("model", NAME, primary_key=True),  # one that is known, or `other` (see `upstream.Upstream.counted`)
     Column("requests", Integer, nullable=False),  # that began in this hour; of a `purpose`: that got an outcome in it
     Column("failed", Integer, nullable=False),  # of them: with a status of 400 and more
     Column("seconds", Float, nullable=False),  # from a request to the end of its answer, in all
@@ -127,7 +165,7 @@ hours = _table(
 )
 """What pages and measurements add up, so that nobody reads a million interactions."""
 
-keys = _table(  # `run_id` is the space that a key is for; empty: all spaces
+keys = _table(  # `run_id` is the identity of the space that a key is for; empty: all spaces
     "keys",
     Column("name", NAME, primary_key=True),
     Column("digest", NAME, nullable=False),  # SHA-256 of the key, in hexadecimal digits
@@ -143,6 +181,17 @@ logins = _table(  # `run_id` is empty: who is signed in sees what the key is for
     Column("digest", NAME, nullable=False),  # of the key that signed in
     Column("expires", Float, nullable=False),
 )
+
+erasures = _table(
+    "erasures",
+    Column("number", Integer, primary_key=True),  # counted in the space
+    Column("state", NAME, nullable=False),  # removed (the rows of the user), forgotten (what was learned, too), done
+    Column("user", NAME),  # a keyed digest of the user's name; None once it is done
+    Column("began", Float, nullable=False),
+    Column("ended", Float),
+    Column("data", TEXT, nullable=False),  # JSON: what the next stages need, and counts; in the end counts alone
+)
+"""The removals of users' data. One that was interrupted is finished from its row."""
 
 SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "output_tokens", "scored", "total")
 """The columns of `hours` that are added up."""
@@ -177,43 +226,13 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
         db.execute(insert_adding(hours, db.dialect.name, SUMS), rows)
 
 
-def forget_versions(db: Connection, space: str) -> None:
-    """Delete what is about the versions of a space, whose run begins anew."""
-    for table in (rollouts, credits, days, sessions):
-        db.execute(delete(table).where(table.c.run_id == space))
-
-
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """What an interaction adds to `hours`. One that is no request of a user adds its tokens alone."""
     read, cached, written = data["tokens"]
     counted = "purpose" not in data
     return {
-        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["model"],
+        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["counted"],
         "requests": int(counted), "failed": int(counted and data["status"] >= 400),
         "seconds": data["seconds"] if counted else 0.0, "input_tokens": read,
         "cached_tokens": cached, "output_tokens": written,
     }  # fmt: skip
-
-
-def bring_up_to_date(db: Connection, known: Mapping[str, Table]) -> None:
-    """Add the tables and indexes that an earlier format lacks, and fill `hours` from what is there. `known` has the
-    tables as this database has them."""
-    before = {*inspect(db).get_table_names(schema=known["hours"].schema)}
-    for table in known.values():
-        table.create(db, checkfirst=True)
-        for index in table.indexes:
-            index.create(db, checkfirst=True)
-    if "interactions" not in before or "hours" in before:
-        return
-    i, o = known["interactions"], known["outcomes"]
-    asked = select(i.c.run_id, i.c.id, i.c.at, i.c.version, i.c.data, o.c.at.label("told"), o.c.score)
-    both = asked.select_from(i).outerjoin(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-    for rows in db.execute(both, execution_options={"yield_per": 5_000}).partitions():
-        added = list[dict[str, Any]]()
-        for row in rows:
-            one = interaction_sums(dict(row._mapping), json.loads(row.data))
-            added.append(one)
-            if row.score is not None:
-                added.append({**dict.fromkeys(SUMS, 0), **{name: one[name] for name in ("run_id", "version", "model")},
-                              "at": row.told, "scored": 1, "total": row.score})  # fmt: skip
-        add_to_hours(db, added)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from collections.abc import Iterable
@@ -12,12 +13,15 @@ from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
+from yarl import URL
 
 from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
 from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
+from practicum.serve.admission import header_text
+from practicum.serve.tables import LONGEST_NAME
 
 CONNECT = 10.0
 """Seconds until a connection is made."""
@@ -44,6 +48,12 @@ CHECKED = 2**16
 MOST_ENCODINGS = 4
 """Encodings of a body, one in the other, that are taken from it."""
 
+OTHER = "other"
+"""The model under which requests are counted whose model is not known."""
+
+LISTED, LIST_BYTES, LIST_SECONDS = 1_000, 2**22, 5.0
+"""Models of an upstream that are known, at most; bytes of its list of models, and seconds that it may take."""
+
 _FORM = "application/x-www-form-urlencoded"
 
 _NOT_ADDED = ("User-Agent", "Content-Type")
@@ -52,7 +62,8 @@ _NOT_ADDED = ("User-Agent", "Content-Type")
 
 @dataclass
 class Upstream:
-    """A model server. `model` is filled into requests that name none; `name` is that for learning, if it is known."""
+    """A model server. `model` is filled into requests that name none; `name` is that for learning, if it is known;
+    `models` are the names of its models that are known beside `model`."""
 
     address: str
     key: str | None = field(repr=False)
@@ -62,11 +73,14 @@ class Upstream:
     small: bool = False
     timeout: float = 600.0
     client: Client | None = None
+    models: frozenset[str] = field(default=frozenset(), kw_only=True)
     _models: Models | None = None
+    _base: str = ""
     _session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
         """Open the connections, in the event loop that uses them."""
+        self._base = str(URL(self.address))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=self.timeout)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0)
         self._session = aiohttp.ClientSession(
@@ -83,7 +97,7 @@ class Upstream:
             name = raw.decode("latin-1")
             own = client_key and name in ("authorization", "x-api-key")
             if own or not (name in _DROPPED or name.startswith(("x-practicum-", "x-forwarded-"))):
-                kept.add(name, _as_written(value))
+                kept.add(name, header_text(value))
         if kept.get("content-type", _FORM).partition(";")[0].strip().lower() == _FORM and _is_json(body):
             # `curl -d` calls every body a form.
             kept["content-type"] = "application/json"
@@ -96,14 +110,39 @@ class Upstream:
         return kept
 
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
-        """Send a request; `path` begins behind the /v1 of the address. Returns aiohttp's context of the response."""
+        """Send a request; `path` begins behind the /v1 of the address, and is sent unchanged. Returns aiohttp's context
+        of the response."""
         assert self._session is not None
         # aiohttp sends large bytes at once, and a file in pieces.
         data = BytesIO(body) if body and len(body) > WHOLE else body
+        address = URL(f"{self._base}{path}", encoded=True)
         return self._session.request(
-            method, self.address + path, data=data, headers=headers, allow_redirects=False,
+            method, address, data=data, headers=headers, allow_redirects=False,
             skip_auto_headers=_NOT_ADDED,
         )  # fmt: skip
+
+    async def list_models(self) -> list[str]:
+        """The names of its models, LISTED at most; none if it does not say."""
+        body = bytearray()
+        try:
+            async with (
+                asyncio.timeout(LIST_SECONDS),
+                self.send("GET", "/models", self.headers((), False), None) as response,
+            ):
+                async for chunk in response.content.iter_any():
+                    body += chunk
+                    if len(body) > LIST_BYTES:
+                        return []
+            found = [model["id"] for model in json.loads(body)["data"][:LISTED]]
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, RecursionError):
+            return []
+        return [name for name in found if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME]
+
+    def counted(self, *names: str) -> str:
+        """The model under which a request is counted whose model has one of these names: the first that is known.
+        Clients may send any name, also one that tells who they are, and counts stay when a user is forgotten."""
+        given = [name for name in names if name] or [self.model]
+        return next((name for name in given if name == self.model or name in self.models), OTHER)
 
     async def close(self) -> None:
         """Close connections, and end a model in this process."""
@@ -111,15 +150,6 @@ class Upstream:
             await self._session.close()
         if self._models is not None:
             await self._models.close()
-
-
-def _as_written(value: bytes) -> str:
-    """The value of a header as the text that aiohttp sends as the same bytes. Bytes that are not UTF-8 are read as
-    Latin-1, and are sent as UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
 
 
 def _is_json(body: bytes) -> bool:
@@ -202,18 +232,3 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
     return Upstream(
         address, client.key, model, name, anthropic, small, timeout, client if small else None, models
     )  # fmt: skip
-
-
-async def sole_model(address: str, key: str | None) -> str:
-    """The only model of a server; empty if it has several, or does not say."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    timeout = aiohttp.ClientTimeout(total=5.0)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{address}/models", headers=headers) as response,
-        ):
-            found = [str(model["id"]) for model in (await response.json())["data"]]
-    except (TimeoutError, aiohttp.ClientError, ValueError, KeyError, TypeError):
-        return ""
-    return found[0] if len(found) == 1 else ""

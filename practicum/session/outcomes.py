@@ -16,11 +16,14 @@ from sqlalchemy import delete, select, update
 from practicum.agents.external import read_answer
 from practicum.core.errors import AgentError, UsageError
 from practicum.core.thoughts import split_thoughts
+from practicum.core.trust import Trust, least
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import View
+from practicum.core.visible import is_blank
 from practicum.engine.run import TRACE
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.dialects import ROW
 from practicum.tasks.scoring.registry import as_score
 
 UNREPORTED = 100_000
@@ -53,8 +56,9 @@ class Outcome:
         """Whether its score is known without a scorer and without a judge."""
         return "score" in self.data or "trace" not in self.data
 
-    def as_task(self) -> Task:
-        """A task with a recorded attempt. A correction without an answer counts as an answer that was right."""
+    def as_task(self, trust_tools: bool) -> Task:
+        """A task with a recorded attempt. A correction without an answer counts as an answer that was right. What tools
+        returned in the attempt is less trusted than the operator's own words, unless `trust_tools`."""
         data, correction = self.data, self.data.get("correction")
         score = Score(**data["score"]) if "score" in data else None
         if "trace" in data:
@@ -63,7 +67,9 @@ class Outcome:
             trace, score = Trace(str(correction)), Score(1.0, True)
         retrieved = tuple((id, similarity) for id, similarity in data["retrieved"])
         recorded = Recorded(trace, score, own=True, retrieved=retrieved)
-        return Task(self.id, data["query"], correction, recorded=recorded, trust=data.get("trust", "user"))
+        read: Trust = "tool" if not trust_tools and any(step.kind == "observation" for step in trace.steps) else "own"
+        trust = least(data.get("trust", "user"), read)
+        return Task(self.id, data["query"], correction, recorded=recorded, trust=trust)
 
 
 def outcome_row(id: str, query: str, version: int, retrieved: Iterable[tuple[str, float]]) -> dict[str, Any]:
@@ -92,7 +98,7 @@ def read_report(answer: Any = None, score: Any = None, correction: str | None = 
             raise UsageError("a note says why an answer got its score: report it together with score=...")
         said["score"]["note"] = note
     if correction is not None:
-        if not isinstance(correction, str) or not correction.strip():
+        if not isinstance(correction, str) or is_blank(correction):
             raise UsageError(f"correction={correction!r:.60} must be the text that would have been right")
         said["correction"] = correction
     if not said:
@@ -109,10 +115,10 @@ def write_shown(store: Store, rows: Sequence[dict[str, Any]], prune: bool = Fals
         statements.append((store.insert_new(table), of_run))
     if prune:
         mine = table.c.run_id == store.run_id
-        newest = select(table.c.id).where(mine).order_by(table.c.id.desc())
+        newest = select(ROW).select_from(table).where(mine).order_by(ROW.desc())
         oldest = newest.limit(1).offset(UNREPORTED).scalar_subquery()
         unreported = table.c.step.is_(None) & table.c.data.not_like('%"reported"%')
-        statements.append((delete(table).where(mine, table.c.id < oldest, unreported), []))
+        statements.append((delete(table).where(mine, oldest > ROW, unreported), []))
     store.execute_all(statements)
 
 
@@ -139,10 +145,10 @@ def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
 
 
 def waiting_outcomes(store: Store) -> list[Outcome]:
-    """The outcomes that can be learned from and were not, in the order of asking."""
+    """The outcomes that can be learned from and were not, in the order of writing."""
     table = schema.outcomes
     mine = (table.c.run_id == store.run_id) & table.c.step.is_(None) & table.c.data.like('%"reported"%')
-    rows = store.rows(select(table).where(mine).order_by(table.c.id))
+    rows = store.rows(select(table).where(mine).order_by(ROW))
     found = (Outcome(row.id, json.loads(row.data), row.data) for row in rows)
     return [outcome for outcome in found if outcome.teaches]
 

@@ -100,8 +100,9 @@ class Reader:
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
         values = override_config({}, self._given) if self._origin is None else self._origin.values()
-        # What is no run, or was made elsewhere, has the nonce of no tasks.
-        self._values = {"nonce": nonce_for(()), **values, "from_traces": False}
+        # What is no run, or was made elsewhere, has a nonce of its place.
+        place = str(self._folder or self._source) if not isinstance(self._source, Context) else ""
+        self._values = {"nonce": nonce_for((place,)), **values, "from_traces": False}
         self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
         if store is not None:
             self._changes = store.changes()

@@ -35,7 +35,7 @@ from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for, require_tasks
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
-from practicum.store.folder import DATABASE_FILE, STORE_FILE, Elsewhere, is_run
+from practicum.store.folder import DATABASE_FILE, Elsewhere, is_run
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
@@ -46,7 +46,7 @@ from practicum.tasks.survey import Survey
 
 T = TypeVar("T")
 
-CHANGED = ("forgotten", "rolled back", "edited", "asked", "reviewed")
+CHANGED = (schema.FORGETTING, schema.FORGOTTEN, "rolled back", "edited", "asked", "reviewed")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
 ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
@@ -120,18 +120,16 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 
 
 def discard_unbegun(folder: Path) -> None:
-    """Remove the folder of a run that did not begin. One whose database does not answer is kept: it may have begun."""
+    """Remove the folder of a run that did not begin. One that cannot be opened is kept: it may have begun, and another
+    process may write to it."""
     if is_run(folder):
         try:
             with Store.open(folder) as store:
-                try:
-                    read_run(store)
+                if is_begun(store):
                     return
-                except PracticumError:
-                    store.remove()
+                store.remove()
         except PracticumError:
-            if (folder / STORE_FILE).exists():
-                return
+            return
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -160,9 +158,11 @@ def is_begun(store: Store) -> bool:
     return bool(store.rows(store.select(schema.runs.c.run_id)))
 
 
-def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
-    """Write what a run starts from, as a whole or not at all, in place of a run that was there. Tasks that are stored
-    stay."""
+def begin(
+    store: Store, config: Config, splits: Splits, seed: Context, state: str = "running", held_edits: Sequence[Held] = ()
+) -> None:  # fmt: skip
+    """Write what a run starts from, with the edits that wait for review, as a whole or not at all, in place of a run
+    that was there. Tasks that are stored stay."""
     run = {"run_id": store.run_id, **config_columns(config), "state": state, "seconds": 0.0}
     version = version_row(store.run_id, seed_version(seed))
     kept = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
@@ -173,6 +173,8 @@ def begin(store: Store, config: Config, splits: Splits, seed: Context, state: st
             rows = (task_row(store.run_id, task, split, at) for at, task in enumerate(tasks) if split not in kept)
             while chunk := list(islice(rows, ROWS)):
                 yield schema.tasks.insert(), chunk
+        if waiting := review_rows(store.run_id, 0, held_edits, seed):
+            yield schema.reviews.insert(), waiting
         yield from ((schema.versions.insert(), [version]), (schema.runs.insert(), [run]))
 
     store.execute_all(statements())
@@ -240,9 +242,8 @@ def create_seed(
     waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
     kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
     with create(folder, store) as opened:
-        begin(opened, config or Config(method="none"), Splits(), kept, "done")
-        rows = review_rows(opened.run_id, 0, [held([edit]) for _, edit in waiting], kept)
-        opened.execute_all([(schema.reviews.insert(), rows)] if rows else [])
+        held_edits = [held([edit]) for _, edit in waiting]
+        begin(opened, config or Config(method="none"), Splits(), kept, "done", held_edits)
     return len(waiting)
 
 

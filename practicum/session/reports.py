@@ -202,7 +202,8 @@ class Learner:
         settings = methods.override_settings(name, given, once)
         values = {**self.values, **agent, **turns, **feedback, "settings": settings, "from_traces": True}
         parts = replace(self.parts, agent=None, tools=None, scorer=None if scored else self.parts.scorer)
-        return set_up(values, Splits(tuple(outcome.as_task() for outcome in outcomes)), parts)
+        tasks = tuple(outcome.as_task(self.values["trust_tools"]) for outcome in outcomes)
+        return set_up(values, Splits(tasks), parts)
 
 
 def _note(step: int) -> str:

@@ -225,7 +225,7 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
 def _check_agent(config: Config) -> None:
     if config.reasoning and config.agent != "chat":
         raise UsageError(f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
-    if config.trust_tools and config.agent == "chat":
+    if config.trust_tools and config.agent == "chat" and not config.from_traces:
         raise UsageError("`trust_tools` is for an agent with tools, which the chat agent has not: leave it out")
     if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
         raise UsageError(f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")

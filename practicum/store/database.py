@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Insert, Select, Table, TextClause, select
 
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import PRIVATE_FOLDER
+from practicum.core.files import make_folder
 from practicum.core.words import error_line, one_line
 from practicum.store import schema
 from practicum.store.backend import Backend
@@ -27,6 +27,7 @@ from practicum.store.flight import FLIGHT_FILE, Flight, left_in_flight
 from practicum.store.folder import (
     STORE_FILE,
     Elsewhere,
+    empty_log,
     is_run,
     must_be_run,
     read_elsewhere,
@@ -60,6 +61,8 @@ class Store:
         """Whether its index may be opened. A library reads it that a crafted file can crash."""
         self.backend = backend
         self.flight = Flight()
+        self.has_forgotten = False
+        """Whether a `forget` that was interrupted was finished when this was opened."""
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._failure: StoreError | None = None
         self._thread: threading.Thread | None = None
@@ -68,26 +71,31 @@ class Store:
     def create(cls, folder: Path, url: str | None = None, name: str | None = None) -> Store:
         """Make a new run folder. With `url` its rows are in a PostgreSQL database, under a name (the folder's if None).
 
-        Raises StoreError if it holds a run already, if the name is taken, or if it cannot be made; UsageError for a
-        wrong URL.
+        A run without rows, which a killed process may leave, is taken over. Raises StoreError if the folder holds a run
+        already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
         """
         if url is not None:
             from practicum.store import postgresql, postgresql_run
 
             where = postgresql.parse_url(url)
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+            make_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot make the run folder {folder}: {error.strerror}") from error
         if url is None and not (folder / STORE_FILE).exists():
             return cls._write_to(folder, new=True)
-        if is_run(folder):
+        elsewhere = Elsewhere(postgresql.address(where), name or folder.resolve().name)
+        begun = is_run(folder)
+        if (begun and read_elsewhere(folder) != elsewhere) or not postgresql_run.reserve(where, elsewhere.run):
+            if begun:
+                raise StoreError(
+                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
+                )
             raise StoreError(
-                f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
+                f"{elsewhere.store} has a run named {elsewhere.run} already: give the new one another folder name, or "
+                "continue that one in a folder that practicum store connect makes"
             )
-        run_id = name or folder.resolve().name
-        postgresql_run.reserve(where, run_id)
-        write_elsewhere(folder, Elsewhere(postgresql.address(where), run_id))
+        write_elsewhere(folder, elsewhere)
         return cls._write_to(folder)
 
     @classmethod
@@ -102,7 +110,7 @@ class Store:
         if folder.exists():
             raise UsageError(f"{folder} exists: give a new folder")
         backend = postgresql_run.PostgresqlRun(where, name, writer=False, read_only=True)
-        folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
+        make_folder(folder)
         write_elsewhere(folder, Elsewhere(postgresql.address(where), name))
         return cls(folder, backend, read_only=True)
 
@@ -142,6 +150,7 @@ class Store:
             with as_stored(folder):
                 store._book_left_in_flight()
             (folder / FLIGHT_FILE).unlink(missing_ok=True)
+            store.has_forgotten = store.finish_forgetting()
         except BaseException:
             store.backend.close()
             raise
@@ -238,6 +247,16 @@ class Store:
         Raises StoreError if another process reads the file of the run and so keeps the log from being truncated.
         """
         self.backend.scrub()
+
+    def finish_forgetting(self) -> bool:
+        """Scrub the run if rows were removed from it for good and it was not scrubbed since. Returns whether they were.
+        Raises StoreError, and the next one who opens the run for writing tries again, if that cannot be done."""
+        if [row.state for row in self.rows(self.select(schema.runs.c.state))] != [schema.FORGETTING]:
+            return False
+        self.scrub()
+        empty_log(self.folder)
+        self.execute(schema.runs.update().where(schema.runs.c.run_id == self.run_id).values(state=schema.FORGOTTEN))
+        return True
 
     def remove(self) -> None:
         """Remove all rows of the run, with its name in a database."""

@@ -8,6 +8,7 @@ forget the calls that were in flight at that moment.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 import os
@@ -93,7 +94,8 @@ class Flight:
             if self._file < 0:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
             os.lseek(self._file, offset, os.SEEK_SET)
-            os.write(self._file, data)
+            if os.write(self._file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise StoreError(f"cannot write {self._path}: {error.strerror}; make room and resume the run") from error
 

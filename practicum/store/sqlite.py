@@ -59,10 +59,6 @@ class SqliteRun:
         self._watching: PoolProxiedConnection | None = None
         self._watch, self._closed = threading.Lock(), False
         try:
-            if new and (folder / DATABASE_FILE).exists():
-                raise StoreError(
-                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
-                )
             if writer:
                 ensure_private(folder / DATABASE_FILE)
             self.engine = _engine(folder, read_only)
@@ -71,6 +67,12 @@ class SqliteRun:
                 # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
                 with self.begin(alone=True) as db:
                     migrations.migrate(db, str(folder))
+                    # A process that was killed while it made a run may have left a file without rows.
+                    if new and not schema.is_empty(db, RUN_ID):
+                        raise StoreError(
+                            f"{folder} already holds a run: continue it with practicum resume {folder}, or give "
+                            "another `out`"
+                        )
             elif not read_only and self._format() < migrations.NEWEST:
                 SqliteRun(folder, writer=True, read_only=False).close()
             elif (version := self._format()) != migrations.NEWEST:
@@ -104,8 +106,8 @@ class SqliteRun:
 
     def failure(self, error: Exception) -> StoreError:
         return StoreError(
-            f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full?); all "
-            "earlier writes are safe: make room and resume the run"
+            f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full or read-only?); "
+            "all earlier writes are safe: make room and resume the run"
         )
 
     def is_written(self) -> bool:

@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from helpers import Done, Launcher, run_command
 from serving import Place, Served, asynchronous, served
-from sqlalchemy import text
-
-from practicum.serve.log import FolderDatabase
 
 QUESTION = "Which team handles lost cards?"
 
@@ -115,12 +112,3 @@ def test_beside_a_service_at_work_a_key_is_made_and_removed(long_place: Place, l
             assert (await at.ask(QUESTION)).status == 401
 
     beside()
-
-
-def test_a_store_of_an_earlier_format_is_not_changed_under_its_service(tmp_path: Path) -> None:
-    place, database = {"store": tmp_path, "folder": tmp_path}, FolderDatabase(tmp_path)
-    with database.engine.begin() as db:
-        db.execute(text("PRAGMA user_version = 2"))
-    assert "another practicum serve or practicum mcp uses the store" in key(place, "add", "ci", "--role", "ask").line
-    database.close()
-    assert key(place, "add", "ci", "--role", "ask").code == 0

@@ -294,7 +294,7 @@ def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:
         ("- [e16777216] a\n", "line 1: the id e16777216 is too large: the highest is e16777215"),
         ('[{"text": "a", "id": "e1"}, {"text": "b", "id": "e1"}]', "entries.1: e1 is the id of entries.0 already"),
         ('[{"text": "a", "id": "7"}]', "entries.0.id"),
-        ('[{"text": "a", "data": {"steps": ["ls"]}}]', "entries.0.data: Value error, steps must be a list of [kind,"),
+        ('[{"text": "a", "data": {"steps": ["ls"]}}]', "entries.0.data: steps must be a list of [kind,"),
         ('[{"text": "a", "id": "e1٣"}]', "entries.0.id"),
         ('[{"text": "a", "id": "e' + "9" * 5000 + '"}]', "the id e999"),
         ("- [e" + "9" * 5000 + "] a\n", "line 1: the id e999"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import step_rows
 from practicum.session.result import Progress, Result
 from practicum.session.story import Story
-from practicum.store import schema
+from practicum.store import schema, sqlite
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
 from practicum.testing.server import ServerProcess, start_process
@@ -154,6 +155,53 @@ def test_twenty_kills_change_nothing_and_repeat_only_what_was_in_flight(
     assert sum(lost) > 0
     effects = "select count(*) from journal where role <> 'in flight'"
     assert rows(folder, effects) == rows(tmp_path / "whole", effects)
+
+
+def test_a_run_that_cannot_be_written_any_more_keeps_what_was_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
+    learn(tmp_path / "whole", whole := client())
+    blocking = list[sqlite3.Connection]()
+
+    def respond(call: Call) -> str | Exception:
+        if len(model.calls) == len(whole.calls) // 2:
+            # From here on every write fails.
+            blocking.append(sqlite3.connect(tmp_path / "cut" / "run.sqlite", isolation_level=None))
+            blocking[0].execute("BEGIN IMMEDIATE")
+        return world(call)
+
+    with pytest.raises(StoreError, match="earlier writes are safe"):
+        learn(tmp_path / "cut", model := client(respond))
+    blocking[0].close()
+    resume(tmp_path / "cut", again := client())
+    assert len(whole.calls) <= len(model.calls) + len(again.calls) <= len(whole.calls) + ACE["settings"]["batch"]
+    assert rows(tmp_path / "cut", "select max(version) from versions") == rows(
+        tmp_path / "whole", "select max(version) from versions"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.durable
+@pytest.mark.parametrize("size", [4_096, 60_000, 200_000])
+def test_a_limit_of_the_size_of_files_ends_a_run_with_one_line_and_a_resume_goes_on(
+    tmp_path: Path, slow_server: ServerProcess, launcher: Launcher, size: int
+) -> None:
+    log = tmp_path / "log"
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
+    first = ("learn", "tasks.jsonl", "--method", "ace", "--batch-size", "3", "--model", f"{slow_server.url}#sim")
+    whole = launcher.run((*first, "--out", "whole", "--json"), tmp_path).json
+    once = received(log)
+    running = launcher.start((*first, "--out", "cut", "--json"), tmp_path)
+    wait_until(lambda: received(log) >= once + once // 2)
+    resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    ended = running.end()
+    assert ended.code == 1
+    assert ended.line.startswith("cannot write")
+    last = launcher.run(("resume", "cut", "--json"), tmp_path)
+    assert last.json["entries"] == whole["entries"]
+    assert last.json["scores"] == whole["scores"]
+    assert received(log) - once == once + last.json["errors"]["left_in_flight"] <= once + 3
 
 
 def _holds_a_run(folder: Path) -> bool:

@@ -298,10 +298,10 @@ async def test_the_same_note_is_kept_once_and_the_nearest_notes_are_shown_beside
 # Spaces
 
 
-def kept(at: Served, name: str) -> set[str]:
-    """The tables that have rows of a space."""
+def kept(at: Served, id: str) -> set[str]:
+    """The tables that have rows of the space with an identity."""
     known = tables.metadata.tables.values()
-    return {t.name for t in known if at.service.log.rows(select(t.c.run_id).where(t.c.run_id == name).limit(1))}
+    return {t.name for t in known if at.service.log.rows(select(t.c.run_id).where(t.c.run_id == id).limit(1))}
 
 
 @asynchronous
@@ -313,8 +313,10 @@ async def test_a_space_is_made_and_deleted_with_all_that_is_in_it(long_place: Pl
             reply = await at.ask(QUESTION, {**MADE, "x-practicum-session": "s"})
             await at.report(MADE, interaction=reply.interaction, target=f"team {n}")
         await edit(at, MADE, text=RULE, section="rules")
-        assert {"interactions", "outcomes", "corrections", "hours", "credits", "rollouts"} <= kept(at, "made")
-        folder = at.service.spaces["made"].folder
+        assert {"interactions", "outcomes", "corrections", "hours", "credits", "rollouts"} <= kept(
+            at, at.service.spaces["made"].id
+        )
+        folder, id = at.service.spaces["made"].folder, at.service.spaces["made"].id
         # Requests that are under way are answered, by the space or by its end.
         told = asyncio.create_task(at.send("DELETE", "/v1/spaces", {"name": "made"}))
         asked = await asyncio.gather(*(at.ask(QUESTION, {**MADE, "x-practicum-session": "s"}) for _ in range(20)))
@@ -325,7 +327,7 @@ async def test_a_space_is_made_and_deleted_with_all_that_is_in_it(long_place: Pl
         assert (await at.report(MADE, interaction=reply.interaction, score=1.0)).status == 404
         assert (await at.send("DELETE", "/v1/spaces", {"name": "made"})).status == 404
         assert (await at.send("GET", "/v1/spaces")).json == {"spaces": ["default"]}
-        assert (kept(at, "made"), folder.exists()) == (set(), False)
+        assert (kept(at, id), folder.exists()) == (set(), False)
         # It can be made again, and knows nothing.
         assert (await at.send("POST", "/v1/spaces", {"name": "made"})).status == 200
         shown = await at.shown(QUESTION, {**MADE, "x-practicum-session": "s"})
@@ -342,6 +344,7 @@ async def test_a_space_is_made_and_deleted_with_all_that_is_in_it(long_place: Pl
 async def test_what_is_asked_while_a_space_is_deleted_is_not_kept(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         await at.send("POST", "/v1/spaces", {"name": "made"})
+        id = at.service.spaces["made"].id
         asking = asyncio.create_task(at.ask(QUESTION, {**MADE, "x-sim-fault": "hang"}))
         await until(lambda: at.upstream.requests)
         assert (await at.send("DELETE", "/v1/spaces", {"name": "made"})).status == 200
@@ -351,7 +354,7 @@ async def test_what_is_asked_while_a_space_is_deleted_is_not_kept(tmp_path: Path
             await asking
         await until(lambda: at.service.counts["clients that left"])
         await asyncio.wrap_future(at.service.log.do(lambda db: None))
-        assert kept(at, "made") == set()
+        assert kept(at, id) == set()
 
 
 @asynchronous

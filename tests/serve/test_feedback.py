@@ -14,6 +14,8 @@ from sqlalchemy import select
 from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.log import FolderDatabase, Log
+from practicum.serve.names import add_space
+from practicum.serve.origins import Trusted
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
 USER = {"x-practicum-user": "u1"}
@@ -127,7 +129,7 @@ async def test_credit_reaches_each_entry_that_was_shown_once(tmp_path: Path) -> 
 @asynchronous
 async def test_what_a_user_says_is_not_trusted_because_the_operator_spoke_too(first: str, tmp_path: Path) -> None:
     said: dict[str, tuple[Any, Any]] = {"own": (None, {"comment": "look at this"}), "user": (USER, {"target": "evil"})}
-    async with served(tmp_path) as at:
+    async with served(tmp_path, trusted=Trusted(users=True)) as at:
         id = (await at.ask(QUESTION, USER)).interaction
         for who in (first, *({"own", "user"} - {first})):
             headers, report = said[who]
@@ -278,9 +280,14 @@ async def test_the_second_service_on_a_store_says_so(tmp_path: Path) -> None:
                 pass
 
 
+def live(log: Log) -> str:
+    """The identity of a space that is made here."""
+    return str(log.do(lambda db: add_space(db, "s", "live").run_id).result())
+
+
 def test_what_cannot_be_written_is_refused_and_written_later(tmp_path: Path) -> None:
     log = Log(FolderDatabase(tmp_path))
-    row = {"run_id": "s", "id": "i1", "at": 1.0, "version": 0, "data": "{}"}
+    row = {"run_id": live(log), "id": "i1", "at": 1.0, "version": 0, "data": "{}"}
     with log.database.engine.connect() as db:
         pages = db.exec_driver_sql("PRAGMA page_count").scalar_one()
     # As much as the file has: every page more is refused as by a full disk.
@@ -303,7 +310,7 @@ def test_a_change_that_is_refused_undoes_nothing_of_others(tmp_path: Path) -> No
     def refuse(db: object) -> None:
         raise ValueError("no")
 
-    row = {"run_id": "s", "id": "i1", "at": 1.0, "version": 0, "data": "{}"}
+    row = {"run_id": live(log), "id": "i1", "at": 1.0, "version": 0, "data": "{}"}
     log.post(tables.interactions, row)
     refused = log.do(refuse)
     with pytest.raises(ValueError, match="no"):

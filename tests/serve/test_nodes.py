@@ -190,7 +190,7 @@ async def test_two_nodes_that_decide_at_once_decide_once(postgresql: str, tmp_pa
 async def test_the_same_drift_raises_one_alarm(postgresql: str, tmp_path: Path) -> None:
     async with nodes(postgresql, tmp_path) as at:
         for each in at:
-            each.service.alarm(Alarm("default", "outcomes", "outcomes got worse"))
+            each.service.alarm(each.service.spaces["default"].id, Alarm("default", "outcomes", "outcomes got worse"))
         await until(lambda: sum(each.service.counts["alarms"] for each in at))
         await asyncio.gather(*(asyncio.wrap_future(each.service.log.do(lambda db: None)) for each in at))
         assert len(rows(at[0], tables.alarms)) == 1

@@ -134,7 +134,7 @@ async def test_each_operation_answers_as_the_document_says(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("method", "path", "body", "headers", "status"),
     [
-        ("POST", "/v1/notes", b'{"text": "\\u0000"}', {}, 200),
+        ("POST", "/v1/notes", b'{"text": "\\u0000"}', {}, 400),
         ("POST", "/v1/notes", b'{"text": "\\ud800"}', {}, 400),
         ("POST", "/v1/notes", b'{"text": "\xff"}', {}, 400),
         ("POST", "/v1/notes", b'{"text": "a", "text": "b"}', {"content-type": "image/png"}, 200),
@@ -146,7 +146,7 @@ async def test_each_operation_answers_as_the_document_says(tmp_path: Path) -> No
         ("POST", "/v1/remove", b'{"id": "e999999999"}', {}, 404),
         ("POST", "/v1/remove", b'{"id": "c999999999"}', {}, 404),
         ("POST", "/v1/playbook", b'{"id": "e0", "text": "x", "seen": -1}', {}, 400),
-        ("GET", "/v1/playbook?q=%00%ff&q=%ED%A0%80&limit=5", None, {}, 200),
+        ("GET", "/v1/playbook?q=%ff%ED%A0%80&limit=5", None, {}, 200),
         ("GET", "/v1/playbook?limit=" + "9" * 5_000, None, {}, 400),
         ("GET", "/v1/playbook?&&=&%", None, {}, 400),
         ("GET", "/v1/playbook?" + "&".join(f"a{n}" for n in range(2_000)), None, {}, 400),

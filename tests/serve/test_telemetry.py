@@ -200,7 +200,7 @@ async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, str
     exporter = InMemorySpanExporter()
     spans = Spans(exporter)
     async with served(tmp_path, lambda body: f"{SECRET} said", spans=spans) as at:
-        body = {**json.loads(json.dumps(BODIES[path]).replace(QUESTION, SECRET)), "stream": stream, "model": "sim-1"}
+        body = {**json.loads(json.dumps(BODIES[path]).replace(QUESTION, SECRET)), "stream": stream, "model": "sim"}
         if path == CHAT and stream:
             body["stream_options"] = {"include_usage": True}
         who = {"x-practicum-session": SECRET, "x-practicum-user": SECRET, **TRACED}
@@ -211,7 +211,7 @@ async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, str
     assert (f"{outer.parent.trace_id:032x}", f"{outer.parent.span_id:016x}") == (TRACE, PARENT)
     assert sent["traceparent"] == f"00-{TRACE}-{inner.context.span_id:016x}-01"
     assert sent["tracestate"] == "vendor=1"
-    assert (outer.name, inner.name) == (f"POST {path}", "chat sim-1")
+    assert (outer.name, inner.name) == (f"POST {path}", "chat sim")
     known = {
         "practicum.space": "default", "practicum.version": 0, "practicum.interaction": reply.interaction
     }  # fmt: skip
@@ -224,8 +224,8 @@ async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, str
     # The words of a stream are its chunks.
     assert told.pop("gen_ai.usage.output_tokens")
     assert told == {
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "sim-1",
-        "gen_ai.response.model": "sim-1", "gen_ai.usage.input_tokens": INPUT_TOKENS,
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "sim",
+        "gen_ai.response.model": "sim", "gen_ai.usage.input_tokens": INPUT_TOKENS,
         "gen_ai.usage.cache_read.input_tokens": CACHED_TOKENS, "server.address": "127.0.0.1", **known,
     }  # fmt: skip
     assert SECRET not in outer.to_json() + inner.to_json()
@@ -300,6 +300,18 @@ def parsed(said: io.StringIO) -> list[dict[str, Any]]:
 
 
 @asynchronous
+async def test_a_model_that_the_upstream_does_not_have_is_in_no_span(tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    spans = Spans(exporter)
+    async with served(tmp_path, spans=spans) as at:
+        assert (await at.ask(QUESTION, model=SECRET)).status == 200
+    ((outer, inner),) = pairs(exporter, spans)
+    names = inner.attributes["gen_ai.request.model"], inner.attributes["gen_ai.response.model"]
+    assert (inner.name, *names) == ("chat other", "other", "other")
+    assert SECRET not in outer.to_json() + inner.to_json()
+
+
+@asynchronous
 async def test_each_request_has_one_line(said: io.StringIO, tmp_path: Path) -> None:
     key = f"{SECRET}-key"
     async with served(tmp_path, keys=(key,)) as at:
@@ -314,7 +326,7 @@ async def test_each_request_has_one_line(said: io.StringIO, tmp_path: Path) -> N
     found = parsed(said)
     assert SECRET not in said.getvalue()
     assert [(line["method"], line["route"], line["status"]) for line in found] == [
-        ("POST", "chat", 200), ("POST", "report", 200), ("GET", "upstream", 404), ("GET", "other", 404),
+        ("POST", "chat", 200), ("POST", "report", 200), ("GET", "upstream", 403), ("GET", "other", 404),
         ("POST", "chat", 401), ("POST", "report", 400), ("POST", "report", 400),
     ]  # fmt: skip
     first = found[0]
@@ -351,8 +363,9 @@ async def test_no_failure_puts_contents_into_the_log(
         # A row that the database refuses, and one that it cannot even be asked to write.
         reply = await at.ask(SECRET)
         await until(lambda: not at.service.log.unwritten)
+        id = at.service.spaces["default"].id
         for row in ({"id": None, "data": SECRET}, {"id": object(), "data": SECRET}):
-            at.service.log.post(tables.interactions, {"run_id": "default", "at": 0.0, "version": 0, **row})
+            at.service.log.post(tables.interactions, {"run_id": id, "at": 0.0, "version": 0, **row})
             await until(lambda: not at.service.log.unwritten)
         assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
         assert at.service.log.lost == 2

@@ -76,7 +76,7 @@ async def test_outcomes_that_fall_reach_the_webhook_the_log_and_the_store(
 @asynchronous
 async def test_a_webhook_that_does_not_answer_is_counted(tmp_path: Path) -> None:
     async with served(tmp_path, webhook="http://127.0.0.1:9/") as at:
-        at.service.alarm(Alarm("default", "learning", "it failed"))
+        at.service.alarm(at.service.spaces["default"].id, Alarm("default", "learning", "it failed"))
         await until(lambda: at.service.counts["webhooks that failed"])
         assert (await at.ask("Still there?")).status == 200
 

@@ -338,7 +338,7 @@ async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logg
 @pytest.mark.parametrize("given", ["application/x-www-form-urlencoded", None])
 @asynchronous
 async def test_json_is_sent_as_json_whatever_curl_calls_it(given: str | None, tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+    async with served(tmp_path, passing=("/v1/files",)) as at:
         how: dict[str, Any] = {"headers": {"content-type": given}} if given else {"skip_auto_headers": ["content-type"]}
         for path, body in ((CHAT, json.dumps(ASKED[CHAT])), ("/v1/embeddings", '{"input": "x"}')):
             async with at.http.post(at.url + path, data=body.encode(), **how) as response:

@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, select
 
+from practicum.core.context import Context
 from practicum.core.errors import StoreError
+from practicum.session.records import create_seed
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.dialects import ROW
@@ -57,7 +59,7 @@ def test_a_wrong_folder_is_refused(tmp_path: Path) -> None:
         Store.open(tmp_path)
     with pytest.raises(StoreError, match="is not a run folder"):
         Store.read(tmp_path / "nowhere")
-    Store.create(tmp_path / "run").close()
+    create_seed(tmp_path / "run", Context())
     with pytest.raises(StoreError, match="already holds a run: continue it with practicum resume"):
         Store.create(tmp_path / "run")
     (tmp_path / "file").write_text("")

@@ -147,7 +147,7 @@ async def serving(app: Any) -> AsyncIterator[str]:
 async def served(
     store: Path | URL, responder: Callable[[Any], Answer] | None = None, *, keys: tuple[str, ...] = (),
     a_minute: int | None = None, pass_key: bool = False, address: str | None = None, silence: float = 60.0,
-    spans: Spans | None = None,
+    spans: Spans | None = None, passing: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Served]:  # fmt: skip
     """A service on a store. Without `learn=True` it learns only when a test makes it."""
@@ -167,7 +167,9 @@ async def served(
         agents, pages = Agents(), Pages(service, known)
         await stack.enter_async_context(agents.running())
         stack.callback(pages.close)
-        app = App(service, to, known, pass_key=pass_key, pages=pages, agents=agents, spans=spans)
+        app = App(
+            service, to, known, pass_key=pass_key, passing=passing, pages=pages, agents=agents, spans=spans
+        )  # fmt: skip
         url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         yield Served(url, service, behind, http, known)

@@ -17,7 +17,7 @@ from practicum.core.context import Context
 from practicum.core.differences import MIN_TASKS
 from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import write_atomic
+from practicum.core.files import PRIVATE, make_folder, write_atomic
 from practicum.core.intervals import MIN_SEEDS
 from practicum.core.types import Task
 from practicum.core.words import quantity
@@ -213,8 +213,8 @@ def locked(folder: Path) -> AbstractContextManager[object]:
     """Hold the comparison's folder, made where it does not exist, against other processes until the block ends. Raises
     StoreError at once where another process holds it, or where the folder cannot be written to."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / "lock").acquire(blocking=False)
+        make_folder(folder)
+        return FileLock(folder / "lock", mode=PRIVATE).acquire(blocking=False)
     except Timeout as error:
         raise StoreError(f"{folder} is in use by another comparison: wait for it, or give another `out`") from error
     except OSError as error:

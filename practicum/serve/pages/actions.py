@@ -67,7 +67,7 @@ async def decide_canary(visit: Visit) -> Response:
 async def go_back(visit: Visit) -> Response:
     """Let all see another version."""
     version, seen = _whole(visit, "version"), _whole(visit, "seen")
-    space = await visit.service.space(visit.space)
+    space = visit.opened
     if version is None:
         raise UsageError("give the number of a version")
     if seen != space.live:

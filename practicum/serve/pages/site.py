@@ -33,6 +33,7 @@ from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.pages import actions, views
 from practicum.serve.pages.reads import ID, waiting_of
 from practicum.serve.service import Service
+from practicum.serve.space import Space
 
 logger = logging.getLogger("practicum.serve")
 
@@ -80,7 +81,16 @@ class Visit:
     request: Request
     grant: Grant
     token: str
+    endings: int
+    """The spaces that had been closed for good when the request came."""
     form: Mapping[str, str] = field(default_factory=dict)
+    known: Space | None = None
+
+    @property
+    def opened(self) -> Space:
+        """The space."""
+        assert self.known is not None, "entering a page of a space opens it"
+        return self.known
 
     @property
     def service(self) -> Service:
@@ -111,7 +121,7 @@ class Visit:
     async def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """A page, or a part of one."""
         if self.space and "waits" not in values:
-            values["waits"] = await self.run(waiting_of, self.service, self.space)
+            values["waits"] = await self.run(waiting_of, self.service.log, self.known) if self.known else 0
         return await self.site.page(template, self, status, **values)
 
     async def perform(self, method: str, path: str, **given: Any) -> dict[str, Any]:
@@ -124,7 +134,7 @@ class Visit:
             )
         if operation.whole and self.grant.space:
             raise Forbidden(f"this is about all spaces, and your key is for {self.grant.space}")
-        at = At(self.service, self.site.keys, self.grant, self.space)
+        at = At(self.service, self.site.keys, self.grant, self.space, self.endings)
         return await perform(operation, at, {name: value for name, value in given.items() if value is not None})
 
     def to(self, path: str, **query: Any) -> Response:
@@ -232,6 +242,7 @@ class Site:
 
     async def _enter(self, request: Request) -> Visit:
         """Who asks. Raises SignedOut, or Forbidden, also for a form that no present page of this service has sent."""
+        endings = self.service.endings
         form = await read_form(request) if request.method == "POST" else {}
         request.state.form = form
         cookie = request.cookies.get(self._cookie(request), "")
@@ -240,11 +251,11 @@ class Site:
             raise SignedOut
         if request.method == "POST":
             self._require_own(request, form, cookie)
-        visit = request.state.visit = Visit(self, request, grant, self.keys.form_token(cookie), form)
+        visit = request.state.visit = Visit(self, request, grant, self.keys.form_token(cookie), endings, form)
         if visit.space:
             if grant.space not in ("", visit.space):
                 raise Forbidden(f"your key is for the space {grant.space}")
-            await self.service.space(visit.space)
+            visit.known = await self.service.current(visit.space, endings, grant)
         return visit
 
     def _require_own(self, request: Request, form: Mapping[str, str], cookie: str) -> None:

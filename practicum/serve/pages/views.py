@@ -109,17 +109,17 @@ async def live(visit: Visit) -> Response:
 
 
 async def _overview(visit: Visit, template: str) -> Response:
-    space, log = await visit.service.space(visit.space), visit.service.log
+    space, log = visit.opened, visit.service.log
     days = number(visit, "days")
     days = days if days in reads.RANGES else WEEK
 
     def read() -> dict[str, Any]:
-        found = reads.course(visit.service, space.name, days)
-        values = {"course": found, "latencies": reads.latencies(log, space.name)}
+        found = reads.course(visit.service, space.id, days)
+        values = {"course": found, "latencies": reads.latencies(log, space.id)}
         if template == "live.html":
             return values
-        rollouts, alarms = reads.rollouts(log, space.name), reads.alarms(log, space.name, None)
-        marks = _marks(found, rollouts, alarms, reads.first_shown(log, space.name))
+        rollouts, alarms = reads.rollouts(log, space.id), reads.alarms(log, space.id, None)
+        marks = _marks(found, rollouts, alarms, reads.first_shown(log, space.id))
         return {**values, "rollouts": rollouts, "alarms": alarms[:5], "marks": marks,
                 "line": _lines([point.mean for point in found.points]),
                 "bars": _bars([point.requests for point in found.points])}  # fmt: skip
@@ -213,7 +213,7 @@ def _bars(values: Sequence[float]) -> dict[str, Any]:
 
 async def playbook(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """The entries that are live."""
-    space = await visit.service.space(visit.space)
+    space = visit.opened
     q, section, page = visit.asked("q", 2_000), visit.asked("section"), page_number(visit)
     context = space.context(space.live)
     asked = read_form(
@@ -226,7 +226,7 @@ async def playbook(visit: Visit, failed: str = "", status: int = 200) -> Respons
         sections: dict[str, int] = {}
         for one in context:
             sections[one.section] = sections.get(one.section, 0) + 1
-        return sections, reads.credits(visit.service.log, space.name, (one.id for one in entries))
+        return sections, reads.credits(visit.service.log, space.id, (one.id for one in entries))
 
     sections, credits = await visit.run(read)
     return await visit.page(
@@ -238,7 +238,7 @@ async def playbook(visit: Visit, failed: str = "", status: int = 200) -> Respons
 
 async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """An entry: what it says, where it comes from, and what it said before."""
-    space, id = await visit.service.space(visit.space), str(visit.request.path_params["entry"])
+    space, id = visit.opened, str(visit.request.path_params["entry"])
     if not re.fullmatch(r"e[0-9]{1,12}", id):
         raise HTTPException(404)
     now = space.context(space.live).get(id)
@@ -248,7 +248,7 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
     def more() -> tuple[Any, Any]:
         log, ids = visit.service.log, dict.fromkeys(match[1] for s in found["sources"] if (match := reads.ID.search(s)))
-        return reads.credits(log, space.name, [id]), reads.interactions_at(log, space.name, [*ids][:LESSONS])
+        return reads.credits(log, space.id, [id]), reads.interactions_at(log, space.id, [*ids][:LESSONS])
 
     credits, known = await visit.run(more)
     wrote = visit.form.get("text")
@@ -307,7 +307,7 @@ def _edits(store: Store, id: str) -> Iterator[tuple[int, Applied]]:
 
 async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """What waits for a decision."""
-    space = await visit.service.space(visit.space)
+    space = visit.opened
     tried = None if space.rollout is None else space.rollout.version
     cards, more = await visit.run(_queue, visit.service.log, space, space.newest)
     return await visit.page(
@@ -318,8 +318,8 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
-    waiting, number = reads.corrections(log, space.name, "waiting", None, QUEUE, newest=False)
-    asked = reads.interactions_at(log, space.name, (one["interaction"] for one in waiting if one["interaction"]))
+    waiting, number = reads.corrections(log, space.id, "waiting", None, QUEUE, newest=False)
+    asked = reads.interactions_at(log, space.id, (one["interaction"] for one in waiting if one["interaction"]))
     cards, effects = list[dict[str, Any]](), list[Effect]()
     with Store.read(space.folder) as store:
         pending = read_reviews(store)
@@ -360,11 +360,11 @@ def _correction_card(one: dict[str, Any], asked: dict[str, Any] | None) -> dict[
 async def interactions(visit: Visit) -> Response:
     """What was asked and answered, the newest first."""
     which = visit.asked("which") if visit.asked("which") in reads.FILTERS else reads.FILTERS[0]
-    user, session, before = visit.asked("user"), visit.asked("session"), visit.asked("before", 40)
+    user, session, before = visit.asked("user"), visit.asked("session"), number(visit, "before")
     listed = await visit.run(
-        reads.interactions, visit.service.log, visit.space, which, user, session, before
+        reads.interactions, visit.service.log, visit.opened.id, which, user, session, before
     )  # fmt: skip
-    space = await visit.service.space(visit.space)
+    space = visit.opened
     return await visit.page(
         "interactions.html", here="Interactions", listed=listed, which=which, user=user, session=session, before=before,
         asked=space.question,
@@ -374,17 +374,17 @@ async def interactions(visit: Visit) -> Response:
 async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """An interaction: what was asked, what was shown, what was answered, and what came of it."""
     space, id, log = (
-        await visit.service.space(visit.space),
+        visit.opened,
         str(visit.request.path_params["interaction"]),
         visit.service.log,
     )
-    found = await visit.run(reads.interaction, log, space.name, id) if reads.ID.fullmatch(id) else None
+    found = await visit.run(reads.interaction, log, space.id, id) if reads.ID.fullmatch(id) else None
     if found is None:
         raise HTTPException(404)
 
     def read() -> tuple[Any, Any, Context | None, float | None]:
-        shown = reads.corrections_at(log, space.name, found["corrections"])
-        made = reads.corrections_of(log, space.name, id)
+        shown = reads.corrections_at(log, space.id, found["corrections"])
+        made = reads.corrections_of(log, space.id, id)
         price = reads.price_of(visit.service, found["model"])
         read_in, cached, written = found["tokens"]
         cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
@@ -434,10 +434,10 @@ async def _shown_again(
 
 async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """The corrections and notes in a state."""
-    space = await visit.service.space(visit.space)
+    space = visit.opened
     state = visit.asked("state") if visit.asked("state") in CORRECTION_STATES else CORRECTION_STATES[0]
     rows, total = await visit.run(
-        reads.corrections, visit.service.log, visit.space, state, number(visit, "before"), reads.ROWS
+        reads.corrections, visit.service.log, visit.opened.id, state, number(visit, "before"), reads.ROWS
     )  # fmt: skip
     return await visit.page(
         "corrections.html", status, here="Corrections", rows=rows, total=total, state=state, states=CORRECTION_STATES,
@@ -450,7 +450,7 @@ async def costs(visit: Visit) -> Response:
     """Cost, latency and the share of cached input over time, by model."""
     days = number(visit, "days")
     days = days if days in reads.RANGES else 30
-    found = await visit.run(reads.course, visit.service, visit.space, days)
+    found = await visit.run(reads.course, visit.service, visit.opened.id, days)
     charts = await visit.run(_cost_charts, found)
     return await visit.page("costs.html", here="Costs", course=found, days=days, ranges=[*reads.RANGES], charts=charts)
 
@@ -475,7 +475,7 @@ def _cost_charts(course: Course) -> list[dict[str, Any]]:
 
 async def alarms(visit: Visit) -> Response:
     """The alarms of a space."""
-    rows = await visit.run(reads.alarms, visit.service.log, visit.space, number(visit, "before"))
+    rows = await visit.run(reads.alarms, visit.service.log, visit.opened.id, number(visit, "before"))
     return await visit.page(
         "alarms.html", here="Alarms", rows=rows, before=number(visit, "before"),
         more=rows[-1].number if len(rows) == reads.ROWS else None,

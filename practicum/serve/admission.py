@@ -1,0 +1,90 @@
+"""Checks of a request before anything is looked up: its method, its address, and its headers.
+
+The service, the proxy in front of it and the model server must read a request alike. So whatever can be read in two
+ways is refused: addresses that are not in normal form, headers that come twice, and names that are blank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+from unicodedata import is_normalized
+from urllib.parse import unquote_to_bytes
+
+from practicum.core.errors import PracticumError
+from practicum.core.visible import is_blank
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+"""Methods that are answered. TRACE would send headers back, CONNECT would open a tunnel."""
+
+_PATH = re.compile(
+    rb"/|(?:/(?!\.{1,2}(?:/|\Z))(?:"
+    rb"[A-Za-z0-9._~!$&'()*+,=:@-]"
+    # Escapes, but none of controls, unreserved characters, and / \ % ; , where servers split paths or decode twice.
+    rb"|%(?![01]|2[5DEF]|3[0-9B]|4[1-9A-F]|5[0-9ACF]|6[1-9A-F]|7[0-9AEF])[2-9A-F][0-9A-F]"
+    rb")+)+"
+)
+
+_NOT_IN_QUERY = re.compile(rb"[^\x21-\x7e]|#|%(?:0[0-8BCEFbcef]|1[0-9A-Fa-f]|7[Ff])")
+"""Controls, other than escaped tabs and line breaks, and bytes that must be escaped."""
+
+_ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-type", b"sec-fetch-site"})
+_NAMED = frozenset({b"mcp-session-id"})
+_OWN = b"x-practicum-"
+
+
+class Refused(PracticumError):
+    """A request that is answered with an error: its status, and headers of the answer."""
+
+    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
+
+def require_clear(scope: Mapping[str, Any]) -> None:
+    """Check the request of an ASGI scope. Raises Refused (400 or 405) if it can be read in more than one way."""
+    if (method := scope["method"]) not in METHODS:
+        headers = (b"allow", ", ".join(METHODS).encode()), (b"connection", b"close")
+        raise Refused(405, f"the method {method:.20} is not supported", *headers)
+    if not is_normal(scope["raw_path"]):
+        raise Refused(
+            400, "the path is not in normal form: it begins with / and has no empty, . or .. segments, no escapes of "
+            r"letters, digits or -._~/\%; , no lower-case escapes, and no control characters"
+        )  # fmt: skip
+    if _NOT_IN_QUERY.search(scope["query_string"]):
+        raise Refused(400, "the query has control characters, or bytes that must be escaped")
+    _require_clear_headers(scope["headers"])
+
+
+def is_normal(path: bytes) -> bool:
+    """Whether a path is written in the one form in which it is compared and sent."""
+    if _PATH.fullmatch(path) is None:
+        return False
+    try:
+        return is_normalized("NFKC", unquote_to_bytes(path).decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def header_text(value: bytes) -> str:
+    """The text of a header, in UTF-8, or in Latin-1 if it is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    times = Counter[bytes]()
+    for name, value in headers:
+        if name == b"connection" and _OWN in value.lower():
+            raise Refused(400, "the header connection names a header of practicum, which a proxy would drop")
+        named = name.startswith(_OWN) or name in _NAMED
+        if named and is_blank(header_text(value)):
+            raise Refused(400, f"the header {name.decode('latin-1')} is blank: leave it out, or give it a value")
+        if named or name in _ONCE:
+            times[name] += 1
+    if twice := [name for name, number in times.items() if number > 1]:
+        raise Refused(400, f"the header {twice[0].decode('latin-1')} was sent more than once")

@@ -1,0 +1,106 @@
+"""What clients may ask the model server with the service's key: to answer, and for the answers that it gave them.
+
+Files, fine-tunes, batches, stored conversations and the like are the key's, not the client's, so their paths pass only
+if the operator names them (`--pass PATH`). A client that sends a key of its own (`--pass-key`) has that key's rights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from practicum.core.errors import UsageError
+from practicum.serve.admission import Refused, is_normal
+
+_ASKING = frozenset(
+    f"/v1/{path}"
+    for path in (
+        "chat/completions", "completions", "responses", "responses/input_tokens", "responses/compact", "messages",
+        "messages/count_tokens", "embeddings", "moderations", "rerank", "audio/speech", "audio/transcriptions",
+        "audio/translations", "images/generations", "images/edits", "images/variations",
+    )
+)  # fmt: skip
+"""Where models are asked (POST)."""
+
+_CONTINUING = frozenset({"/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"})
+"""Of these, where a request can go on from what the model server keeps."""
+
+_RESPONSE = re.compile(r"/v1/responses/([A-Za-z0-9_-]+)(?:/(cancel|input_items))?")
+
+_FAMILIES = frozenset(path.split("/")[2] for path in _ASKING if path.count("/") > 2)
+
+_SUSPECT = re.compile(rb"previous_response_id|conversation|\\u00")
+"""What is in every body that goes on from something: the names, perhaps with escapes."""
+
+
+@dataclass(frozen=True)
+class Passing:
+    """What passes to the model server: `prefixes` are paths of the operator, each with all below it; `all` lets all
+    pass."""
+
+    prefixes: tuple[str, ...] = ()
+    all: bool = False
+
+    def has(self, path: str) -> bool:
+        """Whether the operator lets everything at a path pass."""
+        return self.all or any(f"{path}/".startswith(f"{prefix}/") for prefix in self.prefixes)
+
+    def response(self, method: str, path: str) -> str | None:
+        """The id of the response that a request is about, which must have been made in the space; None if it is about
+        none. Raises Refused (403) if the request does not pass."""
+        if self.has(path) or (method == "POST" and path in _ASKING):
+            return None
+        if method in ("GET", "HEAD") and f"{path}/".startswith("/v1/models/"):
+            return None
+        if (match := _RESPONSE.fullmatch(path)) is not None:
+            allowed = {None: ("GET", "HEAD", "DELETE"), "cancel": ("POST",), "input_items": ("GET", "HEAD")}
+            if method in allowed[match[2]]:
+                return match[1]
+        parts = path.split("/")
+        prefix = "/".join(parts[: 4 if parts[2] in _FAMILIES else 3])
+        raise Refused(
+            403, f"{method} {path:.200} does not pass to the model server, where it would use the service's key: to "
+            f"let it pass, the operator starts the service with --pass {prefix:.200}"
+        )  # fmt: skip
+
+    def previous_response(self, path: str, encoding: str, body: bytes) -> tuple[str | None, bytes]:
+        """The id of the response that a request goes on from, which must have been made in the space (None: it goes on
+        from none), and the body, in which it stands once. Raises Refused for a body that goes on from a stored
+        conversation (403), cannot be read (400), or is compressed (415)."""
+        if path not in _CONTINUING or self.has(path):
+            return None, body
+        if encoding not in ("", "identity"):
+            raise Refused(415, f"send the body of {path} without content-encoding")
+        # In UTF-16 and UTF-32, which some servers read too, there is a NUL beside each of these characters.
+        if _SUSPECT.search(body.replace(b"\0", b"")) is None:
+            return None, body
+        try:
+            fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            previous, conversation = (
+                msgspec.json.decode(fields[name]) if name in fields else None
+                for name in ("previous_response_id", "conversation")
+            )
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise Refused(400, "the body is not a JSON object in UTF-8") from None
+        if conversation is not None and not self.has("/v1/conversations"):
+            raise Refused(
+                403, "`conversation` names one that the model server keeps, which may be that of another space: to let "
+                "it pass, the operator starts the service with --pass /v1/conversations"
+            )  # fmt: skip
+        if not isinstance(previous, str | None):
+            raise Refused(400, "`previous_response_id` must be the id of a response")
+        if previous is not None:
+            # A name that stands twice is read differently by different servers: the one that was checked is sent.
+            body = b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
+        return previous, body
+
+
+def read_prefixes(paths: Iterable[str]) -> tuple[str, ...]:
+    """The prefixes of paths that pass. Raises UsageError for one that is not a path below /v1."""
+    for path in paths:
+        if not (f"{path}/".startswith("/v1/") and path.isascii() and is_normal(path.encode())):
+            raise UsageError(f"--pass takes a path of the model server such as /v1/files, and not {path!r:.80}")
+    return tuple(dict.fromkeys(paths))

@@ -1,0 +1,327 @@
+"""The service behind the proxies of deploy/, with requests that the two could read in different ways, and with agents
+over MCP. The proxies are programs of the machine; one that is not installed is skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import io
+import json
+import logging
+import os
+import shutil
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from socket import socket
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from serving import Served, asynchronous, served, until
+
+from practicum.serve import lines
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+KEY, OTHER = "first-" + "k" * 16, "other-" + "k" * 16
+MINE = b"authorization: Bearer " + KEY.encode()
+ASK = json.dumps({"messages": [{"role": "user", "content": "Which team handles lost cards?"}]}).encode()
+
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    with socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate of localhost that signs itself, and its key, in a new folder."""
+    folder.mkdir()
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert, private = folder / "cert.pem", folder / "key.pem"
+    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return cert, private
+
+
+def nginx(folder: Path, port: int, service: str, cert: Path, key: Path) -> list[str]:
+    """The command of nginx with deploy/nginx.conf, at another port and with another certificate."""
+    site = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    for old, new in (
+        ("server 127.0.0.1:8700;", f"server {service};"), ("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
+        ("server_name learn.example.com;", "server_name localhost;"),
+        ("/etc/ssl/learn.example.com.pem", str(cert)), ("/etc/ssl/private/learn.example.com.key", str(key)),
+    ):  # fmt: skip
+        assert old in site
+        site = site.replace(old, new)
+    (folder / "site.conf").write_text(site, encoding="utf-8")
+    temporary = "".join(
+        f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    whole = (
+        f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}} "
+        f"http {{ access_log off; {temporary} include {folder}/site.conf; }}"
+    )
+    (folder / "nginx.conf").write_text(whole, encoding="utf-8")
+    return ["nginx", "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+
+
+def caddy(folder: Path, port: int, service: str, cert: Path, key: Path) -> list[str]:
+    """The command of Caddy with deploy/Caddyfile, at another port and with another certificate."""
+    site = (DEPLOY / "Caddyfile").read_text(encoding="utf-8")
+    options = "{\n\tadmin off\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n"
+    head = "{$SITE:localhost} {\n"
+    assert head in site
+    site = options + site.replace(head, f"{head}\ttls {cert} {key}\n")
+    site = site.replace("{$SITE:localhost}", f"https://localhost:{port}").replace(
+        "{$PRACTICUM:practicum:8700}", service
+    )
+    (folder / "Caddyfile").write_text(site, encoding="utf-8")
+    return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+
+
+PROXIES = {"nginx": nginx, "caddy": caddy}
+
+
+class Proxy:
+    """A proxy at a port, and what the service wrote about the requests that arrived."""
+
+    def __init__(self, port: int, cert: Path, said: io.StringIO) -> None:
+        self.port, self.cert, self._said = port, cert, said
+        self.tls = ssl.create_default_context(cafile=str(cert))
+        self.url = f"https://localhost:{port}"
+
+    def arrived(self) -> list[tuple[str, int]]:
+        """The routes of the requests that the service answered since the last call, with the statuses."""
+        read = [json.loads(line) for line in self._said.getvalue().splitlines()]
+        self._said.truncate(self._said.seek(0))
+        return [(one["route"], one["status"]) for one in read if "route" in one]
+
+    async def sent(self, data: bytes) -> bytes:
+        """What comes back on a connection until the proxy closes it, or for a second."""
+        reader, writer = await asyncio.open_connection("localhost", self.port, ssl=self.tls)
+        read = b""
+        try:
+            writer.write(data)
+            async with asyncio.timeout(1):
+                while more := await reader.read(2**16):
+                    read += more
+        except (TimeoutError, ConnectionError, ssl.SSLError):
+            pass
+        finally:
+            writer.close()
+        return read
+
+
+@asynccontextmanager
+async def behind(name: str, at: Served, folder: Path) -> AsyncIterator[Proxy]:
+    """A proxy in front of a service."""
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    cert, key = await asyncio.to_thread(certificate, folder)
+    port = free_port()
+    root, said = logging.getLogger("practicum.requests"), io.StringIO()
+    handler = logging.StreamHandler(said)
+    handler.setFormatter(lines.JsonLines())
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    command = PROXIES[name](folder, port, at.url.removeprefix("http://"), cert, key)
+    home = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    with (folder / "out").open("wb") as out:
+        process = await asyncio.create_subprocess_exec(*command, stdout=out, stderr=out, env=home)
+        try:
+            async with asyncio.timeout(30):
+                while True:
+                    try:
+                        (await asyncio.open_connection("localhost", port))[1].close()
+                        break
+                    except OSError:
+                        assert process.returncode is None, (folder / "out").read_text()
+                        await asyncio.sleep(0.05)
+            yield Proxy(port, cert, said)
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            await process.wait()
+            root.removeHandler(handler)
+            root.setLevel(logging.NOTSET)
+
+
+# Requests that two servers could read in different ways
+
+INNER = b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n"
+"""What would be a request of its own if the proxy and the service did not agree where the one before ends. Proxies do
+not pass this path, so it arrives in no other way."""
+
+
+def head(*headers: bytes, line: bytes = b"POST /v1/chat/completions") -> bytes:
+    return b"\r\n".join([line + b" HTTP/1.1", b"host: localhost", *headers, b"", b""])
+
+
+def whole(*headers: bytes) -> bytes:
+    return head(*headers, b"content-length: %d" % len(ASK)) + ASK
+
+
+def trailed(*headers: bytes, trailer: bytes) -> bytes:
+    chunk = b"%x\r\n%s\r\n" % (len(ASK), ASK)
+    return head(b"transfer-encoding: chunked", *headers) + chunk + b"0\r\n" + trailer + b"\r\n\r\n"
+
+
+THEIRS = b"authorization: Bearer " + OTHER.encode()
+TRAILERS = (
+    b"x-practicum-user: eve", b"x-practicum-space: other", THEIRS, b"x-practicum-key: " + OTHER.encode(),
+    b"host: evil.example", b"origin: https://evil.example", b"x-forwarded-for: 6.6.6.6",
+)  # fmt: skip
+PAIRS = (
+    (b"x-practicum-user: anna", b"x-practicum-user: eve"), (b"x-practicum-user: eve", b"x-practicum-user: "),
+    (THEIRS, b"x-practicum-user: eve"), (b"host: evil.example", b"x-practicum-user: eve"),
+)  # fmt: skip
+CODINGS = (
+    b"transfer-encoding: chunked", b"transfer-encoding: xchunked", b"transfer-encoding : chunked",
+    b"transfer-encoding:\x0bchunked", b"transfer-encoding: gzip, chunked", b"transfer-encoding:\r\n chunked",
+    b"transfer-encoding: chunked\r\ntransfer-encoding: identity", b"transfer-encoding: chunked\x00",
+    b"x: y\rtransfer-encoding: chunked", b"x: y\ntransfer-encoding: chunked",
+)  # fmt: skip
+LENGTHS = (
+    b"content-length: 0\r\ncontent-length: %d", b"content-length: +%d", b"content-length: -%d",
+    b"content-length: 0, %d", b"content-length: 0 %d", b"content-length : %d",
+)  # fmt: skip
+CHUNKS = (
+    b"5;x\nhello\r\n0\r\n\r\n", b"5\nhello\n0\n\n", b"-5\r\nhello\r\n0\r\n\r\n",
+    b"0x5\r\nhello\r\n0\r\n\r\n", b"5\r\nhello0\r\n\r\n", b"5;\rx\r\nhello\r\n0\r\n\r\n",
+)  # fmt: skip
+PATHS = (
+    b"//metrics", b"/./metrics", b"/%6Detrics", b"/metrics/", b"/metrics;x", b"/x/../metrics", b"/%2e/metrics",
+    b"http://localhost/metrics", b"http://x//metrics", b"/metrics%00", b"/\\metrics", b"//x/metrics", b"/metrics%3f",
+    b"/x%2f..%2fready", b"/ready%2f", b"/metrics#x",
+)  # fmt: skip
+
+
+def attacks() -> list[bytes]:
+    """Odd requests, none of which may reach another space, name eve as the user, or become two."""
+    found = [trailed(MINE, trailer=trailer) for trailer in TRAILERS]
+    found += [trailed(MINE, b"trailer: " + trailer.split(b":")[0], trailer=trailer) for trailer in TRAILERS]
+    found.append(trailed(b"x-practicum-user: eve", trailer=MINE))
+    found += [whole(MINE, first, second) for first, second in PAIRS]
+    ended, inside = b"0\r\n\r\n" + INNER, b"%x\r\n%s\r\n0\r\n\r\n" % (len(INNER), INNER)
+    found += [head(MINE, coding, b"content-length: %d" % len(ended)) + ended for coding in CODINGS]
+    found += [head(MINE, coding, b"content-length: 4") + inside for coding in CODINGS]
+    found += [head(MINE, length % len(INNER)) + INNER for length in LENGTHS]
+    found += [head(MINE, b"transfer-encoding: chunked") + chunks for chunks in CHUNKS]
+    for protocol in (b"h2c", b"websocket"):
+        upgrade = b"connection: upgrade", b"upgrade: " + protocol, b"content-length: %d" % len(INNER)
+        found.append(head(MINE, *upgrade) + INNER)
+    found += [head(MINE, line=b"GET " + path) for path in PATHS]
+    found += [head(MINE, line=method + b" /v1/models") for method in (b"TRACE", b"CONNECT", b"PROPFIND")]
+    return found
+
+
+async def users(at: Served, key: str) -> set[str | None]:
+    """Whose the interactions of the space of a key are."""
+    await until(lambda: not at.service.log.unwritten)
+    reply = await at.send("GET", "/v1/interactions?limit=200", None, {"authorization": f"Bearer {key}"})
+    return {one["user"] for one in reply.json["interactions"]}
+
+
+@pytest.mark.parametrize("name", PROXIES)
+@asynchronous
+async def test_no_request_is_read_otherwise_behind_a_proxy(name: str, tmp_path: Path) -> None:
+    spaces = ("mine", "other")
+    async with (
+        served(tmp_path / "store", keys=(f"mine={KEY}", f"other={OTHER}"), spaces=spaces) as at,
+        behind(name, at, tmp_path / "proxy") as proxy,
+    ):
+        await proxy.sent(whole(MINE, b"connection: x-practicum-user", b"x-practicum-user: anna"))
+        assert await users(at, KEY) <= {"anna"}
+        tried = attacks()
+        answers = await asyncio.gather(*(proxy.sent(data) for data in tried))
+        assert all(answer.startswith(b"HTTP/1.1 ") or not answer for answer in answers)
+        arrived = proxy.arrived()
+        assert not {"metrics", "ready"} & {route for route, _ in arrived}
+        assert len(arrived) <= len(tried) + 2
+        assert await users(at, KEY) <= {None, "anna"}
+        assert await users(at, OTHER) == set()
+        # The requests with trailers are good ones without them.
+        assert arrived.count(("chat", 200)) >= 2 * len(TRAILERS)
+
+
+@pytest.mark.parametrize("name", PROXIES)
+@asynchronous
+async def test_streams_pass_a_proxy_word_by_word_and_end_with_the_client(name: str, tmp_path: Path) -> None:
+    async with served(tmp_path / "store", keys=(KEY,)) as at, behind(name, at, tmp_path / "proxy") as proxy:
+        body = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+        reader, writer = await asyncio.open_connection("localhost", proxy.port, ssl=proxy.tls)
+        lines = MINE, b"x-sim-fault: endless", b"content-length: %d" % len(body)
+        writer.write(head(*lines) + body)
+        async with asyncio.timeout(30):
+            await reader.readuntil(b"Sentence 1")
+        assert at.upstream.left == 0
+        # Without waiting for the proxy's goodbye of TLS.
+        writer.transport.abort()
+        await until(lambda: at.upstream.left == 1)
+
+
+# Agents
+
+
+async def work(client: Client) -> None:
+    """A session that corrects an answer, and recalls what was right."""
+    assert {"recall", "correct", "remember"} <= {tool.name for tool in (await client.list_tools()).tools}
+    recalled = await client.call_tool("recall", {"task": "Which team handles lost cards?"})
+    assert recalled.structured_content is not None
+    given = {
+        "interaction": recalled.structured_content["interaction"],
+        "answer": "red",
+        "right_answer": "the blue team",
+    }
+    assert not (await client.call_tool("correct", given)).is_error
+    again = await client.call_tool("recall", {"task": "Which team handles lost cards?"})
+    assert again.structured_content is not None
+    assert "the blue team" in again.structured_content["text"]
+
+
+@pytest.mark.parametrize("by", ["http", "practicum mcp"])
+@pytest.mark.parametrize("name", PROXIES)
+@asynchronous
+async def test_agents_work_through_a_proxy(name: str, by: str, tmp_path: Path) -> None:
+    async with served(tmp_path / "store", keys=(KEY,)) as at, behind(name, at, tmp_path / "proxy") as proxy:
+        if by == "http":
+            async with (
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}, verify=proxy.tls) as http,
+                Client(streamable_http_client(f"{proxy.url}/mcp", http_client=http)) as client,
+            ):
+                await work(client)
+            assert {route for route, _ in proxy.arrived()} == {"mcp"}
+        else:
+            variables = {**os.environ, "SERVICE_KEY": KEY, "SSL_CERT_FILE": str(proxy.cert)}
+            command = ["-m", "practicum.cli.app", "mcp", "--service", proxy.url, "--key-env", "SERVICE_KEY"]
+            server = StdioServerParameters(command=sys.executable, args=command, env=variables)
+            async with Client(stdio_client(server)) as client:
+                await work(client)
+            assert {status for _, status in proxy.arrived()} == {200}

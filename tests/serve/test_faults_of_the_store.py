@@ -1,0 +1,179 @@
+"""A store that cannot be written any more while the service runs: requests go on, writes are refused, nothing that was
+acknowledged is lost, and an operator is notified. `bench/kills_bench.py` has the same faults under load."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from serving import Served, asynchronous, served, serving, until
+from sqlalchemy import URL, event, make_url
+
+from practicum.core.context import Context
+from practicum.serve import service
+
+RIGHT = "the blue team"
+
+
+@contextmanager
+def read_only_file(at: Served) -> Iterator[None]:
+    """SQLite refuses writes as it does on a file system that became read-only."""
+    query_only = ["ON"]
+
+    @event.listens_for(at.service.log.database.engine, "checkout")
+    def refuse(connection: Any, *_: object) -> None:
+        connection.execute(f"PRAGMA query_only = {query_only[0]}")
+
+    yield
+    query_only[0] = "OFF"
+
+
+@contextmanager
+def read_only_database(at: Served) -> Iterator[None]:
+    """PostgreSQL refuses writes as a standby does."""
+    url = at.service.settings.store
+    assert isinstance(url, URL)
+
+    def turn(value: str) -> None:
+        with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as db:
+            db.execute("SET default_transaction_read_only = off")
+            db.execute(f"ALTER DATABASE {url.database} SET default_transaction_read_only = {value}")
+            mine = "datname = current_database() AND pid <> pg_backend_pid()"
+            db.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")
+
+    turn("on")
+    yield
+    turn("off")
+
+
+@contextmanager
+def without_tables(at: Served) -> Iterator[None]:
+    """The tables are gone for a while, as while they are restored. A role without rights gets errors of this kind."""
+    url = at.service.settings.store
+    assert isinstance(url, URL)
+    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as db:
+        db.execute("ALTER SCHEMA practicum_service RENAME TO away")
+        yield
+        db.execute("ALTER SCHEMA away RENAME TO practicum_service")
+
+
+Fault = Callable[[Served], AbstractContextManager[None]]
+
+
+async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, log: pytest.LogCaptureFixture) -> None:
+    log.set_level(logging.INFO, "practicum.serve")
+    told = list[Any]()
+
+    async def hook(scope: Any, receive: Any, send: Any) -> None:
+        told.append(json.loads((await receive())["body"])["kind"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with serving(hook) as url, served(store, folder=folder, webhook=url, learn=True) as at:
+        first = await at.ask("Which team handles lost cards?")
+        assert (await at.report(interaction=first.interaction, target=RIGHT)).status == 200
+        with fault(at):
+            replies = [await at.ask(f"Which team handles case {n}?") for n in range(3)]
+            assert [reply.status for reply in replies] == [200] * 3
+            for path, body in (
+                ("/v1/feedback", {"interaction": first.interaction, "target": "the red team"}),
+                ("/v1/notes", {"text": "Ask twice."}),
+                ("/v1/keys", {"name": "agent", "roles": ["ask"]}),
+                ("/v1/spaces", {"name": "other"}),
+            ):
+                refused = await at.send("POST", path, body)
+                assert refused.status in (503, 507), refused.body
+                assert "\n" not in refused.said
+            await until(lambda: told == ["store"])
+            # What learning cannot write is no second alarm.
+            assert (await at.send("POST", "/v1/learn", {})).status == 202
+            await until(lambda: any(one.message.startswith("space default: cannot") for one in log.records))
+            assert (await at.send("GET", "/health")).json["unwritten"] >= 3
+        await until(lambda: told == ["store", "store"])
+        history = (await at.send("GET", "/v1/history")).json
+        assert [alarm["kind"] for alarm in history["alarms"]] == ["store"]
+        for reply in replies:
+            assert (await at.report(interaction=reply.interaction, score=1.0)).json["status"] == "kept"
+        assert (await at.report(interaction=first.interaction, target=RIGHT)).json["status"] == "repeated"
+        shown = (await at.send("POST", "/v1/context", {"input": "Which team handles lost cards?"})).json["text"]
+        assert RIGHT in shown
+        assert "the red team" not in shown
+        health = (await at.send("GET", "/health")).json
+        assert (health["lost"], health["counts"].get("rounds that failed", 0)) == (0, 0)
+
+
+@pytest.fixture(autouse=True)
+def _alarm_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "FAILING", 0.0)
+
+
+@asynchronous
+async def test_a_file_that_turns_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    await refused_and_recovered(tmp_path, tmp_path, read_only_file, caplog)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("fault", [read_only_database, without_tables])
+@asynchronous
+async def test_a_database_that_refuses_writes(
+    postgresql: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: Fault
+) -> None:
+    await refused_and_recovered(make_url(postgresql), tmp_path, fault, caplog)
+
+
+@asynchronous
+async def test_a_request_is_shown_something_while_what_was_learned_is_rewritten(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        space = at.service.spaces["default"]
+        reading, go_on, version = threading.Event(), threading.Event(), space.reader.version
+
+        def slowly(number: int) -> Context:
+            reading.set()
+            assert go_on.wait(30)
+            return version(number)
+
+        # As after `forget`, which another thread reads.
+        space.reader.version = slowly  # type: ignore[method-assign]
+        space._of_run = ("rewritten",)
+        looking = asyncio.create_task(asyncio.to_thread(space.read_versions))
+        assert await asyncio.to_thread(reading.wait, 30)
+        reply = await at.ask("Which team handles lost cards?")
+        go_on.set()
+        await looking
+        assert "x-practicum-version" in reply.headers
+        assert "x-practicum-version" in (await at.ask("And stolen ones?")).headers
+        assert (await at.send("GET", "/health")).json["counts"].get("failed open", 0) == 0
+
+
+ALONE = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
+db.execute("PRAGMA locking_mode = EXCLUSIVE")
+try:
+    db.execute("BEGIN EXCLUSIVE")
+except sqlite3.OperationalError as error:
+    print(error)
+"""
+"""Opens a database as if no other process had it open."""
+
+
+@asynchronous
+async def test_after_an_erasure_no_other_process_takes_the_store_for_unused(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        reply = await at.ask("Who am I?", {"x-practicum-user": "anna"})
+        assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
+        assert (await at.send("DELETE", "/v1/user", {"user": "anna"})).json["left"] == 0
+        for file in ("service.sqlite", "spaces/default/run.sqlite"):
+            command = [sys.executable, "-c", ALONE, str(tmp_path / file)]
+            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+            assert done.stdout == "database is locked\n", file
