@@ -173,6 +173,24 @@ async def test_the_body_of_a_request_with_upgrade_is_its_body_and_not_the_next_r
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("target", ["/", "/v1/models", "127.0.0.1:80"])
+@asynchronous
+async def test_what_follows_connect_is_not_read_as_a_request(target: str, tmp_path: Path) -> None:
+    inner = request("GET /v1/models")
+    async with served(tmp_path) as at:
+        host, port = at.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        lines = f"CONNECT {target} HTTP/1.1".encode(), b"host: 127.0.0.1", b"content-length: %d" % len(inner)
+        writer.write(b"\r\n".join([*lines, b"", b""]))
+        async with asyncio.timeout(30):
+            first = await reader.readuntil(b"\r\n\r\n")
+            writer.write(inner)
+            read = first + await reader.read()
+        writer.close()
+        assert [status(read), read.count(b"HTTP/1.1 ")] == [405, 1]
+        assert not at.upstream.requests
+
+
 # Headers
 
 
