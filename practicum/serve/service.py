@@ -212,6 +212,7 @@ class Service:
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
         self._recent: OrderedDict[str, Interaction] = OrderedDict()
+        self._unkept: OrderedDict[str, None] = OrderedDict()
         self._deleting, self._removed = set[str](), set[str]()
         """Spaces that are being deleted, and that were, of which nothing is kept."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -328,8 +329,9 @@ class Service:
         self.close_space(space)
         self._removed.add(space.name)
         self.learner.forget(space.name)
-        for key in [key for key in self._recent if key.startswith(f"{space.name} ")]:
-            del self._recent[key]
+        for known in (self._recent, self._unkept):
+            for key in [key for key in known if key.startswith(f"{space.name} ")]:
+                del known[key]
 
     async def _drop(self, space: Space) -> None:
         """Close a space that another node deleted, or somebody by hand."""
@@ -740,9 +742,17 @@ class Service:
         read = partial(list_interactions, space=name, session=session, user=user, since=since, limit=limit)
         return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
+    def remember_response(self, name: str, id: str) -> None:
+        """Remember that a request of this space got the response with this id, which no interaction has: it may go on
+        from it. The newest ones are known, on this node, until it stops."""
+        if 0 < len(id) <= tables.LONGEST_NAME:
+            self._unkept[f"{name} {id}"] = None
+        while len(self._unkept) > RECENT:
+            self._unkept.popitem(last=False)
+
     async def made_response(self, name: str, id: str) -> bool:
         """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
-        if f"{name} {id}" in self._recent:
+        if f"{name} {id}" in self._recent or f"{name} {id}" in self._unkept:
             return True
         try:
             await self._find(name, Feedback.model_construct(interaction=id))
