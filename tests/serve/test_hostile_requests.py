@@ -216,7 +216,18 @@ async def test_a_blank_header_is_refused_wherever_it_is_read(name: str, tmp_path
 
 @pytest.mark.parametrize(
     "name",
-    ["x-practicum-user", "x-practicum-agent", "x-practicum-space", "Authorization", "x-api-key", "Host", "Origin"],
+    [
+        "x-practicum-user",
+        "x-practicum-agent",
+        "x-practicum-session",
+        "x-practicum-space",
+        "x-practicum-key",
+        "mcp-session-id",
+        "Authorization",
+        "x-api-key",
+        "Host",
+        "Origin",
+    ],
 )
 @asynchronous
 async def test_a_header_that_comes_twice_is_refused(name: str, tmp_path: Path) -> None:
