@@ -813,6 +813,8 @@ class _Relay:
             service.counts["upstream failures"] += 1
             self.call.error = "error in a response with status 200"
         if self.request is None or self.shown is None:
+            if self.kind == "responses":
+                service.remember_response(self.space, answer.id)
             return False
         self.call.interaction, self.call.version = self.id, self.shown.version
         service.keep(

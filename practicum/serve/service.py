@@ -237,6 +237,7 @@ class Service:
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
         self._recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
+        self._unkept: OrderedDict[str, None] = OrderedDict()
         self._deleting = set[str]()
         """The names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
@@ -405,6 +406,8 @@ class Service:
         self.learner.forget(space)
         for key in [key for key in self._recent if key.startswith(f"{space.id} ")]:
             del self._recent[key]
+        for key in [key for key in self._unkept if key.startswith(f"{space.name} ")]:
+            del self._unkept[key]
 
     async def _drop(self, space: Space) -> None:
         """Close a space that another node deleted, or somebody by hand."""
@@ -886,8 +889,18 @@ class Service:
         read = partial(list_interactions, space=space.id, session=session, user=user, since=since, limit=limit)
         return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
+    def remember_response(self, name: str, id: str) -> None:
+        """Remember that a request of this space got the response with this id, which no interaction has: it may go on
+        from it. The newest ones are known, on this node, until it stops."""
+        if 0 < len(id) <= tables.LONGEST_NAME:
+            self._unkept[f"{name} {id}"] = None
+        while len(self._unkept) > RECENT:
+            self._unkept.popitem(last=False)
+
     async def made_response(self, name: str, id: str) -> bool:
         """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
+        if f"{name} {id}" in self._unkept:
+            return True
         space = await self.space(name)
         if f"{space.id} {id}" in self._recent:
             return True
