@@ -209,8 +209,10 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
 
 async def _remove_space(service: Service, name: str) -> SpaceGone:
     database = service.log.database
-    async with AsyncExitStack() as stack:
+    async with service.making, AsyncExitStack() as stack:
         await _alone(stack, database, f"making space {name}", wait=True)
+        if await asyncio.to_thread(service.finish_space, name):
+            return {"name": name, "rows": 0}
         space = await service.space(name)
         if not await _alone(stack, database, f"learning in {space.id}"):
             raise Conflict(f"space {name} is learning now: try again in a minute")
