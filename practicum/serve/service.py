@@ -225,9 +225,9 @@ class Service:
         self._deleting = set[str]()
         """The names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """How many spaces had been closed for good when the last one of a name was."""
+        """What `endings` was when a space of a name had ended."""
         self.endings = 0
-        """Spaces that were closed for good, since they were deleted."""
+        """Counts the ends of spaces."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parts = Parts()
         if upstream is not None and upstream.client is not None:
@@ -372,16 +372,22 @@ class Service:
         try:
             yield
         finally:
+            # Requests that came meanwhile are not about the next space of this name either.
+            self._end(space.name)
             self._deleting.discard(space.name)
+
+    def _end(self, name: str) -> None:
+        """Note that the requests until now are not about the next space of this name."""
+        self.endings += 1
+        self._ended[name] = self.endings
+        self._ended.move_to_end(name)
+        if len(self._ended) > RECENT:
+            self._ended.popitem(last=False)
 
     def _forget(self, space: Space) -> None:
         """Close a space that is deleted, and keep nothing of it in memory."""
         self.close_space(space)
-        self.endings += 1
-        self._ended[space.name] = self.endings
-        self._ended.move_to_end(space.name)
-        if len(self._ended) > RECENT:
-            self._ended.popitem(last=False)
+        self._end(space.name)
         self.learner.forget(space)
         for key in [key for key in self._recent if key.startswith(f"{space.id} ")]:
             del self._recent[key]
