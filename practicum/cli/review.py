@@ -61,7 +61,7 @@ def review(
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List what is in this state.", **ONLY),
     trust: Annotated[Trust | None, opt.trust_filter(**ONLY)] = None,
-    flag: Literal["characters", "length", "instruction", "link", "secret", "personal"] | None = Option(
+    flag: Literal["characters", "length", "unread", "instruction", "link", "secret", "personal"] | None = Option(
         None, metavar="NAME", help="Only what has this flag: instruction, link, secret, personal, ...", **ONLY
     ),
     section: str | None = Option(None, help="Only edits in this section.", **ONLY),
