@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Literal
 
@@ -58,12 +58,20 @@ class Flag:
 
 def flags(text: str) -> tuple[Flag, ...]:
     """What in a text a person should look at, by kind and place; empty if nothing is found."""
+    return _flags(text) if len(text) > MAX_LENGTH else _flags_of_short(text)
+
+
+def _flags(text: str) -> tuple[Flag, ...]:
     named: dict[Kind, dict[str, Flag]] = {}
     for flag in sorted(_findings(text), key=lambda flag: (flag.kind, flag.start)):
         same = named.setdefault(flag.kind, {})
         if len(same) < NAMED:
             same.setdefault(flag.what, flag)
     return tuple(flag for same in named.values() for flag in same.values())
+
+
+_flags_of_short = lru_cache(maxsize=4096)(_flags)
+"""An edit's texts are looked at several times. Long ones are not kept in memory for that."""
 
 
 def _findings(text: str) -> Iterator[Flag]:
