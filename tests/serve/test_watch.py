@@ -62,7 +62,7 @@ async def test_outcomes_that_fall_reach_the_webhook_the_log_and_the_store(
             for n in range(700):
                 score = float(rng.random() < (0.8 if n < 600 else 0.2))
                 if (alarm := at.service._watcher("default").outcome(score)) is not None:
-                    at.service.alarm(alarm)
+                    at.service.alarm(space.id, alarm)
         assert space.rollout is None
         await until(lambda: posted)
         (alarm,) = posted
