@@ -91,7 +91,7 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 "query": a_text(chance, 40), "steps": [], "answer": a_text(chance, 60), "calls": [],
                 "entries": [(f"e{chance.randrange(max(entries, 1))}", 0.5) for _ in range(4)], "corrections": [],
                 "pin": f"s{n // 3}", "status": 200 if n % 300 else 500, "seconds": chance.lognormvariate(0, 0.5),
-                "model": model, "tokens": [900, 700 if n % 3 else 0, 120],
+                "model": model, "counted": model, "tokens": [900, 700 if n % 3 else 0, 120],
             }  # fmt: skip
             row = {
                 "run_id": SPACE, "id": an_id(at, n), "at": at, "session": f"s{n // 3}",
@@ -104,7 +104,7 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 score = float(chance.random() < 0.6 + 0.3 * n / interactions)
                 report = {"at": at + 60, "trust": "own", "score": score}
                 told.append({
-                    "run_id": SPACE, "id": row["id"], "at": at + 60 + n * 1e-6, "revision": 1, "score": score,
+                    "run_id": SPACE, "id": row["id"], "at": at + 60, "number": n + 1, "revision": 1, "score": score,
                     "trust": "own", "state": "learned",
                     "data": json.dumps({"reports": [report], "own": {"score": score}, "user": {}}),
                 })  # fmt: skip

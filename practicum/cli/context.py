@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -154,7 +153,7 @@ def service_store(
     StoreError if a service uses it, which says by what method that is asked for the same, and UsageError if there is
     none or it knows no such user."""
     from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
-    from practicum.serve.personal import spaces_of
+    from practicum.serve.personal import finish_stored, spaces_of, unfinished_spaces
 
     ask = f"ask the service itself: {method} /v1/user"
     if not (store / DATABASE_FILE).is_file():
@@ -165,7 +164,13 @@ def service_store(
         raise StoreError(f"{error}; or {ask}") from error
     log = Log(database)
     try:
-        yield log, {name: (id, store / "spaces" / name) for name, id in spaces_of(log, user, space).items()}
+        folders = store / "spaces"
+        # The removal that is asked for again goes on with its own stages, and says what was removed.
+        own = {} if method == "GET" else spaces_of(log, user, space)
+        for name, id in unfinished_spaces(log).items():
+            if name not in own:
+                finish_stored(log, folders / name, name, id)
+        yield log, {name: (id, folders / name) for name, id in (own or spaces_of(log, user, space)).items()}
     finally:
         log.close()
 
@@ -227,7 +232,9 @@ def forget(
     named = {"task": task, "source": source, "tag": tag, "entry": entry}
     about = ", ".join(chain.from_iterable(named.values()))
     confirm(f"Remove all that {run} learned from {about}?", yes)
+    copies = sorted(run.resolve().parent.glob(f"{run.resolve().name}-before-forget*"))
     with as_stored(run), Store.open(run) as store:
+        has_forgotten = store.has_forgotten
         kept = free_folder(Path(f"{run}-before-forget")) if copy else None
         found = unlearn(
             store, store.run_id, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
@@ -252,8 +259,14 @@ def forget(
     if found.left:
         left = in_number(found.left, "record[|s] still hold[s|] it")
         raise StoreError(f"{found.left:,} {left} in {run}, because what stays rests on it, too")
+    if has_forgotten:
+        out.print("an earlier forget of this run, which was interrupted, is finished: no byte of it is left in the run")
+    if kept is not None and not kept.exists():
+        kept = None
     if kept is not None:
         out.print(f"a copy of the run as it was is in {kept}: delete it when you do not need it, because it holds all")
+    for earlier in copies:
+        out.print(f"an earlier copy of the run, which holds all of then, is in {earlier}: delete it, too")
     for e, words in found.alike.entries[:MOST_ALIKE]:
         out.item(f"has rare words of it ({', '.join(words[-3:])}): {entry_line(e)}")
     if found.alike:
@@ -278,10 +291,7 @@ def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool
         from practicum.serve.personal import forget_stored
 
         confirm(f"Remove all that {store} keeps of user {user}, in {', '.join(folders)}? No copy is kept.", yes)
-        found = [
-            replace(forget_stored(log, folder, id, user, text=text), space=name)
-            for name, (id, folder) in folders.items()
-        ]
+        found = [forget_stored(log, folder, name, id, user, text=text) for name, (id, folder) in folders.items()]
     out.result({"user": user, "spaces": [one.as_json() for one in found]})
     for one in found:
         counts = one.as_json()

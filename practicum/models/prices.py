@@ -95,6 +95,17 @@ def address_price(model: str, address: str) -> Pricing:
     return _listed(model, provider_api_url=address)
 
 
+def priced_models(address: str) -> list[str]:
+    """The models on the price list of genai-prices for the provider at an address; none if it has no such provider."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        provider = get_snapshot().find_provider(None, None, address)
+    except LookupError:
+        return []
+    return [model.id for model in provider.models]
+
+
 def _listed(model: str, **where: Any) -> Pricing:
     def price(usage: Usage) -> float | None:
         import genai_prices

@@ -72,6 +72,11 @@ class Grant:
         return role in self.roles or "admin" in self.roles
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it allows everything in all spaces."""
+        return not self.space and "admin" in self.roles
+
+    @property
     def expired(self) -> bool:
         return self.expires is not None and time.time() >= self.expires
 

@@ -261,7 +261,8 @@ class UserData(TypedDict):
 
 class Forgotten(TypedDict):
     """How much was removed of a user. `again` counts the outcomes of sessions with others that will be learned from
-    again, `alike` what still has rare words of the user, copied or by chance. `left` must be 0."""
+    again, `alike` what still has rare words of the user, copied or by chance. `left` must be 0. `state` says that no
+    stage is left to do: a removal that is not finished is an error (507)."""
 
     space: str
     user: str
@@ -274,6 +275,7 @@ class Forgotten(TypedDict):
     records: int
     alike: int
     left: int
+    state: Literal["done"]
 
 
 class SpaceHealth(TypedDict):

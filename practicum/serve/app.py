@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -463,17 +463,19 @@ class App:
             self._end_span(span, call)
 
     async def _body(self, call: Call, space: str) -> bytes:
-        """The body for the upstream. Raises Refused for one that goes on from a response of another space."""
+        """The body for the upstream. Raises Refused for one that goes on from a response of another space, unless the
+        operator sends it."""
         body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
+        if call.grant is not None and call.grant.is_operator:
+            return body
         previous, body = self.passing.previous_response(call.path, encoding, body)
         await self._require_made(call, space, previous)
         return body
 
     async def _require_made(self, call: Call, space: str, response: str | None) -> None:
-        """Raise Refused for a response of the upstream that was not made in this space, which may be another's. Who may
-        do everything in all spaces may go on from any: not all responses are kept."""
-        grant = call.grant
-        if response is None or (grant is not None and grant.may("admin") and not grant.space):
+        """Raise Refused for a response of the upstream that was not made in this space, which may be another's. The
+        operator may ask for any: not all responses are kept."""
+        if response is None or (call.grant is not None and call.grant.is_operator):
             return
         if not await self.service.made_response(space, response):
             raise Refused(
@@ -517,7 +519,7 @@ class App:
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
         given = {name: value for name, value in traced if value is not None}
         upstream = self.upstream.name or f"{self.upstream.address}#"
-        model = (request.model if request else "") or self.upstream.model
+        model = self.upstream.counted(request.model if request else "")
         try:
             span = Span(self.spans, given, call.path, call.started, upstream, model)
             span.pass_trace(headers)
@@ -531,7 +533,8 @@ class App:
             return
         about = {"space": call.space, "version": call.version, "interaction": call.interaction}
         try:
-            span.end(call.status or 500, call.told, call.error, about)
+            answer = call.told and replace(call.told, model=call.told.model and self.upstream.counted(call.told.model))
+            span.end(call.status or 500, answer, call.error, about)
         except Exception as error:
             self.service.faults.note("ending a span", error)
 

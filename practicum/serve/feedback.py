@@ -44,14 +44,8 @@ BAD = frozenset(
 HELD_OUT = 0.2
 """The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
 
-LONGEST = 86_400.0
-"""Seconds from a request to the end of its answer, at most, where interactions are listed by time."""
-
 REPORTS = 20
 """Reports on one interaction that are kept: the last ones."""
-
-AFTER = 1e-6
-"""Seconds between two outcomes of a space, at least."""
 
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 """The states of an outcome."""
@@ -170,7 +164,7 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
         # One after the other: asked for either at once, SQLite would read all rows of the space.
         wanted = [t.c.id == feedback.interaction, t.c.response == feedback.interaction]
         what = f"interaction {feedback.interaction!r}: give the id that came with the answer"
-    queries = (mine.where(each).order_by(t.c.id.desc()).limit(1) for each in wanted)
+    queries = (mine.where(each).order_by(t.c.number.desc()).limit(1) for each in wanted)
     found = next((row for query in queries if (row := db.execute(query).first()) is not None), None)
     if found is None:
         raise Unknown(f"this space knows nothing of {what:.300}")
@@ -192,10 +186,11 @@ def list_interactions(
     if user is not None:
         found = found.where(t.c.user == user)
     if since is not None:
-        # An id has the time of the request, so that older rows need not be read.
-        earliest = f"i{max(int((since - LONGEST) * 1e6), 0):013x}"
-        found = found.where(t.c.at >= since, t.c.id >= earliest)
-    rows = [(row, json.loads(row.data)) for row in db.execute(found.order_by(t.c.id.desc()).limit(limit))]
+        # Rows before the first one of these need not be read.
+        later = t.alias()
+        first = select(func.min(later.c.number)).where(later.c.run_id == space, later.c.at >= since)
+        found = found.where(t.c.at >= since, t.c.number >= first.scalar_subquery())
+    rows = [(row, json.loads(row.data)) for row in db.execute(found.order_by(t.c.number.desc()).limit(limit))]
     return [
         {
             "id": row.id, "at": row.at, "session": row.session, "session_from": data["session_from"], "user": row.user,
@@ -223,8 +218,8 @@ class Outcome:
 def write_outcome(
     db: Connection, space: str, interaction: Interaction, feedback: Feedback, trust: Trust, now: float
 ) -> Outcome:
-    """Add a report to the outcome of an interaction, in a transaction beside which nobody changes the space. All who
-    count scores read them by their time, so a score that comes later has a later one, whatever clocks say."""
+    """Add a report to the outcome of an interaction, in a transaction beside which nobody changes the space. Scores are
+    counted in the order of their numbers: a later score has a larger one, whatever clocks say."""
     t = tables.outcomes
     row = db.execute(select(t).where(t.c.run_id == space, t.c.id == interaction.id)).first()
     data = {"reports": [], "own": {}, "user": {}} if row is None else json.loads(row.data)
@@ -249,15 +244,18 @@ def write_outcome(
     fresh = row is None or row.state in (NOTHING, HELD)
     held_out = fresh and "target" in own and drawn(interaction.id, HELD_OUT)
     state = NOTHING if not TEACHING & fields.keys() else HELD if held_out else WAITING
-    newest = db.execute(select(func.max(t.c.at)).where(t.c.run_id == space)).scalar_one()
-    at = max(now, (newest or 0.0) + AFTER) if row is None or (row.score is None and score is not None) else row.at
+    if row is None or row.number is None or (row.score is None and score is not None):
+        newest = db.execute(select(func.max(t.c.number)).where(t.c.run_id == space)).scalar_one()
+        at, number = now, (newest or 0) + 1
+    else:
+        at, number = row.at, row.number
     values = {
-        "run_id": space, "id": interaction.id, "at": at,
+        "run_id": space, "id": interaction.id, "at": at, "number": number,
         "revision": 1 if row is None else row.revision + 1, "score": score, "trust": least, "state": state,
         "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
     db.execute(upsert(t, db.dialect.name), values)
-    about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["model"]}
+    about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["counted"]}
     if row is None and "purpose" in interaction.data:
         tables.count_later(db, {**about, "requests": 1})
     if score is not None and score != before:

@@ -174,7 +174,7 @@ class Learner(threading.Thread):
                 if not self._ended:
                     raise
             except (RunBusy, StoreAway) as error:
-                self._after[space.name] = time.time() + TICK
+                self._after[space.name] = time.monotonic() + TICK
                 logger.info("space %s: %s", space.name, error)
             except PracticumError as error:
                 if self.service.log.failing is None:
@@ -203,11 +203,11 @@ class Learner(threading.Thread):
                 self.service.log.do(lambda db: None).result()
                 self.service.call_soon(self.service.refresh(space))
             else:
-                self._after[space.name] = time.time() + TICK
+                self._after[space.name] = time.monotonic() + TICK
             yield mine
 
     def _failed(self, space: Space, what: str) -> None:
-        self._after[space.name] = time.time() + PAUSE
+        self._after[space.name] = time.monotonic() + PAUSE
         self.service.counts["rounds that failed"] += 1
         self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
@@ -215,10 +215,10 @@ class Learner(threading.Thread):
         self.service.alarm(space.id, alarm)
 
     def _due(self, space: Space) -> bool:
-        if space.rollout is not None or time.time() < self._after.get(space.name, 0.0):
+        if space.rollout is not None or time.monotonic() < self._after.get(space.name, 0.0):
             return False
         settings = self.service.settings
-        late = time.time() - space.waiting_since >= 60 * settings.learn_minutes
+        late = time.monotonic() - space.waiting_since >= 60 * settings.learn_minutes
         many = space.waiting >= settings.learn_every or (space.waiting > 0 and late)
         return space.name in self._wanted or many or self.is_untried(space)
 
@@ -247,7 +247,7 @@ class Learner(threading.Thread):
             await self._return_to_live(space)
         budget = self._budget(space)
         if budget is None:
-            self._after[space.name] = time.time() + PAUSE
+            self._after[space.name] = time.monotonic() + PAUSE
             logger.info("space %s: the budget of today is spent", space.name)
             return
         began = space.live
@@ -258,7 +258,7 @@ class Learner(threading.Thread):
                 waits = f"{quantity(held, 'learned edit')} more, of what others wrote: practicum review {space.folder}"
                 self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
             if result.stopped:
-                self._after[space.name] = time.time() + PAUSE
+                self._after[space.name] = time.monotonic() + PAUSE
                 logger.info("space %s: learning stopped: %s", space.name, result.stopped)
             self._settle(space, moved)
             self.service.counts["rounds"] += 1
@@ -327,7 +327,8 @@ class Learner(threading.Thread):
     def _hand_over(self, space: Space) -> list[str]:
         """Give the outcomes that wait to the run of the space, where they are learned from. Returns their ids."""
         o, i = tables.outcomes, tables.interactions
-        waiting = select(o).where(o.c.run_id == space.id, o.c.state == WAITING).order_by(o.c.id).limit(AT_ONCE)
+        both = select(o).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
+        waiting = both.where(o.c.run_id == space.id, o.c.state == WAITING).order_by(i.c.number).limit(AT_ONCE)
         rows = self.service.log.rows(waiting)
         with Store.beside(space.folder) as store:
             if store.is_written:
@@ -337,7 +338,8 @@ class Learner(threading.Thread):
                 own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
                 data = json.loads(row.data)
                 if "session" in data and own[0].session is not None:
-                    own = self.service.log.rows(select(i).where(mine, i.c.session == own[0].session).order_by(i.c.id))
+                    whole = select(i).where(mine, i.c.session == own[0].session)
+                    own = self.service.log.rows(whole.order_by(i.c.number))
                 there = schema.outcomes
                 # "/" follows "." : all revisions, by the index.
                 revisions = there.c.id.between(f"{row.id}.", f"{row.id}/")
@@ -379,7 +381,7 @@ class Learner(threading.Thread):
             db.execute(update(o).where(mine, o.c.id.in_(learned)).values(state=LEARNED))
             return int(db.execute(select(func.count()).where(mine)).scalar_one())
 
-        space.waiting, space.waiting_since = self.service.log.do(close, space.id).result(), time.time()
+        space.waiting, space.waiting_since = self.service.log.do(close, space.id).result(), time.monotonic()
 
     # A candidate
 
@@ -424,7 +426,7 @@ class Learner(threading.Thread):
         o, i = tables.outcomes, tables.interactions
         rows = self.service.log.rows(
             select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
-            .where(o.c.run_id == space.id, o.c.state == HELD).order_by(o.c.id.desc()).limit(GATE_TASKS)
+            .where(o.c.run_id == space.id, o.c.state == HELD).order_by(i.c.number.desc()).limit(GATE_TASKS)
         )  # fmt: skip
         found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
         return [Task(id, question, target) for id, question, target in found if question]
@@ -444,7 +446,7 @@ class Learner(threading.Thread):
     async def _vectors(self, space: Space) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""
         i = tables.interactions
-        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.id.desc()).limit(KINDS_FROM)
+        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.number.desc()).limit(KINDS_FROM)
         questions = [space.question(json.loads(row.data)) for row in self.service.log.rows(newest)]
         questions = [searched(question) for question in questions if question]
         embedder = run_embedder(space.reader.config, self.parts)

@@ -16,9 +16,9 @@ VERSION = "1"
 """Of the document: another one if a program that reads it has to change."""
 
 ABOUT = """\
-Learning between agents and their model server. The paths of OpenAI's and Anthropic's protocols, and all others below
-/v1, pass through to the upstream: requests get what was learned, and answers the headers x-practicum-interaction and
-x-practicum-version. The operations listed here are the service's own.
+Learning between agents and their model server. The paths of OpenAI's and Anthropic's protocols, and others below /v1
+that ask models, pass through to the upstream: requests get what was learned, and answers the headers
+x-practicum-interaction and x-practicum-version. The operations listed here are the service's own.
 
 Without any key, the service answers to its own machine alone. An operation names the role that its key must have; a key
 with the role admin may do everything."""

@@ -5,17 +5,24 @@ corrections, the scores that were credited, the versions of sessions, and what t
 a session is one on its last interaction, and teaches what was asked in all of them. Where others took part in a
 session, their interactions and reports stay. What was learned from the whole session is removed, and learned anew from
 what is left of it.
+
+A removal is a row of `erasures` and goes through stages, each of which may be repeated. One transaction writes the row
+and removes the user's rows. Then the run forgets, the file of the service is written anew, logs are emptied, and what
+is left is counted. A removal that was interrupted is finished from its row: at the next start, by the next call or
+command, and by a service that runs. Until the run has forgotten, the row holds the ids of the interactions; then it
+holds keyed digests of them, and in the end counts alone. It never holds the user's name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +30,17 @@ from sqlalchemy import Connection, delete, func, literal, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from practicum.core.edits import entry_json
-from practicum.core.errors import RunBusy, StoreError
-from practicum.core.words import strings
+from practicum.core.errors import PracticumError, RunBusy, StoreError
+from practicum.core.installation import derived_key
 from practicum.serve import answers, tables
 from practicum.serve.feedback import LEARNED, WAITING, Interaction, Unknown, shown_items
 from practicum.serve.log import DATABASE_FILE, Database, Log
-from practicum.session.forget import MIN_CHARS, ForgetReport, forget
+from practicum.serve.names import unknown
+from practicum.serve.rollout import next_number
+from practicum.session.forget import forget
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
-from practicum.store.folder import is_run
+from practicum.store.folder import empty_log, is_run
 from practicum.store.raw import matches_in
 from practicum.store.versions import EDITS, read_versions, rebuild
 
@@ -39,8 +48,13 @@ if TYPE_CHECKING:
     from practicum.serve.service import Service
     from practicum.serve.space import Space
 
-LOG = "llama.log"
-"""The log of the embedded model, beside the service's database and in the runs."""
+logger = logging.getLogger("practicum.serve")
+
+REMOVED, FORGOTTEN, DONE = "removed", "forgotten", "done"
+"""The states of an erasure: the user's rows are removed; the run has forgotten, too; no byte is left in any file."""
+
+QUOTED = "what it said was removed with a user's data"
+"""In place of the text of an alarm that may quote a user."""
 
 ID = "i[0-9a-f]{13,}-[0-9a-f]{12}"
 """The id of an interaction, as `service.new_id` gives it."""
@@ -52,52 +66,65 @@ READ = 1_000
 @dataclass(frozen=True, kw_only=True)
 class Forgotten:
     """What was removed of a user in a space. `again` counts the outcomes of sessions with others that wait to be
-    learned from again, and `run` says what the run of the space lost, if it had learned anything. `left` counts what is
-    still there, which must be 0."""
+    learned from again; `entries` and `records` what the run of the space lost, and `alike` what it still has that has
+    rare words of the user. `left` counts what is still there, which must be 0."""
 
     space: str
     user: str
-    interactions: int
-    outcomes: int
-    corrections: int
-    sessions: int
-    again: int
-    run: ForgetReport | None
-    left: int
+    interactions: int = 0
+    outcomes: int = 0
+    corrections: int = 0
+    sessions: int = 0
+    again: int = 0
+    entries: int = 0
+    records: int = 0
+    alike: int = 0
+    left: int = 0
 
     def as_json(self) -> answers.Forgotten:
         """Plain values, without the texts that were removed."""
-        run = self.run
-        return {
-            "space": self.space,
-            "user": self.user,
-            "interactions": self.interactions,
-            "outcomes": self.outcomes,
-            "corrections": self.corrections,
-            "sessions": self.sessions,
-            "again": self.again,
-            "left": self.left,
-            "entries": 0 if run is None else len(run.removed) + len(run.restored),
-            "records": 0 if run is None else run.rows,
-            "alike": 0 if run is None else len(run.alike.entries) + sum(run.alike.rows.values()),
-        }
+        return {**asdict(self), "state": "done"}  # type: ignore[typeddict-item]
+
+
+class Unfinished(StoreError):
+    """A removal that is recorded, and goes on later. `shows`: the space may still show what was learned from the
+    user."""
+
+    def __init__(self, space: str, id: str, shows: bool, why: Exception) -> None:
+        # What others say may quote what was read.
+        reason = str(why) if isinstance(why, PracticumError | OSError) else f"a bug in practicum ({type(why).__name__})"
+        super().__init__(
+            f"the removal of a user's data from space {space} is recorded and not finished: {reason}; it goes on at "
+            "the next start, or when it is asked for again"
+        )
+        self.space, self.id, self.shows = space, id, shows
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What is known of a user in a space: the ids of the interactions and what stands for notes, the sessions (`pins`
-    are what versions are kept by), and all texts. `shared` are outcomes of others that are about a session with the
-    user."""
+    """What is known of a user in a space: the ids of the interactions and what stands for notes, and the sessions
+    (`pins` are what versions are kept by). `shared` are outcomes of others that are about a session with the user."""
 
     ids: frozenset[str]
     pins: frozenset[str]
     shared: frozenset[str]
-    texts: tuple[str, ...]
 
-    @property
-    def taught(self) -> frozenset[str]:
-        """The outcomes that a run may have learned from."""
-        return self.ids | self.shared
+
+@dataclass(frozen=True)
+class _Erasure:
+    """A row of `erasures` that is not done; `space` is the identity."""
+
+    space: str
+    number: int
+    state: str
+    user: str
+    data: Mapping[str, Any]
+
+    def write(self, log: Log, data: Mapping[str, Any], **values: Any) -> None:
+        """Write the row anew, with these values."""
+        t = tables.erasures
+        mine = (t.c.run_id == self.space) & (t.c.number == self.number)
+        log.do(lambda db: db.execute(update(t).where(mine).values(data=json.dumps(data), **values))).result()
 
 
 # For a service that runs
@@ -115,41 +142,72 @@ async def forget_user(service: Service, space: str, user: str, *, text: bool = F
     """Remove a user's data from a space for good, and look for what is left. With `text`, whatever the space learned
     that has rare words of it is removed too.
 
-    A round of learning is interrupted, and goes on afterwards. The space serves all the time. Raises Unknown if nothing
-    is kept of the user, UnknownSpace, RunBusy if another node or process writes what the space learns (ask again), and
-    StoreError if something cannot be removed.
+    A round of learning is interrupted, and goes on afterwards. The space serves all the time. A removal of the space
+    that was interrupted is finished first. Raises Unknown if nothing is kept of the user, UnknownSpace, RunBusy if
+    another node or process writes what the space learns (ask again), Unfinished if something cannot be removed now, and
+    another StoreError if nothing could be recorded and nothing is removed.
     """
+    if space not in service.unfinished:
+        await service.space(space)
     # It ends even if nobody waits for it any longer: half of it would leave the service without its learner.
-    done = await asyncio.shield(_forget_served(service, await service.space(space), user, text))
-    return replace(done, space=space)
+    done = await asyncio.shield(_erase_served(service, space, user, text))
+    if done is None:
+        raise _nothing(user, space)
+    return done
 
 
-async def _forget_served(service: Service, space: Space, user: str, text: bool) -> Forgotten:
+async def finish_erasures(service: Service) -> None:
+    """Finish what was interrupted of removals, in all spaces. One that fails raises an alarm, and is tried again. A
+    space that is not open stays closed while another node is about it, or was until a moment ago."""
+
+    def is_free(id: str) -> bool:
+        with service.log.database.alone(f"learning in {id}") as mine:
+            return bool(mine)
+
+    spaces = await asyncio.to_thread(unfinished_spaces, service.log)
+    for space, id in spaces.items():
+        if await asyncio.to_thread(is_free, id):
+            with suppress(Unfinished, RunBusy):
+                await asyncio.shield(_erase_served(service, space))
+                logger.warning("space %s: the removal of a user's data, which was interrupted, is done", space)
+        elif space not in service.spaces:
+            service.unfinished.setdefault(space, Unfinished(space, id, True, RunBusy("another node is about it")))
+    for space in {*service.unfinished}.difference(spaces):
+        # Another node has finished it, or the space was deleted.
+        del service.unfinished[space]
+
+
+async def _erase_served(service: Service, name: str, user: str | None = None, text: bool = False) -> Forgotten | None:
     # Imported here, since the command line forgets without a service.
     from practicum.serve.learner import Learner
 
     async with service.forgetting:
         learns = service.learner.is_alive()
         await asyncio.to_thread(service.learner.stop)
+        space = service.spaces.get(name)
         try:
-            found = await asyncio.to_thread(_find, service.log, space.id, user)
-            return await asyncio.to_thread(
-                _forget, service.log, space.folder, space.id, user, found, text,
-                erase=lambda: service.call_soon(_erase_served(service, space, user, found)),
-                rewritten=space.read_versions,
+            if (id := await asyncio.to_thread(service.identity, name)) is None:
+                raise unknown(name)
+            done = await asyncio.to_thread(
+                _erase, service.log, service.folder(name, id), name, id, user, text,
+                clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,
+                rewritten=space.read_versions if space else lambda: None,
             )  # fmt: skip
+            service.unfinished.pop(name, None)
+            return done
+        except Unfinished as error:
+            await service.hold_back(error)
+            raise
         finally:
             if learns and not service.stopping:
                 service.learner = Learner(service)
                 service.learner.start()
 
 
-async def _erase_served(service: Service, space: Space, user: str, found: _Found) -> dict[str, int]:
-    """Remove a user's rows, and what the service has of them in memory."""
+async def _clean(service: Service, space: Space, user: str | None, found: _Found) -> None:
+    """Remove what the service has of a user in memory, whose rows are removed."""
     # Beside no feedback, which may be about what is removed.
     async with space.lock:
-        change = partial(_erase, space=space.id, user=user, found=found)
-        removed = await asyncio.wrap_future(service.log.do(change, space.id))
         for key, known in service._recent.items():
             if known.user == user and key.startswith(f"{space.id} "):
                 del service._recent[key]
@@ -159,35 +217,37 @@ async def _erase_served(service: Service, space: Space, user: str, found: _Found
     await service.read_messages(space)
     # Its corrections and what waits, as after a change by another node.
     await service.refresh(space)
-    return removed
 
 
 # For a store
 
 
 def spaces_of(log: Log, user: str, space: str | None = None) -> dict[str, str]:
-    """The identities of the spaces that keep something of a user, by name; of this `space` alone, if it is given.
-    Raises Unknown if none does."""
-    i, c = tables.interactions, tables.corrections
+    """The identities of the spaces that keep something of a user, or in which the user's removal is not finished, by
+    name; of this `space` alone, if it is given. Raises Unknown if there is none."""
+    i, c, e, s = tables.interactions, tables.corrections, tables.erasures, tables.spaces
     asked = select(i.c.run_id).where(i.c.user == user)
     noted = select(c.c.run_id).where(c.c.interaction == tables.note_by(user))
-    s = tables.spaces
-    live = select(s.c.name, s.c.run_id).where(s.c.state == "live", s.c.run_id.in_(asked.union(noted)))
+    begun = select(e.c.run_id).where(e.c.user == _digest(user), e.c.state != DONE)
+    live = select(s.c.name, s.c.run_id).where(s.c.state == "live", s.c.run_id.in_(asked.union(noted, begun)))
     mine = live if space is None else live.where(s.c.name == space)
     found = {row.name: row.run_id for row in log.rows(mine.order_by(s.c.name))}
     if not found:
-        where = "" if space is None else f" in space {space}"
-        raise Unknown(f"nothing is kept of a user {user!r:.300}{where}: give the user that the requests were sent with")
+        raise _nothing(user, space)
     return found
 
 
 def exported(log: Log, folder: Path, space: str, user: str) -> Iterator[dict[str, Any]]:
     """All that is kept of a user in a space whose run is in `folder`: one item for each row, and for what was learned.
     Raises Unknown if that is nothing."""
-    found, mine = _find(log, space, user), _mine(space, user)
+    # What waits to be written counts too.
+    log.do(lambda db: None).result()
+    found, mine = _find(log.rows, space, user), _mine(space, user)
+    if found is None:
+        raise _nothing(user)
     i, o, c, s = tables.interactions, tables.outcomes, tables.corrections, tables.sessions
     queries: dict[str, Any] = {
-        "interaction": select(i).where(i.c.run_id == space, i.c.user == user).order_by(i.c.id),
+        "interaction": select(i).where(i.c.run_id == space, i.c.user == user).order_by(i.c.number),
         "outcome": select(o).where(o.c.run_id == space, o.c.id.in_(mine)).order_by(o.c.id),
         "correction": select(c).where(c.c.run_id == space, c.c.interaction.in_(mine)).order_by(c.c.number),
         "session": select(s).where(s.c.run_id == space).order_by(s.c.session),
@@ -201,14 +261,26 @@ def exported(log: Log, folder: Path, space: str, user: str) -> Iterator[dict[str
             yield from _learned(store, space, found)
 
 
-def forget_stored(log: Log, folder: Path, space: str, user: str, *, text: bool = False) -> Forgotten:
-    """Remove a user's data from a space that no service has open, and whose run is in `folder`. Raises as
-    `forget_user` does."""
-    found = _find(log, space, user)
-    change = partial(_erase, space=space, user=user, found=found)
-    return _forget(
-        log, folder, space, user, found, text, erase=lambda: log.do(change, space).result(), rewritten=lambda: None
-    )
+def forget_stored(log: Log, folder: Path, space: str, id: str, user: str, *, text: bool = False) -> Forgotten:
+    """Remove a user's data from a space that no service has open, with this identity, and whose run is in `folder`.
+    Raises as `forget_user` does."""
+    done = _erase(log, folder, space, id, user, text)
+    if done is None:
+        raise _nothing(user, space)
+    return done
+
+
+def unfinished_spaces(log: Log) -> dict[str, str]:
+    """The identities of the spaces in which a removal is not finished, by name."""
+    t, s = tables.erasures, tables.spaces
+    begun = select(t.c.run_id).where(t.c.state != DONE)
+    live = select(s.c.name, s.c.run_id).where(s.c.state == "live", s.c.run_id.in_(begun))
+    return {row.name: row.run_id for row in log.rows(live.order_by(s.c.name))}
+
+
+def finish_stored(log: Log, folder: Path, space: str, id: str) -> None:
+    """Finish what was interrupted of removals in a space that no service has open. Raises as `forget_user` does."""
+    _erase(log, folder, space, id)
 
 
 def _mine(space: str, user: str) -> Any:
@@ -217,69 +289,109 @@ def _mine(space: str, user: str) -> Any:
     return select(i.c.id).where(i.c.run_id == space, i.c.user == user).union_all(select(literal(tables.note_by(user))))
 
 
-def _find(log: Log, space: str, user: str) -> _Found:
-    # What waits to be written counts too.
-    log.do(lambda db: None).result()
+def _find(read: Callable[[Any], Iterable[Any]], space: str, user: str) -> _Found | None:
+    """What is known of a user; None if that is nothing."""
     i, o, c = tables.interactions, tables.outcomes, tables.corrections
-    ids, sessions, pins, texts = set[str](), set[str](), set[str](), list[str]()
-    for row in log.rows(select(i).where(i.c.run_id == space, i.c.user == user)):
-        data = json.loads(row.data)
-        pin = data.pop("pin")
+    ids, sessions, pins = set[str](), set[str](), set[str]()
+    for row in read(select(i.c.id, i.c.session, i.c.data).where(i.c.run_id == space, i.c.user == user)):
         ids.add(row.id)
         sessions |= {row.session} - {None}
-        pins.add(pin)
-        texts += strings(data)
+        pins.add(json.loads(row.data)["pin"])
     noted = select(c.c.number).where(c.c.run_id == space, c.c.interaction == tables.note_by(user))
-    if not ids and not log.rows(noted.limit(1)):
-        raise Unknown(
-            f"nothing is kept of a user {user!r:.300} in this space: give the user that the requests were sent with"
-        )
-    ids.add(tables.note_by(user))
-    mine = _mine(space, user)
-    for query in (
-        select(o.c.data).where(o.c.run_id == space, o.c.id.in_(mine)),
-        select(c.c.data).where(c.c.run_id == space, c.c.interaction.in_(mine)),
-    ):
-        texts += chain.from_iterable(strings(json.loads(row.data)) for row in log.rows(query))
+    if not ids and not [*read(noted.limit(1))]:
+        return None
     shared, others = set[str](), set[str]()
     for session in sessions:
         theirs = (i.c.run_id == space) & (i.c.session == session) & i.c.user.is_distinct_from(user)
         both = select(i.c.id, o.c.data).outerjoin(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-        for row in log.rows(both.where(theirs)):
+        for row in read(both.where(theirs)):
             others.add(session)
             if row.data is not None and "session" in json.loads(row.data):
                 shared.add(row.id)
-    long = dict.fromkeys(text for text in texts if len(text) >= MIN_CHARS)
-    return _Found(frozenset(ids), frozenset(pins - others), frozenset(shared), tuple(long))
+    return _Found(frozenset(ids), frozenset(pins - others), frozenset(shared))
 
 
-def _forget(
-    log: Log, folder: Path, space: str, user: str, found: _Found, text: bool, *,
-    erase: Callable[[], Mapping[str, int]], rewritten: Callable[[], None],
-) -> Forgotten:  # fmt: skip
-    """Forget in the run first: as long as the interactions are there, whoever is interrupted can begin anew."""
-    with log.database.alone(f"learning in {space}") as mine:
+def _nothing(user: str, space: str | None = None) -> Unknown:
+    where = "" if space is None else f" in space {space}"
+    return Unknown(f"nothing is kept of a user {user!r:.300}{where}: give the user that the requests were sent with")
+
+
+def _digest(text: str) -> str:
+    """Short for a name or an id, for those alone who have the key of this installation."""
+    return blake2b(text.encode(errors="surrogatepass"), key=derived_key("erasures"), digest_size=12).hexdigest()
+
+
+def _erase(
+    log: Log, folder: Path, space: str, id: str, user: str | None = None, text: bool = False, *,
+    clean: Callable[[_Found], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
+) -> Forgotten | None:  # fmt: skip
+    """Finish all removals of the space with this identity that are recorded, after that of a `user` was recorded;
+    returns what was removed of the user, None if nothing is kept. `clean` and `rewritten` bring what is in memory up to
+    date, once the rows are removed, and the run. Raises as `forget_user` does, but for Unknown."""
+    done, digest = dict[str, Forgotten](), None if user is None else _digest(user)
+    with log.database.alone(f"learning in {id}") as mine:
         if not mine:
-            raise RunBusy("another node learns in this space: ask again when its round is over")
-        run = _forget_in_run(folder, found, text) if is_run(folder) else None
-        rewritten()
-        removed = erase()
-        _scrub(log.database)
-        logs = [path for path in (folder / LOG, folder.parent.parent / LOG) if _quotes(path, found.texts)]
-        for path in logs:
-            # llama.cpp appends to it.
-            os.truncate(path, 0)
-        left = _count_left(log, folder, space, found) + (run.left if run is not None else 0)
-    return Forgotten(space=space, user=user, again=len(found.shared), run=run, left=left, **removed)
+            raise RunBusy(f"another node learns in space {space}: ask again when its round is over")
+        try:
+            with Store.open(folder) if is_run(folder) else nullcontext() as store:
+                if user is not None:
+                    change = partial(_record, now=log.database.now, space=id, user=user, text=text)
+                    if (found := log.do(change, id).result()) is not None:
+                        clean(found)
+                for one in _unfinished(log, id):
+                    if one.state == REMOVED:
+                        _forget_in_run(log, store, one)
+            rewritten()
+            if unfinished := _unfinished(log, id):
+                _scrub(log.database)
+                for place in (folder, folder.parent.parent):
+                    empty_log(place)
+            for one in unfinished:
+                done[one.user] = Forgotten(space=space, user=user or "", **_finish(log, folder, one))
+        except Exception as error:
+            states = {one.user: one.state for one in _unfinished(log, id)}
+            if digest in states or (digest is None and states):
+                raise Unfinished(space, id, REMOVED in states.values(), error) from error
+            if type(error) is StoreError:
+                raise StoreError(f"{error}; nothing is recorded or removed: ask again") from error
+            raise
+    return None if digest is None else done.get(digest)
 
 
-def _forget_in_run(folder: Path, found: _Found, text: bool) -> ForgetReport | None:
-    with as_stored(folder), Store.open(folder) as store:
-        if sources := _sources(store, found.taught):
-            return forget(store, store.run_id, sources=sorted(sources), text=text)
-        # It may have been handed over what was withdrawn since. And whoever has it open reads everything anew.
-        store.scrub()
-    return None
+def _unfinished(log: Log, space: str) -> list[_Erasure]:
+    t = tables.erasures
+    rows = log.rows(select(t).where(t.c.run_id == space, t.c.state != DONE).order_by(t.c.number))
+    return [_Erasure(space, row.number, row.state, row.user, json.loads(row.data)) for row in rows]
+
+
+def _forget_in_run(log: Log, store: Store | None, erasure: _Erasure) -> None:
+    """Remove what a run learned from a user, and note in the row what the next stages need."""
+    data, run = erasure.data, None
+    if store is not None:
+        with as_stored(store.folder):
+            sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
+            run = forget(store, store.run_id, sources=sorted(sources), text=data["text"]) if sources else None
+        if run is None:
+            # It may have been handed over what was withdrawn since. And whoever has it open reads everything anew.
+            store.scrub()
+            empty_log(store.folder)
+    lost = {} if run is None else {
+        "entries": len(run.removed) + len(run.restored), "records": run.rows, "left": run.left,
+        "alike": len(run.alike.entries) + sum(run.alike.rows.values()),
+    }  # fmt: skip
+    counts = {**data["counts"], **lost}
+    counts["left"] = counts.get("left", 0) + _rows_left(log, erasure.space, sorted(data["ids"]))
+    erasure.write(log, {"counts": counts, "ids": [*map(_digest, data["ids"])]}, state=FORGOTTEN)
+
+
+def _finish(log: Log, folder: Path, erasure: _Erasure) -> dict[str, int]:
+    """Look for what is left in files, and keep of the removal how much it was. The database was written anew, so it
+    holds what its rows hold."""
+    ids, counts = {*erasure.data["ids"]}, dict(erasure.data["counts"])
+    files = [*folder.parent.parent.glob(f"{DATABASE_FILE}*"), *(path for path in folder.glob("*") if path.is_file())]
+    counts["left"] += sum(_digest(id) in ids for id in matches_in(files, ID))
+    erasure.write(log, counts, state=DONE, user=None, ended=log.do(log.database.now).result())
+    return counts
 
 
 def _sources(store: Store, taught: frozenset[str]) -> set[str]:
@@ -300,11 +412,12 @@ def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
 
-def _erase(db: Connection, space: str, user: str, found: _Found) -> dict[str, int]:
-    """Remove the rows of a user, in a transaction beside which nobody changes the space."""
-    if db.dialect.name == "sqlite":
-        # From now on for this connection.
-        db.execute(text("PRAGMA secure_delete=ON"))
+def _record(db: Connection, now: Callable[[Connection], float], space: str, user: str, text: bool) -> _Found | None:
+    """Remove the rows of a user, and record that the rest is to be removed, in a transaction beside which nobody
+    changes the space. Returns None, and does nothing, if nothing is kept of the user."""
+    found = _find(db.execute, space, user)
+    if found is None:
+        return None
     i, o, c, s, a = tables.interactions, tables.outcomes, tables.corrections, tables.sessions, tables.alarms
     mine, shown = _mine(space, user), set[str]()
     for row in db.execute(select(i).where(i.c.run_id == space, i.c.user == user)):
@@ -320,14 +433,19 @@ def _erase(db: Connection, space: str, user: str, found: _Found) -> dict[str, in
         db.execute(update(o).where(again).values(state=WAITING, revision=o.c.revision + 1))
     for pin in found.pins:
         db.execute(delete(s).where(s.c.run_id == space, s.c.session == pin))
-    for row in db.execute(select(a.c.number, a.c.text).where(a.c.run_id == space)).all():
-        # What a failure of learning says may quote an answer.
-        if any(each in row.text for each in found.texts):
-            db.execute(delete(a).where(a.c.run_id == space, a.c.number == row.number))
+    # What a failure of learning says may quote an answer, or a part of it.
+    db.execute(update(a).where(a.c.run_id == space, a.c.kind == "learning").values(text=QUOTED))
     _count_credits(db, space, shown)
     known = tables.spaces
     db.execute(update(known).where(known.c.run_id == space).values(corrected=known.c.corrected + 1))
-    return {**removed, "sessions": len(found.pins)}
+    counts = {**removed, "sessions": len(found.pins), "again": len(found.shared)}
+    data = {"ids": sorted(found.ids), "shared": sorted(found.shared), "text": text, "counts": counts}
+    values = {
+        "run_id": space, "number": next_number(db, tables.erasures, space), "state": REMOVED, "user": _digest(user),
+        "began": now(db), "data": json.dumps(data),
+    }  # fmt: skip
+    db.execute(tables.erasures.insert(), values)
+    return found
 
 
 def _interaction(row: Any) -> Interaction:
@@ -355,34 +473,25 @@ def _scrub(database: Database) -> None:
     """Let no removed row stay in the service's file. A PostgreSQL server makes their space free, and writes over it
     later."""
     names = [f' "{table.name}"' for table in tables.metadata.sorted_tables] if database.shared else [""]
-    stays = "the rows are removed, but bytes of them may stay in the file until a user is forgotten the next time"
     try:
         with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             for name in names:
                 db.execute(text(f"VACUUM{name}"))
             busy = not database.shared and db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
     except SQLAlchemyError as error:
-        raise StoreError(f"{database.failure('write to', error)}; {stays}") from error
+        raise database.failure("write to", error) from error
     if busy:
-        raise StoreError(f"another process reads the store; {stays}")
+        raise StoreError("another process reads the store")
 
 
-def _count_left(log: Log, folder: Path, space: str, found: _Found) -> int:
-    """Count what still names the interactions or quotes them, in rows and in the bytes of files. The database was
-    written anew, so it holds what its rows hold."""
-    left, ids, top = 0, sorted(found.ids), folder.parent.parent
+def _rows_left(log: Log, space: str, ids: Sequence[str]) -> int:
+    """Count the rows that still name these interactions."""
+    left = 0
     for column in (tables.interactions.c.id, tables.outcomes.c.id, tables.corrections.c.interaction):
         for start in range(0, len(ids), READ):
             some = (column.table.c.run_id == space) & column.in_(ids[start : start + READ])
             left += log.rows(select(func.count()).where(some))[0][0]
-    left += len(matches_in(top.glob(f"{DATABASE_FILE}*"), ID) & found.ids)
-    return left + sum(_quotes(path, found.texts) for path in (folder / LOG, top / LOG))
-
-
-def _quotes(path: Path, texts: tuple[str, ...]) -> bool:
-    """Whether a log has one of these texts."""
-    said = path.read_text(errors="replace") if path.is_file() else ""
-    return bool(said) and any(text in said for text in texts)
+    return left
 
 
 # What was learned
@@ -390,7 +499,7 @@ def _quotes(path: Path, texts: tuple[str, ...]) -> bool:
 
 def _learned(store: Store, space: str, found: _Found) -> Iterator[dict[str, Any]]:
     """What a run keeps of these outcomes, and the entries and edits that rest on them."""
-    taught, versions = found.taught, read_versions(store, store.run_id)
+    taught, versions = found.ids | found.shared, read_versions(store, store.run_id)
     for what, table, key in (("outcome of the run", schema.outcomes, "id"), ("task", schema.tasks, "task_id")):
         for row in store.rows(store.select(table)):
             if _of([f"task:{getattr(row, key)}"], taught):

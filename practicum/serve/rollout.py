@@ -53,8 +53,8 @@ class Rollout:
     def __post_init__(self) -> None:
         self.test = CanaryTest(len(self.centroids), self.alpha)
         self.sessions = set[str]()
-        self.seen = 0.0
-        """The time of the last outcome that was counted."""
+        self.seen = 0
+        """The number of the last outcome that was counted."""
         self.decided = False
 
     @classmethod

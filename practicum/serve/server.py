@@ -23,6 +23,7 @@ import uvloop
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import allow_many_files, make_folder
 from practicum.models.keys import ADDRESSES, is_loopback
+from practicum.models.prices import priced_models
 from practicum.models.registry import require_model_name
 from practicum.serve import lines
 from practicum.serve.access import Grant, Keys, read_keys
@@ -34,7 +35,7 @@ from practicum.serve.pages import Pages
 from practicum.serve.passing import read_prefixes
 from practicum.serve.service import Service, Settings
 from practicum.serve.spans import Spans
-from practicum.serve.upstream import Upstream, open_upstream, sole_model
+from practicum.serve.upstream import Upstream, open_upstream
 
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one work. With Python's 5 ms, a request that arrives while
@@ -86,15 +87,19 @@ async def _serve(
 ) -> None:  # fmt: skip
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "practicum"))
     warnings = []
-    if settings.learn and not upstream.name and settings.learner is None:
-        upstream.model = await sole_model(upstream.address, upstream.key)
-        upstream.name = f"{upstream.address}#{upstream.model}" if upstream.model else ""
-        if not upstream.name:
-            warnings.append("the upstream has no model's name to learn with: write ADDRESS#NAME, or give --learner")
-            settings = replace(settings, learn=False)
     await upstream.start()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(upstream.close)
+        listed, priced = await asyncio.gather(
+            upstream.list_models(), asyncio.to_thread(priced_models, upstream.address)
+        )  # fmt: skip
+        upstream.models = frozenset([*listed, *priced])
+        if settings.learn and not upstream.name and settings.learner is None:
+            upstream.model = listed[0] if len(listed) == 1 else ""
+            upstream.name = f"{upstream.address}#{upstream.model}" if upstream.model else ""
+            if not upstream.name:
+                warnings.append("the upstream has no model's name to learn with: write ADDRESS#NAME, or give --learner")
+                settings = replace(settings, learn=False)
         if spans is not None:
             stack.push_async_callback(asyncio.to_thread, spans.close)
         service = Service(settings, upstream)

@@ -66,6 +66,7 @@ from practicum.serve.names import (
     unknown,
 )
 from practicum.serve.origins import Trusted, is_flagged
+from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.rollout import (
@@ -80,7 +81,7 @@ from practicum.serve.rollout import (
 )
 from practicum.serve.sessions import OPENING, OWN, Caller
 from practicum.serve.space import LIVE, PINNED, Shown, Space
-from practicum.serve.upstream import Upstream
+from practicum.serve.upstream import OTHER, Upstream
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
@@ -119,6 +120,9 @@ LOOK, SELDOM = 0.2, 4
 """Seconds between two looks at whether somebody else wrote to the runs in use, and how many times as seldom the others
 are looked at."""
 
+ERASE_AGAIN = 30.0
+"""Seconds until a removal of a user's data that failed is tried again."""
+
 QUIET = 3_600.0
 """Seconds within which the same drift raises no second alarm. All nodes watch for drift, and notice it at about the
 same time."""
@@ -149,7 +153,7 @@ CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
 
 
 SCORED = select(
-    tables.outcomes.c.at, tables.outcomes.c.score, tables.interactions.c.version, tables.interactions.c.rollout,
+    tables.outcomes.c.number, tables.outcomes.c.score, tables.interactions.c.version, tables.interactions.c.rollout,
     tables.interactions.c.kind, tables.interactions.c.data,
 )  # fmt: skip
 """What counting a score takes."""
@@ -203,7 +207,7 @@ class Service:
         self.late, self.opens = LATE, OPENS
         self.counts: Counter[str] = Counter()
         self.faults = Faults(self.counts)
-        self.began = time.time()
+        self.began = time.monotonic()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
         self.sessions: Sessions | None = None
@@ -226,7 +230,9 @@ class Service:
         """The failure of the store that an alarm was raised about; None while writes succeed."""
         self.stopping = False
         self.forgetting = asyncio.Lock()
-        """Of who removes a user's data: the learner does not learn then."""
+        """Held while a user's data are removed: the learner does not learn then."""
+        self.unfinished: dict[str, Unfinished] = {}
+        """Removals that failed, by space. A space that may show what was learned from the user is closed."""
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
@@ -248,10 +254,15 @@ class Service:
         cannot be used; then close the service."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._finish_spaces)
+        await finish_erasures(self)
         for number, name in enumerate(self.settings.spaces):
+            if name in self.unfinished and self.unfinished[name].shows:
+                self.warnings.append(f"requests of space {name} go on unchanged: {self.unfinished[name]}")
+                continue
             await asyncio.to_thread(self._make_space, name, self.settings.context if number == 0 else None)
             await self.space(name)
         self._spawn(self._look())
+        self._spawn(self._erase_again())
         if self.settings.learn:
             self.learner.start()
 
@@ -293,6 +304,8 @@ class Service:
         """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
         if name in self._deleting:
             raise unknown(name)
+        if name in self.unfinished and self.unfinished[name].shows:
+            raise StoreError(str(self.unfinished[name]))
         if (space := self.spaces.get(name)) is not None:
             space.used = time.monotonic()
             return space
@@ -305,15 +318,15 @@ class Service:
         return await asyncio.shield(self._opening[name])
 
     async def _open(self, name: str) -> Space:
-        if (id := await asyncio.to_thread(self._identity, name)) is None:
+        if (id := await asyncio.to_thread(self.identity, name)) is None:
             raise unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
             space = await asyncio.to_thread(Space.open, name, id, self.folder(name, id), self._parts)
         o = tables.outcomes
-        newest: Any = select(func.max(o.c.at)).where(o.c.run_id == id)
-        ((space.counted,),) = await asyncio.to_thread(self.log.rows, newest)
-        space.counted = space.counted or 0.0
+        newest: Any = select(func.max(o.c.number)).where(o.c.run_id == id)
+        ((counted,),) = await asyncio.to_thread(self.log.rows, newest)
+        space.counted = counted or 0
         await self.read_messages(space)
         # Whatever the first request would be late for.
         await space.show(text_request("warm up"), "")
@@ -331,7 +344,7 @@ class Service:
     async def read_messages(self, space: Space) -> None:
         """Find questions by the messages that are stored, and by no others."""
         i = tables.interactions
-        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.id.desc()).limit(MESSAGES)
+        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.number.desc()).limit(MESSAGES)
 
         def read() -> None:
             space.questions.start([json.loads(row.data)["query"] for row in self.log.rows(newest)][::-1])
@@ -343,7 +356,7 @@ class Service:
         t = tables.spaces
         return next(iter(self.log.rows(select(t).where(t.c.name == name))), None)
 
-    def _identity(self, name: str) -> str | None:
+    def identity(self, name: str) -> str | None:
         """The identity of the live space with this name; None if there is none. A run that was put there by hand
         becomes a space."""
         row, database = self._find_space(name), self.log.database
@@ -401,6 +414,25 @@ class Service:
         if self.log.database.shared:
             await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
 
+    async def hold_back(self, error: Unfinished) -> None:
+        """Raise an alarm for a removal that is not finished, and close its space if that may show what was learned from
+        the user."""
+        if error.space not in self.unfinished:
+            self.alarm(error.id, Alarm(error.space, "erasure", str(error)))
+        self.unfinished[error.space] = error
+        if error.shows and (space := self.spaces.get(error.space)) is not None:
+            self.close_space(space)
+            await space.close()
+
+    async def _erase_again(self) -> None:
+        """Finish removals that failed, here or on a node that ended."""
+        while True:
+            await asyncio.sleep(ERASE_AGAIN)
+            try:
+                await finish_erasures(self)
+            except PracticumError as error:
+                logger.warning("whether all removals are finished is not known: %s", error)
+
     def close_space(self, space: Space) -> None:
         """Let no request find a space open any more. What is known of its drift goes with it, since of many spaces it
         would fill the memory."""
@@ -426,8 +458,11 @@ class Service:
             await self._read_rollout(space)
         o = tables.outcomes
         waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.run_id == space.id, o.c.state == WAITING)
-        ((space.waiting, since),) = await asyncio.to_thread(self.log.rows, waiting)
-        space.waiting_since = since or 0.0
+        ((number, since),) = await asyncio.to_thread(self.log.rows, waiting)
+        # What is known here of how long they wait stays, if a clock was set back.
+        began = time.monotonic() - max(time.time() - (since or 0.0), 0.0)
+        space.waiting_since = min(began, space.waiting_since) if space.waiting else began
+        space.waiting = number
         await self._count(space)
         self.learner.wake()
 
@@ -479,9 +514,9 @@ class Service:
         i, o = tables.interactions, tables.outcomes
         mine = (i.c.run_id == space.id) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
         both = SCORED.join(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-        for scored in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.at)):
+        for scored in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
             rollout.take(scored.version, scored.score, scored.kind, json.loads(scored.data)["pin"])
-            rollout.seen = scored.at
+            rollout.seen = scored.number
         await asyncio.to_thread(space.context, rollout.version)
         space.rollout = rollout
 
@@ -491,13 +526,13 @@ class Service:
         i, o = tables.interactions, tables.outcomes
         both = SCORED.select_from(o).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
         async with space.counting:
-            mine = (o.c.run_id == space.id) & (o.c.at > space.counted) & o.c.score.is_not(None)
-            for row in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.at)):
-                space.counted = row.at
+            mine = (o.c.run_id == space.id) & (o.c.number > space.counted) & o.c.score.is_not(None)
+            for row in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
+                space.counted = row.number
                 if alarm := self._watcher(space.name).outcome(row.score):
                     self.alarm(space.id, alarm)
                 rollout = space.rollout
-                if rollout is None or row.rollout != rollout.number or row.at <= rollout.seen:
+                if rollout is None or row.rollout != rollout.number or row.number <= rollout.seen:
                     continue
                 decision = rollout.take(row.version, row.score, row.kind, json.loads(row.data)["pin"])
                 if decision is not None:
@@ -552,7 +587,7 @@ class Service:
         require_space_name(name, UnknownSpace)
         database = self.log.database
         with database.alone(f"making space {name}", wait=True):
-            id, row = self._identity(name), self._find_space(name)
+            id, row = self.identity(name), self._find_space(name)
             if id is None and row is not None and row.state == "live":
                 removed = self.log.do(partial(bury_space, id=row.run_id), row.run_id).result()
                 self.warnings.append(f"the run of space {name} is gone: {removed} rows of it are removed")
@@ -668,12 +703,13 @@ class Service:
             at.conversations.add(request, user, answer, shown.session)
         # A title is no turn of the conversation that it is about.
         answer, session = answer or Answer(), None if purpose == "title" else shown.session
+        model = (request.model if request else "") or (self.upstream.model if self.upstream else "")
         data = {
             "query": query, "question": shown.question or query, "steps": steps, "answer": answer.text,
             "calls": answer.calls, "entries": shown.entries, "corrections": shown.corrections, "pin": shown.session,
             "session_from": shown.session_from,
             "status": status, "seconds": round(seconds, 3),
-            "model": (request.model if request else "") or (self.upstream.model if self.upstream else ""),
+            "model": model, "counted": self.upstream.counted(model, answer.model) if self.upstream else OTHER,
             "tokens": [answer.input_tokens, answer.cached_tokens, answer.output_tokens],
         }  # fmt: skip
         if (request is not None and request.material) or answer.material:
@@ -722,7 +758,7 @@ class Service:
 
     def _waits(self, space: Space) -> None:
         """Count an outcome that can be learned from."""
-        space.waiting_since = space.waiting_since if space.waiting else time.time()
+        space.waiting_since = space.waiting_since if space.waiting else time.monotonic()
         space.waiting += 1
         self.learner.wake()
 
@@ -1082,7 +1118,7 @@ class Service:
 
         def write(db: Connection) -> bool:
             now = self.log.database.now(db)
-            same = (t.c.run_id == id) & (t.c.kind == alarm.kind) & (t.c.at > now - QUIET)
+            same = (t.c.run_id == id) & (t.c.kind == alarm.kind) & t.c.at.between(now - QUIET, now)
             if alarm.kind in DRIFTS and db.execute(select(t.c.number).where(same).limit(1)).first() is not None:
                 return False
             values = {"at": now, "kind": alarm.kind, "text": alarm.text}
@@ -1188,7 +1224,7 @@ class Service:
             if (announced := self.log.database.changes(space.id)) == space.announced:
                 continue
             try:
-                if await asyncio.to_thread(self._identity, space.name) != space.id:
+                if await asyncio.to_thread(self.identity, space.name) != space.id:
                     await self._drop(space)
                     continue
                 await self.refresh(space)
@@ -1255,7 +1291,7 @@ class Service:
         self._asked_ready = time.monotonic()
         if self.stopping:
             return "the service stops"
-        if closed := [name for name in self.settings.spaces if name not in self.spaces]:
+        if closed := [name for name in self.settings.spaces if name not in {*self.spaces, *self.unfinished}]:
             return f"space {closed[0]} is not open"
         if time.monotonic() - self.log.worked > PROBE:
             # One question at a time, however often this is asked.
@@ -1278,7 +1314,7 @@ class Service:
             for space in self.spaces.values()
         }  # fmt: skip
         return {
-            "status": "ok", "seconds": round(time.time() - self.began, 1), "spaces": spaces,
+            "status": "ok", "seconds": round(time.monotonic() - self.began, 1), "spaces": spaces,
             "counts": dict(self.counts), "unwritten": self.log.unwritten, "lost": self.log.lost, "late": self.log.late,
             "learning": self.learner.status,
         }  # fmt: skip
@@ -1293,5 +1329,5 @@ def _adopt(db: Connection, name: str) -> Any:
 
 
 def new_id() -> str:
-    """An id that nobody else gives; ids sort in the order of asking."""
+    """An id that nobody else gives. It begins with the time, which finds a row quickly and decides no order."""
     return f"i{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"

@@ -138,6 +138,7 @@ class Space:
         self.waiting = 0
         """Outcomes that can be learned from and were not."""
         self.waiting_since = 0.0
+        """Since when the first of them waits, by the monotonic clock (s)."""
         self.scored, self.scores = 0, 0.0
         """Interactions that got their first score here since it was opened, and the sum of these scores."""
         self.touched = True
@@ -147,8 +148,8 @@ class Space:
         self.corrected = 0
         """Changes of corrections that are known here."""
         self.counting = asyncio.Lock()
-        self.counted = 0.0
-        """The time of the last outcome that was counted."""
+        self.counted = 0
+        """The number of the last outcome that was counted."""
         self.announced = 0
         """The number of the changes by other nodes that are known here (see `log.Database.changes`)."""
         self.claim: Claim | None = None

@@ -49,8 +49,8 @@ class Spans:
 
 
 class Span:
-    """The two spans of a request to a model, from `began` (in seconds of the monotonic clock) on. `upstream` and
-    `model` are names as commands take them, and as requests do."""
+    """The two spans of a request to a model, from `began` (in seconds of the monotonic clock) on. `upstream` is a name
+    as commands take it, and `model` one that is known, or `other`."""
 
     def __init__(
         self, spans: Spans, headers: Mapping[str, str], path: str, began: float, upstream: str, model: str

@@ -9,7 +9,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, MetaData, Table
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from practicum.store.dialects import NAME, TEXT, insert_adding
 
@@ -19,14 +31,33 @@ FORMAT = 4
 metadata = MetaData()
 
 
+class _next_interaction(FunctionElement[int]):
+    """The number of an interaction that is inserted: larger than all others in SQLite, the next of PostgreSQL's."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(_next_interaction)
+def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
+    return "(SELECT coalesce(max(number), 0) + 1 FROM interactions)"
+
+
+@compiles(_next_interaction, "postgresql")
+def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
+    return "DEFAULT"
+
+
 def _table(name: str, *items: Column[Any] | Index) -> Table:
     return Table(name, metadata, Column("run_id", NAME, primary_key=True), *items)
 
 
 interactions = _table(
     "interactions",
-    Column("id", NAME, primary_key=True),  # in the order of asking
-    Column("at", Float, nullable=False),  # seconds since 1970
+    Column("id", NAME, primary_key=True),
+    # The order of writing. No clock decides what came last: clocks go back, and those of nodes differ.
+    Column("number", BigInteger, Identity(), default=_next_interaction()),
+    Column("at", Float, nullable=False),  # seconds since 1970, by the clock of the node
     Column("session", NAME),
     Column("user", NAME),
     Column("response", NAME),  # the id that the upstream gave its response
@@ -34,23 +65,27 @@ interactions = _table(
     Column("rollout", Integer),  # the rollout whose candidate or control it was, if one was under way
     Column("kind", Integer),  # of the request, during a rollout
     Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status, purpose
-    Index("interactions_by_session", "run_id", "session", "id"),
-    Index("interactions_by_response", "run_id", "response", "id"),
-    Index("interactions_by_rollout", "run_id", "rollout", "id"),
-    Index("interactions_by_user", "run_id", "user", "id"),
+    Index("interactions_by_number", "number"),
+    Index("interactions_by_space", "run_id", "number"),
+    Index("interactions_by_time", "run_id", "at", "number"),
+    Index("interactions_by_session", "run_id", "session", "number"),
+    Index("interactions_by_response", "run_id", "response", "number"),
+    Index("interactions_by_rollout", "run_id", "rollout", "number"),
+    Index("interactions_by_user", "run_id", "user", "number"),
 )
 
 outcomes = _table(
     "outcomes",
     Column("id", NAME, primary_key=True),  # of the interaction; of a session's last one
-    Column("at", Float, nullable=False),  # of the first report, then of the first score; no two of a space are equal
+    Column("at", Float, nullable=False),  # of the first report, then of the first score
+    Column("number", BigInteger),  # the order of first reports, then of first scores, counted in the space
     Column("revision", Integer, nullable=False),  # grows with each report that changed something
     Column("score", Float),
     Column("trust", NAME, nullable=False),  # own or user: whose word is learned from
     Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
     Column("data", TEXT, nullable=False),  # JSON: what the operator and what users said, session, the last reports
     Index("outcomes_by_state", "run_id", "state", "id"),
-    Index("outcomes_by_time", "run_id", "at"),
+    Index("outcomes_by_number", "run_id", "number"),
     Index("outcomes_by_score", "run_id", "score", "at"),
 )
 
@@ -91,7 +126,7 @@ alarms = _table(
     "alarms",
     Column("number", Integer, primary_key=True),
     Column("at", Float, nullable=False),
-    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning, store
+    Column("kind", NAME, nullable=False),  # outcomes, inputs, retrieval, rollout, learning, store, review, erasure
     Column("text", TEXT, nullable=False),
 )
 
@@ -117,7 +152,7 @@ hours = _table(
     "hours",
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
-    Column("model", NAME, primary_key=True),  # that the requests named; may be empty
+    Column("model", NAME, primary_key=True),  # one that is known, or `other` (see `upstream.Upstream.counted`)
     Column("requests", Integer, nullable=False),  # that began in this hour; of a `purpose`: that got an outcome in it
     Column("failed", Integer, nullable=False),  # of them: with a status of 400 and more
     Column("seconds", Float, nullable=False),  # from a request to the end of its answer, in all
@@ -146,6 +181,17 @@ logins = _table(  # `run_id` is empty: who is signed in sees what the key is for
     Column("digest", NAME, nullable=False),  # of the key that signed in
     Column("expires", Float, nullable=False),
 )
+
+erasures = _table(
+    "erasures",
+    Column("number", Integer, primary_key=True),  # counted in the space
+    Column("state", NAME, nullable=False),  # removed (the rows of the user), forgotten (what was learned, too), done
+    Column("user", NAME),  # a keyed digest of the user's name; None once it is done
+    Column("began", Float, nullable=False),
+    Column("ended", Float),
+    Column("data", TEXT, nullable=False),  # JSON: what the next stages need, and counts; in the end counts alone
+)
+"""The removals of users' data. One that was interrupted is finished from its row."""
 
 SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "output_tokens", "scored", "total")
 """The columns of `hours` that are added up."""
@@ -185,7 +231,7 @@ def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[st
     read, cached, written = data["tokens"]
     counted = "purpose" not in data
     return {
-        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["model"],
+        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["counted"],
         "requests": int(counted), "failed": int(counted and data["status"] >= 400),
         "seconds": data["seconds"] if counted else 0.0, "input_tokens": read,
         "cached_tokens": cached, "output_tokens": written,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
 from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
 from practicum.serve.admission import header_text
+from practicum.serve.tables import LONGEST_NAME
 
 CONNECT = 10.0
 """Seconds until a connection is made."""
@@ -46,6 +48,12 @@ CHECKED = 2**16
 MOST_ENCODINGS = 4
 """Encodings of a body, one in the other, that are taken from it."""
 
+OTHER = "other"
+"""The model under which requests are counted whose model is not known."""
+
+LISTED, LIST_BYTES, LIST_SECONDS = 1_000, 2**22, 5.0
+"""Models of an upstream that are known, at most; bytes of its list of models, and seconds that it may take."""
+
 _FORM = "application/x-www-form-urlencoded"
 
 _NOT_ADDED = ("User-Agent", "Content-Type")
@@ -54,7 +62,8 @@ _NOT_ADDED = ("User-Agent", "Content-Type")
 
 @dataclass
 class Upstream:
-    """A model server. `model` is filled into requests that name none; `name` is that for learning, if it is known."""
+    """A model server. `model` is filled into requests that name none; `name` is that for learning, if it is known;
+    `models` are the names of its models that are known beside `model`."""
 
     address: str
     key: str | None = field(repr=False)
@@ -64,6 +73,7 @@ class Upstream:
     small: bool = False
     timeout: float = 600.0
     client: Client | None = None
+    models: frozenset[str] = field(default=frozenset(), kw_only=True)
     _models: Models | None = None
     _base: str = ""
     _session: aiohttp.ClientSession | None = None
@@ -110,6 +120,29 @@ class Upstream:
             method, address, data=data, headers=headers, allow_redirects=False,
             skip_auto_headers=_NOT_ADDED,
         )  # fmt: skip
+
+    async def list_models(self) -> list[str]:
+        """The names of its models, LISTED at most; none if it does not say."""
+        body = bytearray()
+        try:
+            async with (
+                asyncio.timeout(LIST_SECONDS),
+                self.send("GET", "/models", self.headers((), False), None) as response,
+            ):
+                async for chunk in response.content.iter_any():
+                    body += chunk
+                    if len(body) > LIST_BYTES:
+                        return []
+            found = [model["id"] for model in json.loads(body)["data"][:LISTED]]
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, RecursionError):
+            return []
+        return [name for name in found if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME]
+
+    def counted(self, *names: str) -> str:
+        """The model under which a request is counted whose model has one of these names: the first that is known.
+        Clients may send any name, also one that tells who they are, and counts stay when a user is forgotten."""
+        given = [name for name in names if name] or [self.model]
+        return next((name for name in given if name == self.model or name in self.models), OTHER)
 
     async def close(self) -> None:
         """Close connections, and end a model in this process."""
@@ -199,19 +232,3 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
     return Upstream(
         address, client.key, model, name, anthropic, small, timeout, client if small else None, models
     )  # fmt: skip
-
-
-async def sole_model(address: str, key: str | None) -> str:
-    """The only model of a server; empty if it has several, or does not say. A redirect, which would get the key, is not
-    followed."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    timeout = aiohttp.ClientTimeout(total=5.0)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{address}/models", headers=headers, allow_redirects=False) as response,
-        ):
-            found = [str(model["id"]) for model in (await response.json())["data"]]
-    except (TimeoutError, aiohttp.ClientError, ValueError, KeyError, TypeError):
-        return ""
-    return found[0] if len(found) == 1 else ""

@@ -21,7 +21,7 @@ REFERENCE = 200
 
 @dataclass(frozen=True)
 class Alarm:
-    """What somebody should look at. `kind` is outcomes, inputs, retrieval, rollout, learning, store or review."""
+    """What an operator should look at. `kind` is one of DRIFTS, rollout, learning, store, review or erasure."""
 
     space: str
     kind: str

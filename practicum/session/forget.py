@@ -13,6 +13,7 @@ paraphrase is not found.
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,17 +94,24 @@ def forget(
     """Remove what came from these tasks, sources, tags or entries from a run for good, and look for what is left.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed. With `text`, all else that has rare words of them is removed as well. The run as it was is
-    first copied to the new folder `copy_to`, if that is given.
+    the file is scrubbed and the log of its model emptied. With `text`, all else that has rare words of them is removed
+    as well. The run as it was is first copied to the new folder `copy_to`, if that is given.
 
-    Raises UsageError for an unknown name, and StoreError while another process reads the file.
+    What is interrupted after the transaction is finished by the next one who opens the run for writing; the same call
+    then reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another
+    process reads the file, or if it cannot be written.
     """
     run = _Rows(store, run_id)
     old = read_versions(store, run_id)
-    wanted = _sources(run, old, [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags])
-    missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
-    if missing:
-        raise UsageError(f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has")
+    try:
+        wanted = _sources(run, old, [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags])
+        missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
+        if missing:
+            raise UsageError(f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has")
+    except UsageError:
+        if not store.has_forgotten:
+            raise
+        return ForgetReport((), (), (), 0, 0, 0, Alike((), {}))
     ids = frozenset(entries)
     new = filtered(old, wanted, ids, keep_mixed)
     words = _rare_words(run, old, new, wanted, ids)
@@ -114,9 +122,13 @@ def forget(
     before, after = rebuild(old), rebuild(new)
     texts = _ForgottenTexts(run, old, new, wanted)
     if copy_to is not None:
-        copy_run(store, copy_to)
+        # A kill leaves a half at one place, where the next call removes it.
+        half = store.folder.resolve().with_name(f".{store.folder.resolve().name}-before-forget")
+        shutil.rmtree(half, ignore_errors=True)
+        copy_run(store, half)
+        half.rename(copy_to)
     removed = _remove(run, new, wanted, texts, words if text else frozenset())
-    store.scrub()
+    store.finish_forgetting()
     run = _Rows(store, run_id)
     alike = _alike(run, new, words)
     left = _count_left(run, wanted, ids, texts)
@@ -462,7 +474,7 @@ def _remove(
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors).where(schema.vectors.c.run_id == run.run_id), *delete_snapshot(run.run_id)]
     remove_index(run.store)
-    update = schema.runs.update().values(state="forgotten", result=None)
+    update = schema.runs.update().values(state=schema.FORGETTING, result=None)
     statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
     run.store.execute(*statements)
     return deleted

@@ -23,6 +23,7 @@ from practicum.core.visible import is_blank
 from practicum.engine.run import TRACE
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.dialects import ROW
 from practicum.tasks.scoring.registry import as_score
 
 UNREPORTED = 100_000
@@ -114,10 +115,10 @@ def write_shown(store: Store, rows: Sequence[dict[str, Any]], prune: bool = Fals
         statements.append((store.insert_new(table), of_run))
     if prune:
         mine = table.c.run_id == store.run_id
-        newest = select(table.c.id).where(mine).order_by(table.c.id.desc())
+        newest = select(ROW).select_from(table).where(mine).order_by(ROW.desc())
         oldest = newest.limit(1).offset(UNREPORTED).scalar_subquery()
         unreported = table.c.step.is_(None) & table.c.data.not_like('%"reported"%')
-        statements.append((delete(table).where(mine, table.c.id < oldest, unreported), []))
+        statements.append((delete(table).where(mine, oldest > ROW, unreported), []))
     store.execute_all(statements)
 
 
@@ -144,10 +145,10 @@ def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
 
 
 def waiting_outcomes(store: Store) -> list[Outcome]:
-    """The outcomes that can be learned from and were not, in the order of asking."""
+    """The outcomes that can be learned from and were not, in the order of writing."""
     table = schema.outcomes
     mine = (table.c.run_id == store.run_id) & table.c.step.is_(None) & table.c.data.like('%"reported"%')
-    rows = store.rows(select(table).where(mine).order_by(table.c.id))
+    rows = store.rows(select(table).where(mine).order_by(ROW))
     found = (Outcome(row.id, json.loads(row.data), row.data) for row in rows)
     return [outcome for outcome in found if outcome.teaches]
 

@@ -46,7 +46,7 @@ from practicum.tasks.survey import Survey
 
 T = TypeVar("T")
 
-CHANGED = ("forgotten", "rolled back", "edited", "asked", "reviewed")
+CHANGED = (schema.FORGETTING, schema.FORGOTTEN, "rolled back", "edited", "asked", "reviewed")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
 ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)

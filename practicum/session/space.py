@@ -422,7 +422,7 @@ def _checked(query: str) -> str:
 
 
 def _new_id() -> str:
-    """An id that nobody else gives; ids sort in the order of asking."""
+    """An id that nobody else gives."""
     return f"q{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
 
 

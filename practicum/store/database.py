@@ -27,6 +27,7 @@ from practicum.store.flight import FLIGHT_FILE, Flight, left_in_flight
 from practicum.store.folder import (
     STORE_FILE,
     Elsewhere,
+    empty_log,
     is_run,
     must_be_run,
     read_elsewhere,
@@ -60,6 +61,8 @@ class Store:
         """Whether its index may be opened. A library reads it that a crafted file can crash."""
         self.backend = backend
         self.flight = Flight()
+        self.has_forgotten = False
+        """Whether a `forget` that was interrupted was finished when this was opened."""
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._failure: StoreError | None = None
         self._thread: threading.Thread | None = None
@@ -147,6 +150,7 @@ class Store:
             with as_stored(folder):
                 store._book_left_in_flight()
             (folder / FLIGHT_FILE).unlink(missing_ok=True)
+            store.has_forgotten = store.finish_forgetting()
         except BaseException:
             store.backend.close()
             raise
@@ -243,6 +247,16 @@ class Store:
         Raises StoreError if another process reads the file of the run and so keeps the log from being truncated.
         """
         self.backend.scrub()
+
+    def finish_forgetting(self) -> bool:
+        """Scrub the run if rows were removed from it for good and it was not scrubbed since. Returns whether they were.
+        Raises StoreError, and the next one who opens the run for writing tries again, if that cannot be done."""
+        if [row.state for row in self.rows(self.select(schema.runs.c.state))] != [schema.FORGETTING]:
+            return False
+        self.scrub()
+        empty_log(self.folder)
+        self.execute(schema.runs.update().where(schema.runs.c.run_id == self.run_id).values(state=schema.FORGOTTEN))
+        return True
 
     def remove(self) -> None:
         """Remove all rows of the run, with its name in a database."""

@@ -7,6 +7,7 @@ installation marked the file that names it.
 from __future__ import annotations
 
 import json
+import os
 import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +22,15 @@ LOCK_FILE = "lock"
 INDEX_FILES = "index.*"
 """The index of the run's entries, if it has many. It can be made again from the database."""
 
+LOG_FILE = "llama.log"
+"""The log of a model in this process."""
+
 OLD_INDEX_FILES = ("vectors.usearch", "words.postings")
 """The files of an index that an earlier version of practicum made. They are not read any more."""
 
 FILES = (
     DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), STORE_FILE, LOCK_FILE,
-    "llama.log",
+    LOG_FILE,
 )  # fmt: skip
 """The files that are opened in a run folder, beside those of the index."""
 
@@ -101,6 +105,17 @@ def read_elsewhere(folder: Path) -> Elsewhere | None:
             f"{found.store!r} {found.run!r} FOLDER"
         )
     return found
+
+
+def empty_log(folder: Path) -> None:
+    """Empty the log of a model, which may quote what the model was asked. Raises StoreError if that cannot be done."""
+    path = folder / LOG_FILE
+    try:
+        if path.is_file():
+            # The process that writes it appends.
+            os.truncate(path, 0)
+    except OSError as error:
+        raise StoreError(f"cannot empty {path}: {error.strerror}") from error
 
 
 def write_elsewhere(folder: Path, elsewhere: Elsewhere) -> None:

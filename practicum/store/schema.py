@@ -16,6 +16,9 @@ metadata = MetaData()
 IN_FLIGHT = "in flight"
 """The role, in the journal, of calls that were in flight when their process was killed."""
 
+FORGETTING, FORGOTTEN = "forgetting", "forgotten"
+"""States of a run from which something was removed: its rows alone, or its bytes in all files, too."""
+
 USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 """The columns of the journal that are fields of `Usage`."""
 
@@ -31,7 +34,7 @@ def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
 runs = _table(
     "runs",
     *_required(TEXT, "config"),  # the whole configuration as JSON, enough to resume from
-    *_required(NAME, "state"),  # running, stopped, done, forgotten, ...
+    *_required(NAME, "state"),  # running, stopped, done, forgetting, forgotten, ...
     *_required(Float, "seconds"),  # spent over all resumes
     Column("result", TEXT),  # the last report as JSON
     Column("mark", TEXT),  # of the installation that wrote `config`
@@ -126,7 +129,7 @@ names = _table(
 
 outcomes = _table(
     "outcomes",
-    Column("id", NAME, primary_key=True),  # of what the agent was shown; in the order of asking
+    Column("id", NAME, primary_key=True),  # of what the agent was shown
     *_required(TEXT, "data"),  # JSON: the query, what was shown, and what was reported about it
     Column("step", Integer),  # the step that learned from it; None as long as none did
 )
@@ -149,7 +152,7 @@ vectors = _table(
 )
 
 
-NUMBERED = (journal, steps, rollouts, lessons)
+NUMBERED = (journal, steps, rollouts, lessons, outcomes)
 """The tables whose rows are read in the order of writing, in PostgreSQL too."""
 
 _SQL = 'create table index on text varchar float integer bigint blob not null primary key without rowid ( ) , "'

@@ -65,7 +65,7 @@ async def kept(at: Served) -> list[dict[str, Any]]:
     i = tables.interactions
     return [
         {**row._mapping, **json.loads(row.data)}
-        for row in at.service.log.rows(select(i).where(i.c.run_id == "default").order_by(i.c.id))
+        for row in at.service.log.rows(select(i).where(i.c.run_id == at.service.spaces["default"].id).order_by(i.c.id))
     ]
 
 

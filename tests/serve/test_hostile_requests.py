@@ -385,14 +385,19 @@ GOING_ON = {
 @asynchronous
 async def test_a_request_does_not_go_on_from_what_is_kept_for_others(tmp_path: Path) -> None:
     async with raw_upstream() as raw:
-        async with served(tmp_path / "a", address=raw.url) as at:
+        key = b"authorization: Bearer " + KEY.encode()
+        async with served(tmp_path / "a", address=raw.url, keys=(f"default={KEY}",)) as at:
             for name, (body, wanted) in GOING_ON.items():
-                assert (name, status(await sent(at, request(f"POST {RESPONSES}", body=body)))) == (name, wanted)
-            compressed = request(f"POST {RESPONSES}", b"content-encoding: gzip", body=b"\x1f\x8b")
+                assert (name, status(await sent(at, request(f"POST {RESPONSES}", key, body=body)))) == (name, wanted)
+            compressed = request(f"POST {RESPONSES}", key, b"content-encoding: gzip", body=b"\x1f\x8b")
             assert status(await sent(at, compressed)) == 415
             assert not raw.requests
             # The words themselves pass: in a text, and where nothing is gone on from.
             for body in (b'{"input": "previous_response_id, conversation"}', b'{"input": "x", "conversation": null}'):
+                assert status(await sent(at, request(f"POST {RESPONSES}", key, body=body))) == 200
+        # The operator's own key, or a service without keys, goes on from anything.
+        async with served(tmp_path / "c", address=raw.url) as at:
+            for body, _ in GOING_ON.values():
                 assert status(await sent(at, request(f"POST {RESPONSES}", body=body))) == 200
         async with served(tmp_path / "b", address=raw.url, passing=("/v1/responses", "/v1/conversations")) as at:
             for body, _ in GOING_ON.values():
@@ -401,10 +406,11 @@ async def test_a_request_does_not_go_on_from_what_is_kept_for_others(tmp_path: P
 
 @asynchronous
 async def test_of_a_name_that_stands_twice_the_one_that_was_checked_is_sent(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        id = (await at.send("POST", RESPONSES, {"input": "x"})).json["id"]
+    key = {"authorization": f"Bearer {KEY}"}
+    async with served(tmp_path, keys=(f"default={KEY}",)) as at:
+        id = (await at.send("POST", RESPONSES, {"input": "x"}, key)).json["id"]
         body = b'{"previous_response_id": "theirs", "input": "x", "previous_response_id": "%s"}' % id.encode()
-        assert (await at.send("POST", RESPONSES, body)).status == 200
+        assert (await at.send("POST", RESPONSES, body, key)).status == 200
         assert b"theirs" not in at.upstream.requests[-1].body
 
 
@@ -463,7 +469,7 @@ async def test_no_redirect_gets_the_key_or_an_alarm(tmp_path: Path) -> None:
             assert b"a-secret-key" in raw.requests[0]
             async with served(tmp_path, address=raw.url, webhook=raw.url) as at:
                 assert (await at.send("GET", "/v1/models")).status == 307
-                at.service.alarm(Alarm("default", "learning", "something is wrong"))
+                at.service.alarm(at.service.spaces["default"].id, Alarm("default", "learning", "something is wrong"))
                 await until(lambda: at.service.counts["webhooks that failed"])
         assert not thief.requests
 

@@ -318,7 +318,7 @@ async def test_interactions_are_paged_and_the_search_for_few_ends(
         await at.report(interaction=asked[1], score=0)
 
         def listed(which: str) -> tuple[list[str], int]:
-            found, before, pages = list[str](), "", 0
+            found, before, pages = list[str](), None, 0
             while True:
                 page = reads.interactions(at.service.log, at.service.spaces["default"].id, which, before=before)
                 found += [row["id"] for row in page.rows]
@@ -337,12 +337,12 @@ async def test_interactions_are_paged_and_the_search_for_few_ends(
 async def test_sums_of_the_overview_are_those_of_what_happened(place: Place) -> None:
     async with served(**place) as at:
         for n in range(10):
-            reply = await at.ask(f"question {n}", model="m")
+            reply = await at.ask(f"question {n}", model="sim")
             await at.report(interaction=reply.interaction, score=float(n < 7))
         course = await asyncio.to_thread(reads.course, at.service, at.service.spaces["default"].id, 7)
         whole = course.whole
         assert (whole.requests, whole.scored, whole.total) == (10, 10, 7.0)
-        assert [*course.models] == ["m"]
+        assert [*course.models] == ["sim"]
         # Nobody knows what a model at this address costs.
         assert whole.usd is None
         page = await Person(at).get("/s/default")

@@ -9,13 +9,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from serving import Place, Served, asynchronous, served
+from serving import Place, Served, asynchronous, served, serving
 from sqlalchemy import select, text
 
 from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.log import FolderDatabase, Log
 from practicum.serve.names import add_space
+from practicum.serve.upstream import LISTED, Upstream
 
 KEYS = ("run_id", "hour", "version", "model")
 
@@ -32,7 +33,7 @@ def computed(at: Served) -> dict[tuple[Any, ...], Any]:
     asked = {(row.run_id, row.id): row for row in log.rows(select(tables.interactions))}
 
     def add(row: Any, at: float, **numbers: float) -> None:
-        key = row.run_id, int(at // 3_600), row.version, json.loads(row.data)["model"]
+        key = row.run_id, int(at // 3_600), row.version, json.loads(row.data)["counted"]
         sums = found.setdefault(key, dict.fromkeys(tables.SUMS, 0))
         for name, number in numbers.items():
             sums[name] += number
@@ -79,15 +80,53 @@ async def test_the_sums_of_hours_are_those_of_all_that_was_asked_and_told(seed: 
 
 
 @asynchronous
-async def test_a_model_with_a_very_long_name_holds_up_nothing(place: Place) -> None:
+async def test_requests_are_counted_under_models_that_the_upstream_has(place: Place) -> None:
+    """Any name may be sent, of any length, also one that tells who asks: it is kept with the interaction alone."""
+    long = "".join(Random(0).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=9_000))
+    sent = ["", "sim", "large", "ANNAMODEL-ft", long, *(f"ANNAMODEL-{n}" for n in range(20))]
     async with served(**place) as at:
-        name = "".join(Random(0).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=9_000))
-        reply = await at.ask("Which?", model=name)
-        assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
-        ((model, number, scored),) = at.service.log.rows(
-            select(tables.hours.c.model, tables.hours.c.requests, tables.hours.c.scored)
-        )
-        assert (model, number, scored) == (name[: tables.LONGEST_NAME], 1, 1)
+        at.service.upstream.models = frozenset({"large"})
+        for name in sent:
+            reply = await at.ask("Which?", **({"model": name} if name else {}))
+            assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
+        h, i = tables.hours, tables.interactions
+        counted = {row.model: (row.requests, row.scored) for row in at.service.log.rows(select(h))}
+        assert counted == {"sim": (2, 2), "large": (1, 1), "other": (22, 22)}
+        kept = at.service.log.rows(select(i.c.data).order_by(i.c.number))
+        assert [json.loads(row.data)["model"] for row in kept] == ["sim", *sent[1:]]
+        assert b"ANNAMODEL" not in (await at.send("GET", "/metrics")).body
+
+
+def listing(models: Any) -> Any:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json")]
+        if models == "moved":
+            await send({"type": "http.response.start", "status": 302, "headers": [(b"location", b"/v1/other")]})
+        else:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(models).encode()})
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ({"data": [{"id": "a"}, {"id": "b", "x": 1}]}, ["a", "b"]),
+        ({"data": [{"id": f"m{n}"} for n in range(3_000)]}, [f"m{n}" for n in range(LISTED)]),
+        ({"data": [{"id": "x" * 9_000}, {"id": 5}, {"id": ""}]}, []),
+        ({"data": [{}]}, []), ({"data": 5}, []), ([], []), ("moved", []), ("x" * 2**23, []),
+    ],
+)  # fmt: skip
+@asynchronous
+async def test_the_models_of_an_upstream_are_those_that_it_lists(told: Any, known: list[str]) -> None:
+    async with serving(listing(told)) as url:
+        upstream = Upstream(f"{url}/v1", None)
+        await upstream.start()
+        try:
+            assert await upstream.list_models() == known
+        finally:
+            await upstream.close()
 
 
 @asynchronous

@@ -200,7 +200,7 @@ async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, str
     exporter = InMemorySpanExporter()
     spans = Spans(exporter)
     async with served(tmp_path, lambda body: f"{SECRET} said", spans=spans) as at:
-        body = {**json.loads(json.dumps(BODIES[path]).replace(QUESTION, SECRET)), "stream": stream, "model": "sim-1"}
+        body = {**json.loads(json.dumps(BODIES[path]).replace(QUESTION, SECRET)), "stream": stream, "model": "sim"}
         if path == CHAT and stream:
             body["stream_options"] = {"include_usage": True}
         who = {"x-practicum-session": SECRET, "x-practicum-user": SECRET, **TRACED}
@@ -211,7 +211,7 @@ async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, str
     assert (f"{outer.parent.trace_id:032x}", f"{outer.parent.span_id:016x}") == (TRACE, PARENT)
     assert sent["traceparent"] == f"00-{TRACE}-{inner.context.span_id:016x}-01"
     assert sent["tracestate"] == "vendor=1"
-    assert (outer.name, inner.name) == (f"POST {path}", "chat sim-1")
+    assert (outer.name, inner.name) == (f"POST {path}", "chat sim")
     known = {
         "practicum.space": "default", "practicum.version": 0, "practicum.interaction": reply.interaction
     }  # fmt: skip
@@ -224,8 +224,8 @@ async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, str
     # The words of a stream are its chunks.
     assert told.pop("gen_ai.usage.output_tokens")
     assert told == {
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "sim-1",
-        "gen_ai.response.model": "sim-1", "gen_ai.usage.input_tokens": INPUT_TOKENS,
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "sim",
+        "gen_ai.response.model": "sim", "gen_ai.usage.input_tokens": INPUT_TOKENS,
         "gen_ai.usage.cache_read.input_tokens": CACHED_TOKENS, "server.address": "127.0.0.1", **known,
     }  # fmt: skip
     assert SECRET not in outer.to_json() + inner.to_json()
@@ -297,6 +297,18 @@ def said() -> Iterator[io.StringIO]:
 
 def parsed(said: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.getvalue().splitlines()]
+
+
+@asynchronous
+async def test_a_model_that_the_upstream_does_not_have_is_in_no_span(tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    spans = Spans(exporter)
+    async with served(tmp_path, spans=spans) as at:
+        assert (await at.ask(QUESTION, model=SECRET)).status == 200
+    ((outer, inner),) = pairs(exporter, spans)
+    names = inner.attributes["gen_ai.request.model"], inner.attributes["gen_ai.response.model"]
+    assert (inner.name, *names) == ("chat other", "other", "other")
+    assert SECRET not in outer.to_json() + inner.to_json()
 
 
 @asynchronous

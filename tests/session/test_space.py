@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import WordLlama
 from practicum.session.amend import apply_edits
 from practicum.session.forget import forget
+from practicum.session.outcomes import waiting_outcomes
 from practicum.session.records import load_context
 from practicum.store.database import Store
 
@@ -282,6 +284,24 @@ def test_reports_add_up_until_they_are_learned_from(tmp_path: Path) -> None:
     (reported, step), (left, no_step) = outcomes(run)
     assert (reported["trace"]["answer"], reported["score"]["note"], step) == ("wordy", "too long", 4)
     assert (left["score"]["value"], no_step) == (1.0, None)
+
+
+def test_reports_wait_in_the_order_of_asking_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, true = a_run(tmp_path), time.time_ns
+
+    async def work(space: practicum.Space) -> list[str]:
+        asked = list[str]()
+        for hours in range(3):
+            monkeypatch.setattr(time, "time_ns", lambda hours=hours: true() - hours * 3_600 * 10**9)
+            asked.append((await space.context_for(f"Message {hours}: say it")).id)
+            await space.report(asked[-1], answer="word", score=1.0, trust="own")
+        return asked
+
+    asked = run_in_space(run, work)
+    with Store.read(run) as store:
+        assert [outcome.id for outcome in waiting_outcomes(store)] == asked
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ class _Timed(msgspec.Struct):
 def latencies(log: Log, space: str) -> tuple[float | None, float | None]:
     """The median and the 99th percentile of the times of the newest requests, in seconds."""
     i = tables.interactions
-    rows = log.rows(select(i.c.data).where(i.c.run_id == space).order_by(i.c.id.desc()).limit(TIMED))
+    rows = log.rows(select(i.c.data).where(i.c.run_id == space).order_by(i.c.number.desc()).limit(TIMED))
     timed = [msgspec.json.decode(row.data, type=_Timed) for row in rows]
     found = sorted(one.seconds for one in timed if one.purpose is None)
     if not found:
@@ -318,41 +318,41 @@ FILTERS = ("all", "open", "wrong")
 
 @dataclass(frozen=True)
 class Listed:
-    """Interactions of a page, the newest first, and the id before which the next page begins; None for the last one.
-    `searched` is how many were looked through for them, if not all those before were."""
+    """Interactions of a page, the newest first, and the number before which the next page begins; None for the last
+    one. `searched` is how many were looked through for them, if not all those before were."""
 
     rows: list[dict[str, Any]]
-    before: str | None
+    before: int | None
     searched: int | None = None
 
 
 def interactions(
-    log: Log, space: str, which: str = "all", user: str = "", session: str = "", before: str = ""
+    log: Log, space: str, which: str = "all", user: str = "", session: str = "", before: int | None = None
 ) -> Listed:  # fmt: skip
     """Interactions of a space, the newest first."""
     i, o = tables.interactions, tables.outcomes
-    mine: list[ColumnElement[bool]] = [i.c.run_id == space, *([i.c.id < before] if before else [])]
+    mine: list[ColumnElement[bool]] = [i.c.run_id == space, *([] if before is None else [i.c.number < before])]
     if user:
         mine.append(i.c.user == user)
     if session:
         mine.append(i.c.session == session)
     if which == "all":
-        ids = [row.id for row in log.rows(select(i.c.id).where(*mine).order_by(i.c.id.desc()).limit(ROWS + 1))]
-        return Listed(_lines(log, space, ids[:ROWS]), ids[ROWS - 1] if len(ids) > ROWS else None)
+        found = log.rows(select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc()).limit(ROWS + 1))
+        return Listed(_lines(log, space, found[:ROWS]), found[ROWS - 1].number if len(found) > ROWS else None)
     # So many are looked through, however few of them are wanted.
-    near = select(i.c.id).where(*mine).order_by(i.c.id.desc()).limit(SEARCHED).subquery()
-    both = select(near.c.id, o.c.score).outerjoin(o, (o.c.run_id == space) & (o.c.id == near.c.id))
-    rows = log.rows(both.order_by(near.c.id.desc()))
-    wanted = [row.id for row in rows if (row.score is None if which == "open" else (row.score or 0.0) < WRONG
-                                         and row.score is not None)]  # fmt: skip
+    near = select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc()).limit(SEARCHED).subquery()
+    both = select(near.c.id, near.c.number, o.c.score).outerjoin(o, (o.c.run_id == space) & (o.c.id == near.c.id))
+    rows = log.rows(both.order_by(near.c.number.desc()))
+    wanted = [row for row in rows if (row.score is None if which == "open" else (row.score or 0.0) < WRONG
+                                      and row.score is not None)]  # fmt: skip
     if len(wanted) > ROWS:
-        return Listed(_lines(log, space, wanted[:ROWS]), wanted[ROWS - 1])
-    end = rows[-1].id if len(rows) == SEARCHED else None
+        return Listed(_lines(log, space, wanted[:ROWS]), wanted[ROWS - 1].number)
+    end = rows[-1].number if len(rows) == SEARCHED else None
     return Listed(_lines(log, space, wanted), end, None if end is None else SEARCHED)
 
 
-def _lines(log: Log, space: str, ids: Sequence[str]) -> list[dict[str, Any]]:
-    i, o = tables.interactions, tables.outcomes
+def _lines(log: Log, space: str, found: Sequence[Any]) -> list[dict[str, Any]]:
+    i, o, ids = tables.interactions, tables.outcomes, [row.id for row in found]
     scores = {
         row.id: row.score for row in log.rows(select(o.c.id, o.c.score).where(o.c.run_id == space, o.c.id.in_(ids)))
     }

@@ -360,7 +360,7 @@ def _correction_card(one: dict[str, Any], asked: dict[str, Any] | None) -> dict[
 async def interactions(visit: Visit) -> Response:
     """What was asked and answered, the newest first."""
     which = visit.asked("which") if visit.asked("which") in reads.FILTERS else reads.FILTERS[0]
-    user, session, before = visit.asked("user"), visit.asked("session"), visit.asked("before", 40)
+    user, session, before = visit.asked("user"), visit.asked("session"), number(visit, "before")
     listed = await visit.run(
         reads.interactions, visit.service.log, visit.opened.id, which, user, session, before
     )  # fmt: skip

@@ -1,0 +1,345 @@
+"""A removal of a user's data that is killed, or finds the disk full, is finished later, and leaves no byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dying import fill_disk, in_child, killed, moments
+from helpers import run_command
+from serving import Served, asynchronous, served, until
+from sqlalchemy import make_url, select
+from users import BEN, EPISODES, SECRETS, files_with, learn, rows, teach, texts
+
+from practicum.core.errors import PracticumError, StoreError
+from practicum.serve import tables
+from practicum.serve.log import FolderDatabase, Log
+from practicum.serve.personal import (
+    DONE,
+    Forgotten,
+    Unfinished,
+    finish_erasures,
+    forget_stored,
+    forget_user,
+    spaces_of,
+)
+from practicum.session.amend import writing
+from practicum.session.forget import forget
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.folder import LOG_FILE
+
+USER = "annamarquardt"
+HERS = {"x-practicum-user": USER}
+MARKS = (*SECRETS, USER)
+"""What only she says or is told, and her name."""
+
+
+async def fill(store: Any, folder: Path) -> list[str]:
+    """A service that learned from her and from Ben, and ends. Returns the ids of her interactions."""
+    async with served(store, folder=folder, **EPISODES) as at:
+        ids = await teach(at, HERS, "quetzal", 5)
+        await teach(at, BEN, "albatross", 5)
+        await learn(at)
+        ids += await teach(at, HERS, "quetzal", 2, 100)
+        await at.send("POST", "/v1/notes", {"text": "The quetzal eats marzipan."}, HERS)
+        space = at.service.spaces["default"]
+        assert "quetzal" in texts(at)
+    (folder / LOG_FILE).write_text("prompt: the quetzal\n")
+    (space.folder / LOG_FILE).write_text("prompt: the quet\\nzal, and its albatross\n")
+    return ids
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("filled")
+    return folder, in_child(lambda: asyncio.run(fill(folder, folder)))
+
+
+def left_in(folder: Path, ids: list[str]) -> list[str]:
+    return [*files_with(folder, *MARKS, *ids)]
+
+
+def nothing() -> None:
+    """Before her data are removed, nothing happens."""
+
+
+def offline(store: Path, before: Callable[[], None] = nothing) -> Forgotten:
+    """What `practicum forget STORE --user` does."""
+    before()
+    log = Log(FolderDatabase(store))
+    try:
+        (space,) = spaces_of(log, USER)
+        return forget_stored(log, store / "spaces" / space, space, USER)
+    finally:
+        log.close()
+
+
+async def _served(store: Path, work: Callable[[Served], Any]) -> Any:
+    async with served(store, **{**EPISODES, "learn": False}) as at:
+        return await work(at)
+
+
+async def _delete(at: Served) -> tuple[int, Any]:
+    reply = await at.send("DELETE", "/v1/user", {"user": USER})
+    return reply.status, reply.json
+
+
+def online(store: Path, before: Callable[[], None] = nothing) -> tuple[int, Any]:
+    """A running service that is asked."""
+
+    async def work(at: Served) -> tuple[int, Any]:
+        before()
+        return await _delete(at)
+
+    return asyncio.run(_served(store, work))  # type: ignore[no-any-return]
+
+
+async def _looked_at(at: Served) -> None:
+    """Nothing of her is there, and all that is Ben's; a removal is not begun twice."""
+    assert not at.service.unfinished
+    assert "quetzal" not in texts(at)
+    assert "The albatross team" in texts(at)
+    assert len(rows(at, tables.interactions)) == len(rows(at, tables.outcomes)) == 5
+    assert (await _delete(at))[0] == 404
+    (row,) = rows(at, tables.erasures)
+    counts = json.loads(row.data)
+    assert (row.state, row.user, counts["left"], counts["interactions"]) == (DONE, None, 0, 7)
+    assert set(map(type, counts.values())) == {int}
+
+
+def finished(store: Path, ids: list[str]) -> None:
+    """After a start of the service."""
+    asyncio.run(_served(store, _looked_at))
+    assert left_in(store, ids) == []
+
+
+@pytest.mark.parametrize("work", [offline, online])
+def test_a_removal_that_is_killed_at_any_moment_is_finished(
+    work: Callable[..., object], filled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    source, ids = filled
+    copy = tmp_path / "store"
+
+    def fresh() -> Path:
+        shutil.rmtree(copy, ignore_errors=True)
+        return shutil.copytree(source, copy, ignore=shutil.ignore_patterns("socket"))
+
+    store = fresh()
+    assert {LOG_FILE, "service.sqlite", "run.sqlite"} <= {name.removesuffix("-wal") for name in left_in(store, ids)}
+    count, before, after = moments(partial(work, store)), 0, 0
+    finished(store, ids)
+    assert count >= 25
+    for at in range(0, count, int(os.environ.get("PRACTICUM_TEST_EACH", "3"))):
+        store = fresh()
+        killed(partial(work, store), at)
+        before += bool(left := left_in(store, ids))
+        # The same call again, or just a start of the service: but where nothing was recorded, it has to be asked for.
+        log = Log(FolderDatabase(store))
+        begun = log.rows(select(tables.erasures))
+        log.close()
+        if not begun or (at // 3 % 2 and begun[0].state != DONE):
+            again = in_child(partial(offline, store))
+            assert (again.interactions, again.left) == (7, 0)
+        elif begun[0].state == DONE:
+            assert left == []
+        finished(store, ids)
+        after += bool(left_in(store, ids))
+    print(f"{work.__name__}: {count} moments, bytes left after {before} kills, after the next start {after}")
+
+
+@pytest.mark.parametrize("work", [offline, online])
+def test_a_full_disk_loses_nothing_and_room_is_all_it_takes(
+    work: Callable[..., Any], filled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    source, ids = filled
+
+    def tried(store: Path, room: int) -> str:
+        try:
+            result = work(store, partial(fill_disk, room))
+        except Unfinished:
+            return "unfinished"
+        except PracticumError:
+            return "refused"
+        if isinstance(result, Forgotten):
+            return "done"
+        status, body = result
+        assert status in (200, 507), body
+        if status == 200:
+            return "done"
+        said = body["error"]["message"]
+        assert "\n" not in said
+        return "unfinished" if "is recorded and not finished" in said else "refused"
+
+    seen = dict[str, int]()
+    for number in range(18):
+        store = shutil.copytree(source, tmp_path / str(number), ignore=shutil.ignore_patterns("socket"))
+        how = in_child(partial(tried, store, int(2**15 * 1.3**number)))
+        seen[how] = seen.get(how, 0) + 1
+        log = Log(FolderDatabase(store))
+        states = [row.state for row in log.rows(select(tables.erasures))]
+        number_left = len(log.rows(select(tables.interactions.c.id)))
+        log.close()
+        if how == "refused":
+            assert (states, number_left) == ([], 12)
+            assert in_child(partial(offline, store)).left == 0
+        else:
+            assert number_left == 5
+            assert (states == [DONE]) == (how == "done")
+        finished(store, ids)
+    assert seen.keys() == {"refused", "unfinished", "done"}
+    print(f"{work.__name__}: {seen}")
+
+
+@asynchronous
+async def test_a_space_that_could_show_the_user_stays_closed_and_serves_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(tmp_path, tmp_path)
+    async with served(tmp_path, **EPISODES) as at:
+        assert "The quetzal team" in await at.shown("Which team looks after the quetzal number 3?", BEN)
+
+        def full(*args: Any, **named: Any) -> Any:
+            raise StoreError("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("practicum.serve.personal.forget", full)
+            for _ in range(2):
+                status, body = await _delete(at)
+                assert (status, "is recorded and not finished" in body["error"]["message"]) == (507, True)
+            # Requests go on with nothing that was learned, and nothing can be reported on them.
+            sent = await at.shown("Which team looks after the quetzal number 3?", BEN)
+            assert sent.strip() == "Which team looks after the quetzal number 3?"
+            assert (await at.send("GET", "/v1/playbook")).status == 507
+            assert (await at.send("GET", "/ready")).status == 200
+            await until(lambda: "erasure" in {row.kind for row in rows(at, tables.alarms)})
+            assert [row.kind for row in rows(at, tables.alarms)].count("erasure") == 1
+            assert USER not in str(rows(at, tables.alarms) + rows(at, tables.erasures))
+        await finish_erasures(at.service)
+        assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
+        assert "The quetzal team" not in await at.shown("Which team looks after the quetzal number 3?", BEN)
+        assert [*files_with(tmp_path / "spaces", *SECRETS)] == []
+
+
+@asynchronous
+async def test_where_bytes_alone_are_left_everybody_is_served_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await fill(tmp_path, tmp_path)
+
+    def full(*args: Any) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr("practicum.serve.personal._scrub", full)
+    async with served(tmp_path, **EPISODES) as at:
+        assert (await _delete(at))[0] == 507
+        assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
+        assert "The quetzal team" not in await at.shown("Which team looks after the quetzal number 3?", BEN)
+    # So it is after a start that cannot finish it either.
+    async with served(tmp_path, **EPISODES) as at:
+        assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
+        monkeypatch.undo()
+        # What she asked since is removed with the rest.
+        await at.ask("Where is the quetzal now?", HERS)
+        status, body = await _delete(at)
+        assert (status, body["state"], body["left"]) == (200, "done", 0)
+        assert (await _delete(at))[0] == 404
+        # Ben has said the other word, too.
+        assert [*files_with(tmp_path, USER, *ids)] == []
+
+
+@asynchronous
+async def test_a_removal_that_another_process_holds_up_is_refused_or_kept_for_later(tmp_path: Path) -> None:
+    await fill(tmp_path, tmp_path)
+    async with served(tmp_path, **{**EPISODES, "learn": False}) as at:
+        async with writing(at.service.spaces["default"].folder):
+            # Nothing is recorded: the other process may be about to learn from her.
+            assert (await _delete(at))[0] == 409
+            assert rows(at, tables.erasures) == []
+        assert (await _delete(at))[0] == 200
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+def test_nodes_that_are_killed_leave_it_to_the_others(postgresql: str, tmp_path: Path) -> None:
+    url = make_url(postgresql)
+
+    async def removed(number: int) -> None:
+        async with served(url, folder=tmp_path / f"a{number}", **{**EPISODES, "learn": False}) as at:
+            await forget_user(at.service, "default", USER)
+
+    async def taken_over(number: int, asked: bool) -> int:
+        async with served(url, folder=tmp_path / f"b{number}", **{**EPISODES, "learn": False}) as at:
+            begun = rows(at, tables.erasures)
+            if any(row.user == USER for row in rows(at, tables.interactions)):
+                # Killed before it was recorded.
+                await forget_user(at.service, "default", USER)
+
+            def done() -> bool:
+                return all(row.state == DONE and row.user is None for row in rows(at, tables.erasures))
+
+            while not done():
+                await finish_erasures(at.service)
+            await finish_erasures(at.service)
+            assert "quetzal" not in texts(at)
+            assert "The albatross team" in texts(at)
+            for table in tables.metadata.sorted_tables:
+                assert not any(mark in str(rows(at, table)) for mark in MARKS), table.name
+            with Store.read(at.service.spaces["default"].folder) as store:
+                for table in schema.metadata.sorted_tables:
+                    assert "quetzal" not in str(store.rows(store.select(table))), table.name
+            return len(begun)
+
+    count = 0
+    for at in range(0, 60, int(os.environ.get("PRACTICUM_TEST_EACH", "6"))):
+        in_child(lambda at=at: asyncio.run(fill(url, tmp_path / f"fill{at}")) and None)
+        try:
+            killed(lambda at=at: asyncio.run(removed(at)), at)
+        except AssertionError:
+            # There are fewer moments.
+            break
+        count += 1
+        in_child(lambda at=at: asyncio.run(taken_over(at, False)))
+    assert count >= 4
+    print(f"{count} kills of a node")
+
+
+def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, filled: tuple[Path, list[str]]) -> None:
+    source, ids = filled
+    name = f"task:{ids[0]}.1"
+
+    def fresh(number: int) -> Path:
+        run = tmp_path / str(number) / "run"
+        return shutil.copytree(source / "spaces/default", run)
+
+    def forgotten(run: Path) -> int:
+        with Store.open(run) as store:
+            return forget(store, store.run_id, sources=[name], copy_to=run.with_name("copy")).left
+
+    def marked(run: Path) -> list[str]:
+        return [*files_with(run, "quetzal number 0", ids[0])]
+
+    count, before = moments(lambda: forgotten(fresh(0))), 0
+    assert count >= 8
+    for at in range(count):
+        run = fresh(at + 1)
+        killed(lambda run=run: forgotten(run), at)
+        before += bool(marked(run))
+        shutil.rmtree(run.with_name("copy"), ignore_errors=True)
+        with Store.read(run) as store:
+            ((state,),) = store.rows(store.select(schema.runs.c.state))
+        # The same call again reports no error, unless all was done, and the next one that it is gone.
+        done = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
+        assert done.code == (2 if state == schema.FORGOTTEN else 0), done.err
+        assert marked(run) == []
+        assert [path.name for path in run.parent.iterdir() if "before" in path.name] in ([], [".run-before-forget"])
+        again = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
+        assert (again.code, "nothing in this run was learned from" in again.err) == (2, True)
+    print(f"a run: {count} moments, bytes left after {before} kills")

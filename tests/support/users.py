@@ -1,0 +1,79 @@
+"""Two end users of a service, what they ask, and where it is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from serving import Served, until
+from sqlalchemy import select
+
+from practicum.serve.origins import Trusted
+from practicum.serve.space import LIVE
+from practicum.store.database import Store
+from practicum.store.names import name_version
+from practicum.testing.upstream import Answer
+
+EPISODES: dict[str, Any] = {
+    "method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5, "trusted": Trusted(users=True)
+}  # fmt: skip
+"""A method that asks no model to learn; it learns when a test says so, also from what users asked."""
+
+ANNA, BEN = {"x-practicum-user": "anna"}, {"x-practicum-user": "ben"}
+
+SECRETS = ("quetzal", "marzipan")
+"""Words that Anna alone says, and that are said to her."""
+
+
+def judging(body: Any) -> Answer:
+    """A judge, whose calls are in the journal of the run; and answers."""
+    if "response_format" in body:
+        return json.dumps({"reason": "It is right.", "success": True, "correct": True, "verdict": True})
+    asked = body["messages"][-1]["content"].splitlines()[-1]
+    return "You could ask the marzipan team." if "quetzal" in asked else "You could ask the blue team."
+
+
+async def teach(at: Served, who: dict[str, str], words: str, count: int, start: int = 0) -> list[str]:
+    """Ask as a user, and report right answers as the operator. Returns the ids of the interactions."""
+    ids = list[str]()
+    for n in range(start, start + count):
+        reply = await at.ask(f"Which team looks after the {words} number {n}?", who)
+        assert (await at.report(interaction=reply.interaction, target=f"The {words} team {n}.")).status == 200
+        ids.append(reply.interaction)
+    return ids
+
+
+async def learn(at: Served) -> None:
+    """Learn from what waits, and make that live by hand."""
+    space = at.service.spaces["default"]
+    at.service.learner.want("default")
+    await until(lambda: space.rollout)
+    rollout = space.rollout
+    assert rollout is not None
+    with Store.beside(space.folder) as store:
+        name_version(store, store.run_id, LIVE, rollout.version)
+    await until(lambda: space.rollout is None)
+    await until(lambda: at.service.learner.status == "waiting")
+
+
+def rows(at: Served, table: Any) -> list[Any]:
+    return [*at.service.log.rows(select(table))]
+
+
+def files_with(folder: Path, *words: str) -> Iterator[str]:
+    """The files that hold one of these words, as UTF-8."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and any(word.encode() in path.read_bytes() for word in words):
+            yield path.name
+
+
+def said(items: list[dict[str, Any]], what: str) -> str:
+    return json.dumps([item for item in items if item["what"] == what])
+
+
+def texts(at: Served) -> str:
+    """All texts that are shown of the live version."""
+    space = at.service.spaces["default"]
+    return json.dumps([[entry.text, dict(entry.data)] for entry in space.context(space.live)])
