@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, delete, select
 
-from practicum.core.errors import PracticumError, StoreError, UsageError
+from practicum.core.errors import PracticumError, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import KeyTold
 from practicum.serve.log import Log
@@ -171,6 +171,7 @@ class Keys:
         self._stored: Mapping[str, Grant] = {}
         self._read = float("-inf")
         self._reading: asyncio.Task[None] | None = None
+        self._stale = False
         self._asked = float("-inf")
         self.late = LATE
         self._sent, self._wrong = Limiter(), Limiter()
@@ -202,8 +203,11 @@ class Keys:
 
     def _ended(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
-        if not reading.cancelled() and isinstance(error := reading.exception(), StoreError):
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None and not self._stale:
+            # Once for as long as they cannot be read.
             logger.warning("the keys are those known before: %s", error)
+        self._stale = error is not None
 
     def forget(self) -> None:
         """Read the stored keys with the next request: they were changed here."""
