@@ -186,6 +186,8 @@ async def _erase_served(service: Service, name: str, user: str | None = None, te
         await asyncio.to_thread(service.learner.stop)
         space = service.spaces.get(name)
         try:
+            # A node may not have opened the space yet, whose run is in a database.
+            await asyncio.to_thread(service.is_there, name)
             done = await asyncio.to_thread(
                 _erase, service.log, service.folder(name), name, user, text,
                 clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,

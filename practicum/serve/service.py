@@ -280,7 +280,7 @@ class Service:
 
     async def _open(self, name: str) -> Space:
         folder = self.folder(name)
-        if not await asyncio.to_thread(self._is_there, name):
+        if not await asyncio.to_thread(self.is_there, name):
             raise _unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
@@ -313,7 +313,7 @@ class Service:
 
         await asyncio.to_thread(read)
 
-    def _is_there(self, name: str) -> bool:
+    def is_there(self, name: str) -> bool:
         """Whether there is a run of a space, on whichever node it was made."""
         database, folder = self.log.database, self.folder(name)
         return database.connect_run(name, folder) if database.shared else is_run(folder)
@@ -494,7 +494,7 @@ class Service:
         """Make the run of a space, if there is none yet."""
         database, folder = self.log.database, self.folder(name)
         with database.alone(f"making space {name}", wait=True):
-            if not self._is_there(name):
+            if not self.is_there(name):
                 self._create_space(name, context)
                 return
         if context is not None or self.settings.settings:
@@ -1061,7 +1061,7 @@ class Service:
             if (announced := self.log.database.changes(space.name)) == space.announced:
                 continue
             try:
-                if not await asyncio.to_thread(self._is_there, space.name):
+                if not await asyncio.to_thread(self.is_there, space.name):
                     await self._drop(space)
                     continue
                 await self.refresh(space)
