@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -198,10 +199,12 @@ def robustness(
     folder: opt.BenchFolder = None,
     json_: opt.Json = False,
 ) -> None:
-    """Measure ACE with a harmful or weak reflector in a simulated world, with the gate and without it.
+    """Measure ACE with a harmful or weak reflector in a simulated world, with the gate and without it; then orders of
+    strangers in a service, in many disguises, and who is shown them.
 
     With your own tasks and models: practicum bench paper ace17.
     """
+    from practicum.bench import content
     from practicum.bench.plots import robustness_plot
     from practicum.bench.robustness import ReflectorSetting, targets
     from practicum.bench.robustness import robustness as measure
@@ -224,8 +227,11 @@ def robustness(
     rows = measure(settings, seeds, report)
     robustness_plot(rows, folder / "robustness.png")
     _print_robustness(out, rows)
-    value = {"seeds": seeds, "rows": [row.as_json() for row in rows]}
-    _end(out, "robustness", value, targets(rows), folder=folder)
+    attacks = asyncio.run(content.content())
+    lines = [(row.way, row.attacks, len(row.shown), ", ".join(row.shown)) for row in attacks]
+    out.table(("content of strangers", "attacks", "shown", "which"), lines, text=("content of strangers", "which"))
+    value = {"seeds": seeds, "rows": [row.as_json() for row in rows], "content": [row.as_json() for row in attacks]}
+    _end(out, "robustness", value, [*targets(rows), *content.targets(attacks)], folder=folder)
 
 
 def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
