@@ -470,7 +470,11 @@ class App:
         body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
         if call.grant is not None and call.grant.is_operator:
             return body
-        previous, body = self.passing.previous_response(call.path, encoding, body)
+        checked = self.passing.previous_response
+        if len(body) > OFF_LOOP:
+            previous, body = await asyncio.to_thread(checked, call.path, encoding, body)
+        else:
+            previous, body = checked(call.path, encoding, body)
         await self._require_made(call, space, previous)
         return body
 

@@ -15,6 +15,7 @@ import msgspec
 
 from practicum.core.errors import UsageError
 from practicum.serve.admission import Refused, is_normal
+from practicum.serve.protocols import is_dense
 
 _ASKING = frozenset(
     f"/v1/{path}"
@@ -78,6 +79,12 @@ class Passing:
             return None, body
         if encoding not in ("", "identity"):
             raise Refused(415, f"send the body of {path} without content-encoding")
+        if is_dense(body):
+            # In UTF-16 and UTF-32, which some servers read too, there is a NUL beside each of these characters.
+            plain = body.translate(None, b"\0") if b"\0" in body else body
+            if any(sign.encode() in plain for sign in _SIGNS):
+                raise Refused(413, "the body has too many values to be checked for what it goes on from")
+            return None, body
         try:
             fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             previous, conversation = (

@@ -241,6 +241,19 @@ async def test_a_request_that_is_too_large_passes_byte_for_byte_and_is_counted(n
 
 
 @asynchronous
+async def test_what_cannot_be_checked_for_what_it_goes_on_from_is_refused(tmp_path: Path) -> None:
+    many = b",".join(b"1" for _ in range(protocols.MOST_VALUES + 2))
+    key = "k" * 16
+    async with served(tmp_path, keys=(f"default={key}",)) as at:
+        headers = {"authorization": f"Bearer {key}"}
+        body = b'{"input": [%s], "previous_response_id": "r"}' % many
+        assert (await at.send("POST", RESPONSES, body, headers)).status == 413
+        body = body.replace(b"previous_response_id", b"x")
+        assert (await at.send("POST", RESPONSES, body, headers)).status == 200
+        assert [one.body for one in at.upstream.requests] == [body]
+
+
+@asynchronous
 async def test_all_that_is_under_way_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "MOST_HELD", 2_000)
     async with answering(JSON, [whole("a" * 3_000)]) as address, served(tmp_path, address=address) as at:
