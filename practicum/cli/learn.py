@@ -84,11 +84,11 @@ def resume(
     from practicum.models.budget import spent_limit
     from practicum.session.learn import resume as go_on
     from practicum.session.records import last_report, read_run
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
 
     corrections = config_values(given)
     del corrections["settings"]  # those of the method cannot change
-    with Store.open(run) as store:
+    with as_stored(run), Store.open(run) as store:
         config, _, state = read_run(store)
         reason = last_report(store).get("stopped") or ""
     if state == "done":

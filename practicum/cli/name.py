@@ -17,7 +17,7 @@ def name(
     json_: opt.Json = False,
 ) -> None:
     """Name a version of a run, or name another one so. A name stands for its version: RUN@prod, --version prod."""
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
     from practicum.store.names import delete_name, name_version, read_names
 
     if delete and (name is None or version is not None):
@@ -32,7 +32,7 @@ def name(
         if not names:
             out.print(f"no version of {run} has a name: practicum name {run} prod")
         return
-    with Store.beside(run) as store:
+    with as_stored(run), Store.beside(run) as store:
         if delete:
             delete_name(store, store.run_id, name)
         else:

@@ -61,7 +61,7 @@ def review(
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List what is in this state.", **ONLY),
     trust: Annotated[Trust | None, opt.trust_filter(**ONLY)] = None,
-    flag: Literal["characters", "length", "instruction", "link", "secret", "personal"] | None = Option(
+    flag: Literal["characters", "length", "unread", "instruction", "link", "secret", "personal"] | None = Option(
         None, metavar="NAME", help="Only what has this flag: instruction, link, secret, personal, ...", **ONLY
     ),
     section: str | None = Option(None, help="Only edits in this section.", **ONLY),
@@ -125,10 +125,10 @@ def _decide(
     from dataclasses import replace
 
     from practicum.session import review as reviews
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
     from practicum.store.reviews import REJECTED
 
-    with Store.open(run) as store:
+    with as_stored(run), Store.open(run) as store:
         approving = _chosen(store, approve, replace(wanted, flagged=flagged), out)
         rejecting = _chosen(store, reject, wanted, out)
         if both := {one.id for one in approving} & {one.id for one in rejecting}:
@@ -175,12 +175,12 @@ def _try(
     from practicum.cli.running import Interrupted, run_live
     from practicum.session.result import INTERRUPTED
     from practicum.session.trial import try_reviews
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
 
     trust_run = given.pop("trust_run")
     tasks, config = read_tasks(val, fields), config_values(given)
     del config["settings"]
-    with Store.read(run) as store:
+    with as_stored(run), Store.read(run) as store:
         chosen = [one.id for one in _chosen(store, ids, replace(wanted, flagged=False), out)]
     if not chosen:
         raise UsageError(f"nothing that has no flag waits for review in {run}: there is nothing to try")

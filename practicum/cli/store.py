@@ -31,9 +31,9 @@ def copy(
     """Copy a run into a database (--store) or into a file, and compare the copy with it. Nobody can write to the run
     meanwhile."""
     from practicum.store.copy import copy_run
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
 
-    with Store.open(run) as source:
+    with as_stored(run), Store.open(run) as source:
         copied = copy_run(source, folder, store or None)
     out = Printer(json_)
     out.result({"run": str(run), "copy": str(folder), "rows": copied.rows, "version": copied.version})

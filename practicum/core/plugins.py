@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from practicum.core.errors import UsageError
-from practicum.core.words import error_line
+from practicum.core.words import error_line, one_line
 
 
 def import_object(reference: str) -> Any:
@@ -47,13 +48,18 @@ def import_function(reference: str) -> Callable[..., Any]:
     return function
 
 
+_NAME = re.compile(r"[\w.+-]{1,64}", re.ASCII)
+"""A name that can be typed, and that looks like what it is on every terminal."""
+
+
 def registered(group: str) -> Mapping[str, EntryPoint]:
-    """The entry points of a group by name, sorted. Nothing is imported.
+    """The entry points of a group by name, sorted. Nothing is imported. Names with other characters than ASCII letters,
+    digits and `_.+-`, or with more than 64, are left out: `describe` lists them.
 
     Where two packages register the same name, `load_registered` refuses it.
     """
     found = entry_points(group=group)
-    return {name: found[name] for name in sorted(found.names)}
+    return {name: found[name] for name in sorted(found.names) if _NAME.fullmatch(name)}
 
 
 def load_registered(group: str, name: str) -> Any:
@@ -71,7 +77,9 @@ def load_registered(group: str, name: str) -> Any:
     entry = candidates[name]
     try:
         return entry.load()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
             f"the package {package_of(entry)!r} registers {name!r} in {group} as {entry.value!r}, "
             f"which cannot be imported ({error_line(error)}); repair or uninstall the package"
@@ -92,4 +100,8 @@ def describe(group: str) -> list[str]:
             lines.append(f"{name} (of the package {package_of(entry)})")
         except UsageError as error:
             lines.append(f"{name} (broken: {error})")
+    refused = (entry for entry in entry_points(group=group) if not _NAME.fullmatch(entry.name))
+    lines += [
+        f"{one_line(entry.name, 40)!r} (refused: not a name; of the package {package_of(entry)})" for entry in refused
+    ]
     return lines

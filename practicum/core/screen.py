@@ -2,30 +2,45 @@
 
 It flags and never changes a text. Instruction-shaped phrases are those that speak to the model about its instructions,
 its role or its user, carry tokens of a chat template, or send data out. A rule that says how to do a task ("Never call
-delete before list") has none of them. A filter of phrases is one layer: who knows it can write around it.
+delete before list") has none of them. Phrases are found in every spelling of `core.spelling`. A filter of phrases is
+the last line of defence: an author who knows it can write around it.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Literal
 
 from practicum.core import sensitive
+from practicum.core.spelling import (
+    PHRASE_SPELLED,
+    WORD,
+    Spelling,
+    collapsed,
+    joined,
+    latin,
+    mixes_scripts,
+    plain,
+    same_letters,
+    shown,
+    usual,
+    words,
+)
 from practicum.core.visible import TEMPLATE, visible, visible_line
 from practicum.core.words import one_line
 
-Kind = Literal["characters", "length", "instruction", "link", "secret", "personal"]
+Kind = Literal["characters", "length", "unread", "instruction", "link", "secret", "personal"]
 
 MAX_LENGTH = 8000
 """Characters of an entry above which it is flagged: four times the longest that practicum's own prompts ask for."""
 
-OVERLAP = 1000
-"""Characters that two parts of a long text share, so that a phrase at their border is in one of them."""
+SCREENED = 200_000
+"""Characters of a text that are read; what is longer is flagged as unread."""
 
 NAMED = 3
 """How many findings of one kind are named at most."""
@@ -41,9 +56,12 @@ class Flag:
     start: int = 0
 
 
-@lru_cache(maxsize=4096)
 def flags(text: str) -> tuple[Flag, ...]:
     """What in a text a person should look at, by kind and place; empty if nothing is found."""
+    return _flags(text) if len(text) > MAX_LENGTH else _flags_of_short(text)
+
+
+def _flags(text: str) -> tuple[Flag, ...]:
     named: dict[Kind, dict[str, Flag]] = {}
     for flag in sorted(_findings(text), key=lambda flag: (flag.kind, flag.start)):
         same = named.setdefault(flag.kind, {})
@@ -53,35 +71,54 @@ def flags(text: str) -> tuple[Flag, ...]:
 
 
 def steers(text: str) -> bool:
-    """Whether any part of a text, of any length, speaks to the model about its instructions or hides characters."""
-    kinds = ("instruction", "characters")
-    parts = (text[start : start + MAX_LENGTH] for start in range(0, len(text), MAX_LENGTH - OVERLAP))
-    return any(flag.kind in kinds for part in parts for flag in flags(part))
+    """Whether a text speaks to the model about its instructions, or hides characters."""
+    return any(flag.kind in ("instruction", "characters") for flag in flags(text))
+
+
+_flags_of_short = lru_cache(maxsize=4096)(_flags)
+"""An edit's texts are looked at several times. Long ones are not kept in memory for that."""
 
 
 def _findings(text: str) -> Iterator[Flag]:
     if len(text) > MAX_LENGTH:
         yield Flag("length", f"{len(text):,} characters, more than {MAX_LENGTH:,}", MAX_LENGTH)
-        # It waits for a person already, and no text may take long.
-        text = text[:MAX_LENGTH]
+    if len(text) > SCREENED:
+        yield Flag("unread", f"more than the {SCREENED:,} characters that the filter reads", SCREENED)
+        text = text[:SCREENED]
     yield from _characters(text)
     values = sensitive.find(text)
 
-    def found(kind: Kind, what: str, match: re.Match[str], place: Callable[[int], int] = int) -> Flag:
-        start, end = place(match.start()), place(match.end() - 1)
-        private = any(value.start <= end and start < value.end for value in values)
-        return Flag(kind, what if private else f"{what}: {visible_line(one_line(match.group()))!r}", start)
+    def found(kind: Kind, what: str, start: int, end: int) -> Flag:
+        private = any(value.start < end and start < value.end for value in values)
+        quoted = visible_line(one_line(text[start:end]))
+        return Flag(kind, what if private else f"{what}: {quoted!r}", start)
 
-    plain, place = _plain(text)
-    for what, of_ascii, of_all in _instructions():
-        if match := (of_ascii if plain.isascii() else of_all).search(plain):
-            yield found("instruction", what, match, place)
-    if token := TEMPLATE.search(text):
-        yield Flag("instruction", "a token of a chat template", token.start())
-    for match in _LINK.finditer(text):
-        yield found("link", "a link", match)
+    undisguised = shown(text)
+    for what, match, spelling in _phrases_in(undisguised):
+        yield found("instruction", what, *spelling.span(*match.span()))
+    if token := TEMPLATE.search(undisguised.text):
+        yield Flag("instruction", "a token of a chat template", undisguised.span(*token.span())[0])
+    for match in _LINK.finditer(undisguised.text):
+        yield found("link", "a link", *undisguised.span(*match.span()))
     for value in values:
         yield Flag("secret" if value.kind == "secrets" else "personal", value.what, value.start)
+
+
+def _phrases_in(undisguised: Spelling) -> Iterator[tuple[str, re.Match[str], Spelling]]:
+    """The instruction-shaped phrases of a text, each at its first place in one spelling of the text."""
+    as_plain, as_latin = plain(undisguised), latin(undisguised)
+    as_words, other = words(as_latin), None if as_plain.text.isascii() else collapsed(as_plain)
+    as_joined, spelled_out = joined(as_words), PHRASE_SPELLED.search(as_latin.text)
+    for what, phrases in _instructions().items():
+        for pattern, spelling in (
+            (phrases.plain, as_plain),
+            (phrases.words, as_words),
+            (phrases.spelled if spelled_out else phrases.joined, as_joined),
+            (phrases.other, other),
+        ):
+            if pattern is not None and spelling is not None and (match := pattern.search(spelling.text)):
+                yield what, match, spelling
+                break
 
 
 def _characters(text: str) -> Iterator[Flag]:
@@ -93,81 +130,57 @@ def _characters(text: str) -> Iterator[Flag]:
         place = next(place for place, (a, b) in enumerate(zip(shown, lines, strict=False)) if a != b)
         name = unicodedata.name(text[place], "")
         yield Flag("characters", f"a character that does not show: U+{ord(text[place]):04X} {name}".rstrip(), place)
-    if match := next(filter(_mixes_scripts, _WORD.finditer(text)), None):
+    if match := next((word for word in WORD.finditer(text) if mixes_scripts(word[0])), None):
         yield Flag("characters", "a word with letters of another script that look like its own", match.start())
 
 
-_WORD = re.compile(r"[^\W\d_]{2,}")
+@dataclass(frozen=True, slots=True)
+class _Phrases:
+    """The patterns of one heading of `instructions.txt`, for each spelling of a text that they are searched in."""
 
-_LOOKALIKES = str.maketrans(
-    "аеорсухікмтнвѕјԁһӏԛԝАЕОРСУХІКМТНВЅЈαορνικτΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
-    "aeopcyxikmthbsjdhlqwAEOPCYXIKMTHBSJaopviktABEZHIKMNOPTYX",
-)
-"""Letters of Cyrillic, Greek and others that look like a Latin one."""
-
-
-def _mixes_scripts(word: re.Match[str]) -> bool:
-    letters = word.group()
-    return any(c < "\x80" for c in letters) and letters.translate(_LOOKALIKES) != letters
-
-
-def _plain(text: str) -> tuple[str, Callable[[int], int]]:
-    """The text in small letters of one style, and a function from an index in it to the one in the text.
-
-    Accents and hidden characters are left out; tags become what they hide and lookalikes what they look like; words
-    spelled l-i-k-e this or w1th d1g1ts are joined. So one pattern finds all spellings of a phrase.
-    """
-    if text.isascii() and not _SPELLED.search(text) and not _DIGITS_IN.search(text):
-        return text.lower(), int
-    same = _WORD.sub(lambda w: w.group().translate(_LOOKALIKES) if _mixes_scripts(w) else w.group(), text)
-    letters = [(letter, place) for place, c in enumerate(same) for letter in (c if c < "\x80" else _letter(c))]
-    line = "".join(letter for letter, _ in letters)
-    line = _DIGITS_IN.sub(lambda word: word.group().translate(_DIGITS), line)
-    left_out = {place for word in _SPELLED.finditer(line) for place in range(word.start() + 1, word.end(), 2)}
-    kept = [place for place in range(len(line)) if place not in left_out]
-    return "".join(line[place] for place in kept).lower(), lambda index: letters[kept[index]][1]
-
-
-@lru_cache(maxsize=8192)
-def _letter(character: str) -> str:
-    """A character without accents and in its plain style; nothing for a hidden one, and for a tag what it carries."""
-    if "\U000e0020" <= character <= "\U000e007e":
-        return chr(ord(character) - 0xE0000)
-    if unicodedata.category(character) in {"Cf", "Co", "Cn", "Cs", "Mn"}:
-        return ""
-    return _unaccented(character)
-
-
-_SPELLED = re.compile(r"(?<![^\W_])[^\W\d_](?P<by>[ .*_-])(?:[^\W\d_](?P=by)){2,}[^\W\d_](?![^\W_])")
-"""A word of four letters or more with the same character between them."""
-
-_DIGITS_IN = re.compile(r"(?<![\w$@])(?=[a-zA-Z]*[013457$@][a-zA-Z])[a-zA-Z013457$@]{4,}(?![\w$@])")
-_DIGITS = str.maketrans("013457$@", "oieastsa")
+    plain: re.Pattern[str]
+    words: re.Pattern[str]
+    joined: re.Pattern[str] | None
+    spelled: re.Pattern[str]
+    other: re.Pattern[str] | None
 
 
 @cache
-def _instructions() -> list[tuple[str, re.Pattern[str], re.Pattern[str]]]:
-    """What is found, the pattern for texts of ASCII, and the one for others; as `instructions.txt` lists them."""
+def _instructions() -> dict[str, _Phrases]:
+    """What is found, each with its patterns."""
     parts: dict[str, str] = {}
     headed: dict[str, list[str]] = {}
-    for line in _unaccented((files("practicum.core") / "instructions.txt").read_text("utf-8")).splitlines():
+    for line in (files("practicum.core") / "instructions.txt").read_text("utf-8").splitlines():
         if definition := re.fullmatch("([A-Z]+) = (.*)", line):
             parts[f"<{definition[1]}>"] = definition[2]
         elif heading := re.fullmatch(r"\[([a-z, ]+)\]", line):
             patterns = headed[heading[1]] = []
         elif line and not line.startswith("#"):
-            line = re.sub("<[A-Z]+>", lambda name: parts[name.group()], line)
-            # The gap after any word is not empty: to try every way to split a long one would take forever.
-            patterns.append(line.replace(r"\w+ ", r"[^\W_]+[\W_]{1,4}").replace(" ", r"[\W_]{0,4}"))
-    return [
-        (what, re.compile("|".join(filter(str.isascii, patterns))), re.compile("|".join(patterns)))
-        for what, patterns in headed.items()
-    ]
+            patterns.append(re.sub("<[A-Z]+>", lambda name: parts[name.group()], line))
+    return {what: _phrases(patterns) for what, patterns in headed.items()}
 
 
-def _unaccented(text: str) -> str:
-    parts = unicodedata.normalize("NFKD", text.replace("ı", "i"))
-    return unicodedata.normalize("NFC", "".join(c for c in parts if not "\u0300" <= c <= "\u036f"))
+def _phrases(lines: Sequence[str]) -> _Phrases:
+    patterns = [line.removeprefix("+ ") for line in lines]
+    of_ascii, others = [p for p in patterns if p.isascii()], [usual(p) for p in patterns if not p.isascii()]
+    long = [line.removeprefix("+ ") for line in lines if line.startswith("+ ")]
+    return _Phrases(
+        _any(of_ascii, r"[^\W_]{1,40}[\W_]{1,4}", r"[\W_]{0,4}"),
+        _any(map(same_letters, of_ascii), r"[^\W_]{1,40}[\x20\n]", r"[\x20\n]?"),
+        _any(map(_unbroken, long), "", "") if long else None,
+        _any(map(_unbroken, of_ascii), r"[^\W_]{0,20}?", ""),
+        _any(others, r"[^\W_]{1,40}\x20", r"\x20?") if others else None,
+    )
+
+
+def _unbroken(pattern: str) -> str:
+    return same_letters(pattern).replace(r"\b", "")
+
+
+def _any(patterns: Iterable[str], word: str, gap: str) -> re.Pattern[str]:
+    """One pattern for all, with these for any word and for a gap. Every repetition has a bound, so that the time of a
+    search grows with the length of a text alone."""
+    return re.compile("|".join(line.replace(r"\w+ ", word).replace(" ", gap) for line in patterns))
 
 
 _LINK = re.compile(

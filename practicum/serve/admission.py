@@ -7,7 +7,6 @@ ways is refused: addresses that are not in normal form, headers that come twice,
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 from unicodedata import is_normalized
@@ -62,6 +61,8 @@ def is_normal(path: bytes) -> bool:
     """Whether a path is written in the one form in which it is compared and sent."""
     if _PATH.fullmatch(path) is None:
         return False
+    if b"%" not in path:
+        return True
     try:
         return is_normalized("NFKC", unquote_to_bytes(path).decode())
     except UnicodeDecodeError:
@@ -77,7 +78,7 @@ def header_text(value: bytes) -> str:
 
 
 def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    times = Counter[bytes]()
+    seen = set[bytes]()
     for name, value in headers:
         if name == b"connection" and _OWN in value.lower():
             raise Refused(400, "the header connection names a header of practicum, which a proxy would drop")
@@ -85,6 +86,6 @@ def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
         if named and is_blank(header_text(value)):
             raise Refused(400, f"the header {name.decode('latin-1')} is blank: leave it out, or give it a value")
         if named or name in _ONCE:
-            times[name] += 1
-    if twice := [name for name, number in times.items() if number > 1]:
-        raise Refused(400, f"the header {twice[0].decode('latin-1')} was sent more than once")
+            if name in seen:
+                raise Refused(400, f"the header {name.decode('latin-1')} was sent more than once")
+            seen.add(name)

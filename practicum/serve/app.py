@@ -456,6 +456,7 @@ class App:
             async with _while_connected(call), self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
         except _Left:
+            await relay.read_rest()
             relay.keep(LEFT)
             if not relay.is_whole:
                 call.status, call.error = LEFT, "cancelled"
@@ -463,6 +464,7 @@ class App:
         except asyncio.CancelledError:
             # The service stops, and the answer takes too long.
             call.error = "cancelled"
+            await relay.read_rest()
             relay.keep(503)
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -639,6 +641,7 @@ class _Relay:
     _unread: deque[bytes] = field(default_factory=deque)
     """What was received of a stream and was not read yet."""
     _reader: StreamReader | None = None
+    _reading: asyncio.Future[Answer | None] | None = None
     _is_read: bool = False
     _said: Answer | None = None
     """What was complete and was read; None if it could not be read."""
@@ -668,7 +671,7 @@ class _Relay:
             return
         body, headers = b"".join(self._chunks), list[tuple[bytes, bytes]]()
         if good:
-            await self._read_collected()
+            await self._read_all()
             headers = self._headers() if self.keep(response.status) else []
         if self.kind == "responses" and headers:
             body = with_metadata(body, self._metadata)
@@ -693,8 +696,7 @@ class _Relay:
                 self._read_received()
                 if len(chunk) > SLICE:
                     await asyncio.sleep(0)
-        if self._reader is None:
-            await self._read_collected()
+        await self._read_all()
         self.keep(response.status)
         await call.write(self._rest)
         self.is_whole = True
@@ -716,14 +718,14 @@ class _Relay:
 
     async def _collected(self, response: aiohttp.ClientResponse) -> bool:
         """Receive a response; False, and not all of it was received, if it is too large to be read."""
-        if (response.content_length or 0) > self.app.most_read:
-            return False
-        async for chunk in response.content.iter_any():
-            self._size += len(chunk)
+        size, fits = 0, (response.content_length or 0) <= self.app.most_read
+        while fits and (chunk := await response.content.readany()):
+            size += len(chunk)
             self._chunks.append(chunk)
-            if not self.call.hold(len(chunk)) or self._size > self.app.most_read:
-                return False
-        return True
+            fits = self.call.hold(len(chunk)) and size <= self.app.most_read
+        # Of an answer that breaks off before it is passed on, nothing counts as received.
+        self._size = size
+        return fits
 
     async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
         """Pass on what was received of a response, and the rest while it arrives. It is kept without its text."""
@@ -742,22 +744,36 @@ class _Relay:
         await call.write(b"")
         self.is_whole = True
 
-    async def _read_collected(self) -> None:
+    async def _read_all(self) -> None:
         """Read what was received, in a thread if that may take long."""
-        body = b"".join(self._chunks)
+        large = bool(self._encoding) or self._size > OFF_LOOP
+        if large if self._reader is None else self._reader.is_long:
+            self._reading = asyncio.ensure_future(asyncio.to_thread(self._received_answer, self.app.most_read))
+            await self.read_rest()
+        else:
+            self._take(lambda: self._received_answer(self.app.most_read))
+
+    async def read_rest(self) -> None:
+        """Read what was received of a stream that was broken off, or wait for the thread that reads the answer."""
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+            self._take(self._reading.result)
+            self._reading = None
+        elif self._reader is not None and not self._is_read:
+            await self._read_all()
+
+    def _take(self, read: Callable[[], Answer | None]) -> None:
+        self._is_read = True
         try:
-            if self._encoding or len(body) > OFF_LOOP:
-                self._said = await asyncio.to_thread(self._answer, body, self.app.most_read)
-            else:
-                self._said = self._answer(body, self.app.most_read)
+            self._said = read()
         except Exception as error:
             self.app.service.faults.note("reading an answer", error)
-        self._is_read = True
 
     async def failed(self, error: BaseException) -> None:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
         status, message = _upstream_error(error)
         if self._streaming:
+            await self.read_rest()
             self.keep(status)
         if self.is_whole:
             await self.call.write(self._rest)
@@ -792,7 +808,8 @@ class _Relay:
         service, received = self.app.service, self._size > 0
         if not received and status >= 400 and not (self._streaming and status == LEFT):
             return False
-        answer = self._received_answer()
+        # What a client left, or the upstream broke off, is read here and now, if that does not take long.
+        answer = self._said if self._is_read else self._received_answer(OFF_LOOP)
         if received or status < 400:
             service.counts["unread answers"] += answer is None or answer.unread
         if answer is None and self._is_page:
@@ -804,6 +821,8 @@ class _Relay:
             service.counts["upstream failures"] += 1
             self.call.error = "error in a response with status 200"
         if self.request is None or self.shown is None:
+            if self.kind == "responses":
+                service.remember_response(self.space, answer.id)
             return False
         self.call.interaction, self.call.version = self.id, self.shown.version
         service.keep(
@@ -814,15 +833,14 @@ class _Relay:
         )  # fmt: skip
         return True
 
-    def _received_answer(self) -> Answer | None:
-        """The answer, as far as it was received; None if it cannot be read."""
-        if self._reader is not None:
-            self._read_received()
-            answer = self._reader.end()
-            # Some servers answer with JSON that they call a stream, or the other way round.
-            return read_answer(bytes(self._reader.other)) if answer is None else answer
-        # What a client left, or the upstream broke off, is read here and now, if that does not take long.
-        return self._said if self._is_read else self._answer(b"".join(self._chunks), OFF_LOOP)
+    def _received_answer(self, most: int) -> Answer | None:
+        """The answer, as far as it was received; None if it cannot be read, or has more than `most` bytes."""
+        if self._reader is None:
+            return self._answer(b"".join(self._chunks), most)
+        self._read_received()
+        answer = self._reader.end()
+        # Some servers answer with JSON that they call a stream, or the other way round.
+        return read_answer(bytes(self._reader.other)) if answer is None else answer
 
     def _answer(self, body: bytes, most: int) -> Answer | None:
         """What a response answers; None if it cannot be read, or has more than `most` bytes."""

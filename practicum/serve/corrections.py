@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class Correction:
         """The question, or the whole text while no question is known."""
         return self.question or self.query
 
-    @property
+    @cached_property
     def is_quotable(self) -> bool:
         """Whether its question may be shown to who did not ask the very same: it does not steer a model."""
         return self.note or not steers(self.asked)

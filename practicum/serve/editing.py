@@ -209,16 +209,18 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
 
 async def _remove_space(service: Service, name: str) -> SpaceGone:
     database = service.log.database
-    async with AsyncExitStack() as stack:
+    async with service.making, AsyncExitStack() as stack:
         await _alone(stack, database, f"making space {name}", wait=True)
+        if await asyncio.to_thread(service.finish_space, name):
+            return {"name": name, "rows": 0}
         space = await service.space(name)
         if not await _alone(stack, database, f"learning in {space.id}"):
             raise Conflict(f"space {name} is learning now: try again in a minute")
         async with _writing(service, space) as store:
-            with service.deleting(space):
-                removed = await asyncio.wrap_future(service.log.do(partial(bury_space, id=space.id), space.id))
-                await to_the_end(store.remove)
-                await space.close()
+            stack.enter_context(service.deleting(space))
+            removed = await asyncio.wrap_future(service.log.do(partial(bury_space, id=space.id), space.id))
+            await to_the_end(store.remove)
+            await space.close()
         await asyncio.to_thread(database.remove_run, name, space.folder)
         await asyncio.wrap_future(service.log.do(partial(end_space, id=space.id)))
     return {"name": name, "rows": removed}

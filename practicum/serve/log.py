@@ -81,8 +81,11 @@ class Database(Protocol):
     def alone(self, what: str, wait: bool = False) -> Any:
         """A block that one node at a time is in; yields whether this one is. `wait` waits for the others."""
 
-    def connect_run(self, space: str, folder: Path) -> bool:
-        """Whether there is the run of a space. The folder of one that another node has made is made here."""
+    def has_run(self, space: str, folder: Path) -> bool:
+        """Whether there is the run of a space."""
+
+    def connect_run(self, space: str, folder: Path) -> None:
+        """Make the folder for a run that another node has made."""
 
     def begin_run(self, space: str, folder: Path) -> None:
         """Make the folder for a run that is to be created in it."""
@@ -365,8 +368,11 @@ class FolderDatabase:
                     self._held.discard(what)
                     self._free.notify_all()
 
-    def connect_run(self, space: str, folder: Path) -> bool:
+    def has_run(self, space: str, folder: Path) -> bool:
         return is_run(folder)
+
+    def connect_run(self, space: str, folder: Path) -> None:
+        """The folder is the run."""
 
     def begin_run(self, space: str, folder: Path) -> None:
         make_folder(folder.parent)

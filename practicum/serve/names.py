@@ -22,6 +22,9 @@ State = Literal["reserved", "making", "live", "deleted"]
 """reserved: it has keys, and its run is yet to be made. making: its run is half made. deleted: its rows are gone, and
 its run may be there."""
 
+HALF = ("making", "deleted")
+"""The states of spaces that are half made or half deleted."""
+
 FORM = "a space is named by letters, digits, . _ and -, 64 at most"
 SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from json import detect_encoding
 
 import msgspec
 
@@ -32,8 +33,11 @@ _RESPONSE = re.compile(r"/v1/responses/([A-Za-z0-9_-]+)(?:/(cancel|input_items))
 
 _FAMILIES = frozenset(path.split("/")[2] for path in _ASKING if path.count("/") > 2)
 
-_SUSPECT = re.compile(rb"previous_response_id|conversation|\\u00")
-"""What is in every body that goes on from something: the names, perhaps with escapes."""
+_MOST_ODD = 2**20
+"""Bytes of a body that cannot be read and passes all the same, at most."""
+
+_SIGNS = ("previous_response_id", "conversation", r"\u00")
+"""One of these is in every body that goes on from something: the names, perhaps with escapes."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,6 @@ class Passing:
             return None, body
         if encoding not in ("", "identity"):
             raise Refused(415, f"send the body of {path} without content-encoding")
-        # In UTF-16 and UTF-32, which some servers read too, there is a NUL beside each of these characters.
-        if _SUSPECT.search(body.replace(b"\0", b"")) is None:
-            return None, body
         try:
             fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             previous, conversation = (
@@ -84,7 +85,10 @@ class Passing:
                 for name in ("previous_response_id", "conversation")
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise Refused(400, "the body is not a JSON object in UTF-8") from None
+            if _may_go_on(body):
+                raise Refused(400, "the body is not a JSON object in UTF-8") from None
+            # The model server says what is wrong with it.
+            return None, body
         if conversation is not None and not self.has("/v1/conversations"):
             raise Refused(
                 403, "`conversation` names one that the model server keeps, which may be that of another space: to let "
@@ -92,10 +96,19 @@ class Passing:
             )  # fmt: skip
         if not isinstance(previous, str | None):
             raise Refused(400, "`previous_response_id` must be the id of a response")
-        if previous is not None:
+        if not fields.keys().isdisjoint(("previous_response_id", "conversation")):
             # A name that stands twice is read differently by different servers: the one that was checked is sent.
             body = b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
         return previous, body
+
+
+def _may_go_on(body: bytes) -> bool:
+    """Whether a model server that reads more than JSON in UTF-8, such as UTF-16, could go on from something by a
+    body."""
+    if len(body) > _MOST_ODD:
+        return True
+    text = body.decode(detect_encoding(body), errors="replace")
+    return any(sign in text for sign in _SIGNS)
 
 
 def read_prefixes(paths: Iterable[str]) -> tuple[str, ...]:

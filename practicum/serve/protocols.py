@@ -51,6 +51,9 @@ MOST_NAME = 200
 MOST_SAID = 2**20
 """Characters of an answer that are read, before its thoughts are split off."""
 
+LONG = 2**16
+"""Characters of an answer from which on it is put together in a thread."""
+
 MOST_TOKENS = 10**9
 """The largest number of tokens that is believed."""
 
@@ -463,7 +466,9 @@ class Answer:
 
     def end(self, *reasons: Any) -> None:
         """Note why the answer ended, as the protocol says it. None says nothing."""
-        self._ends.update(reason for reason in reasons if isinstance(reason, str) and reason in _SILENT)
+        for reason in reasons:
+            if isinstance(reason, str) and reason in _SILENT:
+                self._ends.add(reason)
 
     def call(self, name: str, arguments: str) -> None:
         """Add a call of a tool."""
@@ -535,15 +540,23 @@ class StreamReader:
         if b"\n\n" not in data and not (data.startswith(b"\n") and self._rest.endswith(b"\n")):
             self._hold(data)
             return
-        *blocks, rest = (bytes(self._rest) + data).split(b"\n\n")
+        if self._rest:
+            data = bytes(self._rest) + data
+            self._rest.clear()
+        *blocks, rest = data.split(b"\n\n")
         if self._skips:
             del blocks[0]
-        self._rest.clear()
-        self._skips = False
+            self._skips = False
         for block in blocks:
             if block:
                 self._read(block)
-        self._hold(rest)
+        if rest:
+            self._hold(rest)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether putting the answer together may take long."""
+        return len(self._rest) > LONG or self._stream.length > LONG
 
     def _hold(self, data: bytes) -> None:
         self._rest += data
@@ -558,7 +571,10 @@ class StreamReader:
         if block.count(b"\n") > MOST_LINES:
             self._stream.answer.unread = True
             return
-        lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
+        if b"\n" not in block and block.startswith(b"data:"):
+            lines = [block[5:].strip()]
+        else:
+            lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
         # Some servers leave out the empty line between events.
         if len(lines) > 1 and not all(line.startswith((b"{", b"[DONE]")) for line in lines):
             lines = [b"\n".join(lines)]
@@ -592,8 +608,8 @@ class _Text:
             self._pieces.write(piece[: self._room])
             self._room -= len(piece)
 
-    def __bool__(self) -> bool:
-        return self._room < MOST_SAID
+    def __len__(self) -> int:
+        return MOST_SAID - max(self._room, 0)
 
     def __str__(self) -> str:
         return self._pieces.getvalue()
@@ -638,6 +654,11 @@ class _Stream:
         for choice in _objects(event.get("choices")):
             if not choice.get("index"):
                 self._add_to_choice(choice)
+
+    @property
+    def length(self) -> int:
+        """Characters of the text and the thoughts so far."""
+        return len(self._text) + len(self._thoughts)
 
     def _end_item(self, item: Mapping[str, Any]) -> None:
         self.answer.material = self.answer.material or item.get("type") in SERVED
@@ -779,9 +800,12 @@ def _answered(content: Any, answer: Answer, between: str) -> str:
 def _thought(message: Mapping[str, Any]) -> str:
     """The thoughts in a message, or in a part of one: in a field of their own, or in parts of the content."""
     inner = [part.get("thinking") for part in _objects(message.get("content"))]
+    own = message.get("reasoning_content") or message.get("reasoning")
+    if not own and not inner:
+        return ""
     parts = [
         "".join(_string(one.get("text")) for one in _objects(part)) if isinstance(part, list) else part
-        for part in (message.get("reasoning_content") or message.get("reasoning"), *inner)
+        for part in (own, *inner)
     ]  # fmt: skip
     return "\n".join(part for part in parts if isinstance(part, str) and part)
 

@@ -22,6 +22,7 @@ import uvloop
 
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import allow_many_files, make_folder
+from practicum.core.screen import flags
 from practicum.models.keys import ADDRESSES, is_loopback
 from practicum.models.prices import priced_models
 from practicum.models.registry import require_model_name
@@ -112,6 +113,8 @@ async def _serve(
                 f"on {host} everybody who reaches this machine could use the service: give a key (practicum key add, "
                 "or --key), or listen on 127.0.0.1"
             )
+        # What the filter loads for its first text would hold up requests.
+        await asyncio.to_thread(flags, "a1")
         # What is loaded stays, so collections need not look through it again and again, which takes 50 ms and more.
         gc.collect()
         gc.freeze()

@@ -56,6 +56,7 @@ from practicum.serve.feedback import (
 from practicum.serve.learner import Learner
 from practicum.serve.log import UNWRITTEN, WINDOW, Database, Failing, FolderDatabase, Log
 from practicum.serve.names import (
+    HALF,
     UnknownSpace,
     add_space,
     bury_space,
@@ -237,12 +238,15 @@ class Service:
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
         self._recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
+        self._unkept: OrderedDict[str, None] = OrderedDict()
+        self.making = asyncio.Lock()
+        """Held while a space is made or deleted here: of those who wait for another node, one takes a thread."""
         self._deleting = set[str]()
         """The names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """How many spaces had been closed for good when the last one of a name was."""
+        """What `endings` was when a space of a name had ended."""
         self.endings = 0
-        """Spaces that were closed for good, since they were deleted."""
+        """Counts the ends of spaces."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parts = Parts()
         if upstream is not None and upstream.client is not None:
@@ -277,7 +281,9 @@ class Service:
             await space.close()
         if self.sessions is not None:
             await asyncio.to_thread(self.sessions.close)
-        await asyncio.to_thread(self.log.close)
+        # What is being made or deleted comes to its end.
+        async with self.making:
+            await asyncio.to_thread(self.log.close)
 
     # Spaces
 
@@ -360,16 +366,15 @@ class Service:
         """The identity of the live space with this name; None if there is none. A run that was put there by hand
         becomes a space."""
         row, database = self._find_space(name), self.log.database
-        if (row is None or row.state == "reserved") and self._has_run(name):
+        if (row is None or row.state == "reserved") and database.has_run(name, self.folder(name, "")):
             row = self.log.do(partial(_adopt, name=name)).result()
-        if row is None or row.state != "live" or not database.connect_run(name, self.folder(name, row.run_id)):
+        if row is None or row.state != "live":
             return None
+        folder = self.folder(name, row.run_id)
+        if not database.has_run(name, folder):
+            return None
+        database.connect_run(name, folder)
         return str(row.run_id)
-
-    def _has_run(self, name: str) -> bool:
-        """Whether there is a run in the place of a space's run."""
-        database = self.log.database
-        return name in database.run_names() if database.shared else is_run(self.folder(name, ""))
 
     def is_live(self, space: Space) -> bool:
         """Whether an open space is still there; it may be called in any thread."""
@@ -381,7 +386,8 @@ class Service:
         if (space := self.spaces.get(name)) is not None and not is_run(space.folder):
             # Somebody deleted its folder.
             await self._drop(space)
-        await asyncio.to_thread(self._make_space, name, None)
+        async with self.making:
+            await asyncio.to_thread(self._make_space, name, None)
         await self.space(name)
 
     @contextmanager
@@ -392,19 +398,27 @@ class Service:
         try:
             yield
         finally:
+            # Requests that came meanwhile are not about the next space of this name either.
+            self._end(space.name)
             self._deleting.discard(space.name)
+
+    def _end(self, name: str) -> None:
+        """Note that the requests until now are not about the next space of this name."""
+        self.endings += 1
+        self._ended[name] = self.endings
+        self._ended.move_to_end(name)
+        if len(self._ended) > RECENT:
+            self._ended.popitem(last=False)
 
     def _forget(self, space: Space) -> None:
         """Close a space that is deleted, and keep nothing of it in memory."""
         self.close_space(space)
-        self.endings += 1
-        self._ended[space.name] = self.endings
-        self._ended.move_to_end(space.name)
-        if len(self._ended) > RECENT:
-            self._ended.popitem(last=False)
+        self._end(space.name)
         self.learner.forget(space)
         for key in [key for key in self._recent if key.startswith(f"{space.id} ")]:
             del self._recent[key]
+        for key in [key for key in self._unkept if key.startswith(f"{space.name} ")]:
+            del self._unkept[key]
 
     async def _drop(self, space: Space) -> None:
         """Close a space that another node deleted, or somebody by hand."""
@@ -446,7 +460,7 @@ class Service:
             with os.scandir(self.settings.folder / "spaces") as folders:
                 found = [one.name for one in folders if is_run(Path(one.path))]
         t = tables.spaces
-        dead = {row.name for row in self.log.rows(select(t.c.name).where(t.c.state != "live"))}
+        dead = {row.name for row in self.log.rows(select(t.c.name).where(t.c.state.in_(HALF)))}
         return sorted({*found} - dead)
 
     async def refresh(self, space: Space) -> None:
@@ -553,18 +567,29 @@ class Service:
         return await sessions.claim(space.id, session, version, found, self.late)
 
     def _finish_spaces(self) -> None:
-        """Finish what a killed process left: spaces that were being made or deleted."""
+        """Finish what a killed process left of spaces that were being made or deleted."""
         t = tables.spaces
-        for row in self.log.rows(select(t).where(t.c.state.in_(("making", "deleted")))):
+        for row in self.log.rows(select(t.c.name).where(t.c.state.in_(HALF))):
             with self.log.database.alone(f"making space {row.name}") as mine:
                 try:
-                    # Another node may be at it, or have finished it.
-                    if mine and (now := self._find_space(row.name)) is not None:
-                        self._clear_space(now)
+                    # Otherwise another node is at it.
+                    if mine:
+                        self.finish_space(row.name)
                 except PracticumError as error:
                     self.warnings.append(f"what is left of space {row.name} is not removed: {error}")
         if self.log.database.shared:
             self._remove_old_folders()
+
+    def finish_space(self, name: str) -> bool:
+        """Remove the run of a space that was being made or deleted; the caller is alone in making it. Returns whether
+        it was being deleted. One that was being made is reserved then, and keeps its keys."""
+        row = self._find_space(name)
+        if row is None or row.state not in HALF:
+            return False
+        self.log.database.remove_run(name, self.folder(name, row.run_id))
+        change = partial(set_state, state="reserved") if row.state == "making" else end_space
+        self.log.do(partial(change, id=row.run_id)).result()
+        return bool(row.state == "deleted")
 
     def _remove_old_folders(self) -> None:
         """Remove the folders of this node for spaces that other nodes deleted."""
@@ -572,15 +597,6 @@ class Service:
         for folder in (self.settings.folder / "spaces").glob("*.*"):
             if folder.suffix.removeprefix(".") not in live:
                 rmtree(folder, ignore_errors=True)
-
-    def _clear_space(self, row: Any) -> Any:
-        """Remove the run of a space that was being made or deleted; the caller is alone in making it. Returns the row
-        that is left: a space that was being made is reserved, and keeps its keys."""
-        if row.state in ("making", "deleted"):
-            self.log.database.remove_run(row.name, self.folder(row.name, row.run_id))
-            change = partial(set_state, state="reserved") if row.state == "making" else end_space
-            self.log.do(partial(change, id=row.run_id)).result()
-        return self._find_space(row.name)
 
     def _make_space(self, name: str, context: str | None) -> None:
         """Make the run of a space, if there is none yet."""
@@ -592,10 +608,9 @@ class Service:
                 removed = self.log.do(partial(bury_space, id=row.run_id), row.run_id).result()
                 self.warnings.append(f"the run of space {name} is gone: {removed} rows of it are removed")
                 logger.warning(self.warnings[-1])
-                row = self._find_space(name)
             if id is None:
-                row = None if row is None else self._clear_space(row)
-                row = row or self.log.do(partial(add_space, name=name, state="making")).result()
+                self.finish_space(name)
+                row = self.log.do(partial(add_space, name=name, state="making")).result()
                 self.log.do(partial(set_state, id=row.run_id, state="making")).result()
                 folder = self.folder(name, row.run_id)
                 self._create_space(name, folder, context)
@@ -886,8 +901,18 @@ class Service:
         read = partial(list_interactions, space=space.id, session=session, user=user, since=since, limit=limit)
         return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
 
+    def remember_response(self, name: str, id: str) -> None:
+        """Remember that a request of this space got the response with this id, which no interaction has: it may go on
+        from it. The newest ones are known, on this node, until it stops."""
+        if 0 < len(id) <= tables.LONGEST_NAME:
+            self._unkept[f"{name} {id}"] = None
+        while len(self._unkept) > RECENT:
+            self._unkept.popitem(last=False)
+
     async def made_response(self, name: str, id: str) -> bool:
         """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
+        if f"{name} {id}" in self._unkept:
+            return True
         space = await self.space(name)
         if f"{space.id} {id}" in self._recent:
             return True

@@ -109,14 +109,13 @@ class SharedDatabase:
                     with suppress(SQLAlchemyError):
                         db.execute(select(func.pg_advisory_unlock(number)))
 
-    def connect_run(self, space: str, folder: Path) -> bool:
-        known = select(schema.runs.c.run_id).where(schema.runs.c.run_id == _run(space))
-        if not self._runs.rows(known):
-            return False
+    def has_run(self, space: str, folder: Path) -> bool:
+        return bool(self._runs.rows(select(schema.runs.c.run_id).where(schema.runs.c.run_id == _run(space))))
+
+    def connect_run(self, space: str, folder: Path) -> None:
         if not is_run(folder):
             make_folder(folder)
             write_elsewhere(folder, Elsewhere(address(self.url), _run(space)))
-        return True
 
     def begin_run(self, space: str, folder: Path) -> None:
         Store.create(folder, self.url.render_as_string(hide_password=False), _run(space)).close()

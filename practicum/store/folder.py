@@ -96,7 +96,7 @@ def read_elsewhere(folder: Path) -> Elsewhere | None:
         values = json.loads(path.read_bytes())
         found = Elsewhere(str(values["store"]), str(values["run"]))
         ours = is_marked(_marked(found), values.get("mark"))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: make the folder anew with practicum store connect") from error
     if not ours:
         raise StoreError(

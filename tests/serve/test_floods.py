@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -17,13 +18,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, serving, until
-from sqlalchemy import select
+from sqlalchemy import make_url, select
 
 from practicum.serve import app, log, mcp_stdio, protocols, service, space, tables
 from practicum.serve.bounded import Bounded
 from practicum.serve.log import Database, FolderDatabase, Log
+from practicum.serve.names import add_space
 from practicum.serve.protocols import MOST_TEXT, StreamReader, read_answer, read_request, read_stream
-from practicum.serve.shared import SharedDatabase
+from practicum.serve.shared import Sessions, SharedDatabase
 
 MB = 2**20
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
@@ -340,17 +342,23 @@ def waiting(opened: Log) -> tuple[threading.Event, Any]:
     return goes_on, done
 
 
-def alarm(number: int, text: str = "t") -> dict[str, Any]:
-    return {"run_id": "s", "number": number, "at": 0.0, "kind": "k", "text": text}
+def made(opened: Log) -> str:
+    """The identity of a live space of a log."""
+    return str(opened.do(lambda db: add_space(db, "s", "live").run_id).result(30))
+
+
+def alarm(id: str, number: int, text: str = "t") -> dict[str, Any]:
+    return {"run_id": id, "number": number, "at": 0.0, "kind": "k", "text": text}
 
 
 def test_rows_that_wait_have_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "UNWRITTEN_BYTES", 50_000)
     opened = Log(FolderDatabase(tmp_path))
     try:
+        id = made(opened)
         goes_on, _ = waiting(opened)
         for number in range(10):
-            opened.post(tables.alarms, alarm(number, "a" * 10_000))
+            opened.post(tables.alarms, alarm(id, number, "a" * 10_000))
         assert (opened.unwritten, opened.lost) == (4, 6)
         goes_on.set()
         opened.do(lambda db: None).result(30)
@@ -456,7 +464,7 @@ async def test_characters_that_a_database_cannot_hold_lose_nothing(stream: bool,
             }  # fmt: skip
             reply = await at.send("POST", CHAT, json.dumps(asked).encode())
             assert reply.status == 200
-            told = await at.report(interaction=reply.interaction, target="a\0b", comment="\0")
+            told = await at.report(interaction=reply.interaction, target="a\0b", comment="c\0")
             assert told.json["status"] == "kept"
         rows = await kept(at)
         assert [row["answer"] for row in rows] == ["a\0b", "a\ufffdb", "\ufffd", "a\x1ab", "\U0001f600"]
@@ -473,19 +481,19 @@ async def test_characters_that_a_database_cannot_hold_lose_nothing(stream: bool,
 @asynchronous
 async def test_a_row_that_the_database_refuses_is_lost_alone_and_raises_an_alarm(place: Place) -> None:
     async with served(**place) as at:
-        opened = at.service.log
+        opened, id = at.service.log, at.service.spaces["default"].id
         bad: dict[int, dict[str, Any]] = {
             0: {"kind": "\ud800"}, 3: {"at": "no number"}, 4: {"number": 2**70}, 7: {"text": None},
             9: {"kind": object()},
         }  # fmt: skip
         goes_on, _ = waiting(opened)
         for number in range(12):
-            opened.post(tables.alarms, {**alarm(number), **bad.get(number, {})})
+            opened.post(tables.alarms, {**alarm(id, number), **bad.get(number, {})})
         told = opened.do(lambda db: 5)
         goes_on.set()
         assert await asyncio.wrap_future(told) == 5
         await until(lambda: at.service.counts["alarms"])
-        rows = opened.rows(select(tables.alarms).where(tables.alarms.c.run_id == "s").order_by(tables.alarms.c.number))
+        rows = opened.rows(select(tables.alarms).where(tables.alarms.c.run_id == id).order_by(tables.alarms.c.number))
         assert [row.number for row in rows if row.kind == "k"] == [1, 2, 5, 6, 8, 10, 11]
         assert [row.kind for row in rows if row.kind != "k"] == ["store"]
         assert (opened.lost, opened.unwritten, at.service.counts["refused rows"]) == (len(bad), 0, len(bad))
@@ -496,24 +504,61 @@ async def test_a_row_that_the_database_refuses_is_lost_alone_and_raises_an_alarm
 async def test_a_row_that_is_too_long_for_an_index_does_not_count_as_a_database_that_is_away(
     postgresql: str, tmp_path: Path
 ) -> None:
-    from random import Random
-
-    from sqlalchemy import make_url
-
     database: Database = SharedDatabase(make_url(postgresql))
     opened = Log(database)
     try:
+        id = await asyncio.to_thread(made, opened)
         goes_on, _ = waiting(opened)
         long = "".join(Random(0).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=20_000))
-        row = {"run_id": "s", "at": 0.0, "version": 0, "data": "{}"}
+        row = {"run_id": id, "at": 0.0, "version": 0, "data": "{}"}
         for number in range(4):
-            opened.post(tables.interactions, {**row, "id": f"i{number}", "session": long if number == 1 else "s"})
+            opened.post(
+                tables.interactions,
+                {**row, "id": f"i{number}", "number": number, "session": long if number == 1 else "s"},
+            )
         goes_on.set()
         await asyncio.wrap_future(opened.do(lambda db: None))
         found = [row.id for row in opened.rows(select(tables.interactions.c.id).order_by(tables.interactions.c.id))]
         assert (found, opened.lost, opened.unwritten) == (["i0", "i2", "i3"], 1, 0)
     finally:
         opened.close()
+
+
+@pytest.mark.postgres
+@asynchronous
+async def test_a_session_that_the_database_refuses_takes_no_others_along(postgresql: str) -> None:
+    database = SharedDatabase(make_url(postgresql))
+    sessions, opened = Sessions(database, 60.0), Log(database)
+    try:
+        id = await asyncio.to_thread(made, opened)
+        names = ["a", "\ud800", "b\0"]
+        assert await asyncio.gather(*(sessions.claim(id, name, 1, None, 30.0) for name in names)) == [1, None, 1]
+        sessions._away = 0.0
+        assert await sessions.claim(id, "c", 1, None, 30.0) == 1
+    finally:
+        await asyncio.to_thread(sessions.close)
+        await asyncio.to_thread(opened.close)
+
+
+@asynchronous
+async def test_an_answer_that_takes_long_to_read_is_read_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, settle = list[int](), protocols.Answer.settle
+
+    def settling(self: protocols.Answer, *given: Any) -> None:
+        threads.append(threading.get_ident())
+        settle(self, *given)
+
+    monkeypatch.setattr(protocols.Answer, "settle", settling)
+    said = "<think>" + "Hm. " * 100_000 + "</think>Fine."
+    for kind, parts in ((JSON, [whole(said)]), (EVENTS, [delta(said), b"data: [DONE]\n\n"])):
+        async with answering(kind, parts) as address, served(tmp_path / str(len(threads)), address=address) as at:
+            await at.ask(QUESTION, stream=kind == EVENTS)
+            ((row),) = await kept(at)
+            assert (row["answer"], row["thoughts"]) == ("Fine.", ("Hm. " * 100_000)[:MOST_TEXT])
+    assert threading.get_ident() not in threads
+    assert len(threads) == 2
 
 
 @pytest.mark.parametrize("score", ["NaN", "Infinity", "-1", "2", "1e400", '"1"', "[]"])

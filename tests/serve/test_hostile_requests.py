@@ -173,6 +173,24 @@ async def test_the_body_of_a_request_with_upgrade_is_its_body_and_not_the_next_r
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("target", ["/", "/v1/models", "127.0.0.1:80"])
+@asynchronous
+async def test_what_follows_connect_is_not_read_as_a_request(target: str, tmp_path: Path) -> None:
+    inner = request("GET /v1/models")
+    async with served(tmp_path) as at:
+        host, port = at.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        lines = f"CONNECT {target} HTTP/1.1".encode(), b"host: 127.0.0.1", b"content-length: %d" % len(inner)
+        writer.write(b"\r\n".join([*lines, b"", b""]))
+        async with asyncio.timeout(30):
+            first = await reader.readuntil(b"\r\n\r\n")
+            writer.write(inner)
+            read = first + await reader.read()
+        writer.close()
+        assert [status(read), read.count(b"HTTP/1.1 ")] == [405, 1]
+        assert not at.upstream.requests
+
+
 # Headers
 
 
@@ -184,21 +202,32 @@ ROUTES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", BLANK.values(), ids=BLANK)
 @pytest.mark.parametrize("name", ["user", "agent", "session", "space", "key"])
 @asynchronous
-async def test_a_blank_header_is_refused_wherever_it_is_read(name: str, value: bytes, tmp_path: Path) -> None:
+async def test_a_blank_header_is_refused_wherever_it_is_read(name: str, tmp_path: Path) -> None:
     async with served(tmp_path) as at:
-        for line, body in ROUTES.items():
-            answer = await sent(at, request(line, b"x-practicum-%s: %s" % (name.encode(), value), body=body))
-            assert (line, status(answer)) == (line, 400)
-        assert at.service.counts["refused requests"] == len(ROUTES)
+        for kind, value in BLANK.items():
+            for line, body in ROUTES.items():
+                answer = await sent(at, request(line, b"x-practicum-%s: %s" % (name.encode(), value), body=body))
+                assert (kind, line, status(answer)) == (kind, line, 400)
+        assert at.service.counts["refused requests"] == len(ROUTES) * len(BLANK)
         assert not at.upstream.requests
 
 
 @pytest.mark.parametrize(
     "name",
-    ["x-practicum-user", "x-practicum-agent", "x-practicum-space", "Authorization", "x-api-key", "Host", "Origin"],
+    [
+        "x-practicum-user",
+        "x-practicum-agent",
+        "x-practicum-session",
+        "x-practicum-space",
+        "x-practicum-key",
+        "mcp-session-id",
+        "Authorization",
+        "x-api-key",
+        "Host",
+        "Origin",
+    ],
 )
 @asynchronous
 async def test_a_header_that_comes_twice_is_refused(name: str, tmp_path: Path) -> None:
@@ -269,14 +298,15 @@ async def test_a_path_is_sent_as_it_was_compared_or_refused_before_it_is_looked_
         assert len(raw.requests) == len(NORMAL)
 
 
-@pytest.mark.parametrize("target", ["/v1/models", "/v1/keys", CHAT, "/mcp", "/", "/health"])
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT", "PROPFIND", "PURGE", "LINK"])
 @asynchronous
-async def test_methods_that_are_not_supported_are_answered_with_405(method: str, target: str, tmp_path: Path) -> None:
+async def test_methods_that_are_not_supported_are_answered_with_405(method: str, tmp_path: Path) -> None:
     async with served(tmp_path, pass_key=True) as at:
-        for one in (target, "127.0.0.1:80") if method == "CONNECT" else (target,):
-            answer = await sent(at, request(f"{method} {one}"))
-            assert status(answer) == 405
+        for target in ("/v1/models", "/v1/keys", CHAT, "/mcp", "/", "/health", "127.0.0.1:80"):
+            if not target.startswith("/") and method != "CONNECT":
+                continue
+            answer = await sent(at, request(f"{method} {target}"))
+            assert (target, status(answer)) == (target, 405)
             assert b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n" in answer
         assert not at.upstream.requests
 
@@ -367,6 +397,19 @@ async def test_responses_are_those_of_the_space(tmp_path: Path) -> None:
         assert (await at.send("POST", RESPONSES, {"input": "x", "previous_response_id": None}, other)).status == 200
 
 
+@asynchronous
+async def test_a_response_of_which_no_interaction_is_kept_can_be_gone_on_from(tmp_path: Path) -> None:
+    reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+    answer = json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": []}).encode()
+    async with raw_upstream(reply % (len(answer), answer)) as raw, served(tmp_path, address=raw.url) as at:
+        # No `input`, as with a stored prompt: nothing can be put into it, and it is not kept.
+        assert (await at.send("POST", RESPONSES, {"prompt": {"id": "p"}})).status == 200
+        assert not (await at.send("GET", "/v1/interactions")).json["interactions"]
+        assert (await at.send("POST", RESPONSES, {"input": "x", "previous_response_id": "resp_1"})).status == 200
+        assert (await at.send("GET", f"{RESPONSES}/resp_1")).status == 200
+        assert (await at.send("GET", f"{RESPONSES}/resp_2")).status == 404
+
+
 GOING_ON = {
     "a response of another space": (b'{"input": "x", "previous_response_id": "ID"}', 404),
     "escaped": (rb'{"input": "x", "previous\u005fresponse_id": "ID"}', 404),
@@ -412,6 +455,10 @@ async def test_of_a_name_that_stands_twice_the_one_that_was_checked_is_sent(tmp_
         body = b'{"previous_response_id": "theirs", "input": "x", "previous_response_id": "%s"}' % id.encode()
         assert (await at.send("POST", RESPONSES, body, key)).status == 200
         assert b"theirs" not in at.upstream.requests[-1].body
+        for name in ("previous_response_id", "conversation"):
+            body = b'{"%s": "theirs", "input": "x", "%s": null}' % (name.encode(), name.encode())
+            assert (await at.send("POST", RESPONSES, body)).status == 200
+            assert b"theirs" not in at.upstream.requests[-1].body
 
 
 # What a browser or a terminal would obey

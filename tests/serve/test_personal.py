@@ -71,7 +71,7 @@ async def test_all_that_came_of_a_user_is_gone_and_the_service_goes_on(long_plac
 
         # It goes on without her: what is gone is unknown, and everybody is served and learned from.
         assert (await at.report(interaction=ids[0], score=1.0)).status == 404
-        with pytest.raises(Unknown, match="nothing is kept of a user 'anna' in this space"):
+        with pytest.raises(Unknown, match="nothing is kept of a user 'anna' in space default"):
             await forget_user(service, "default", "anna")
         assert (await at.report(interaction=theirs[0], score=0.5)).status == 200
         assert "The quetzal team" not in await at.shown("Which team looks after the quetzal number 3?", ANNA)

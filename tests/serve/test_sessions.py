@@ -72,7 +72,7 @@ async def sessions(at: Served, **query: str) -> list[tuple[str, str]]:
 @asynchronous
 async def test_a_session_is_what_the_client_names(case: str, tmp_path: Path) -> None:
     path, headers, more, session, source = NAMED[case]
-    async with served(tmp_path) as at:
+    async with served(tmp_path, passing=("/v1/conversations",)) as at:
         for text in (QUESTION, "And lost cards?"):
             assert (await at.send("POST", path, body(path, text, **more), headers)).status == 200
         assert await sessions(at) == [(session, source)] * 2
@@ -132,7 +132,7 @@ async def test_an_agent_that_calls_tools_stays_in_its_session(tmp_path: Path) ->
 
 @asynchronous
 async def test_a_response_continues_the_session_of_the_one_before(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
+    async with served(tmp_path, passing=("/v1/responses",)) as at:
         first = await at.send("POST", RESPONSES, body(RESPONSES, QUESTION))
         second = await at.send("POST", RESPONSES, {"input": "r", "previous_response_id": first.json["id"]})
         await at.send("POST", RESPONSES, {"input": "s", "previous_response_id": second.json["id"]})

@@ -20,6 +20,7 @@ from sqlalchemy import make_url, select
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
+from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.names import UnknownSpace
 from practicum.session.records import create_seed, load_context
@@ -101,6 +102,35 @@ async def test_what_a_kill_left_of_a_space_is_removed_at_the_next_start(state: s
         assert (await at.send("DELETE", "/v1/spaces", NAME)).status == 404
         assert (await at.send("POST", "/v1/spaces", NAME)).status == 200
         assert (await at.ask(QUESTION, MADE)).status == 200
+
+
+@asynchronous
+async def test_a_deletion_or_a_making_that_failed_is_finished_by_the_next_try(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    async with served(**place) as at:
+        await at.send("POST", "/v1/spaces", NAME)
+        await at.send("POST", "/v1/notes", {"text": "Feed the quetzal."}, MADE)
+        for method, part in (("DELETE", "remove_run"), ("POST", "begin_run")):
+            with monkeypatch.context() as patch:
+                patch.setattr(at.service.log.database, part, fails)
+                assert (await at.send(method, "/v1/spaces", NAME)).status == 507
+            assert (await at.send("GET", "/v1/spaces")).json == {"spaces": ["default"]}
+            assert (await at.ask(QUESTION, MADE)).status == 404
+            assert (await at.send(method, "/v1/spaces", NAME)).status == 200
+        assert await found(at, "quetzal") == []
+
+
+@asynchronous
+async def test_many_who_make_and_delete_one_space_at_once_wait_for_each_other(place: Place) -> None:
+    async with served(**place) as at:
+        methods = ["POST", "DELETE"] * 20
+        replies = await asyncio.gather(*(at.send(method, "/v1/spaces", NAME) for method in methods))
+        assert {reply.status for reply in replies} <= {200, 404}
+        assert (await at.ask(QUESTION)).status == 200
 
 
 def flagged() -> Context:

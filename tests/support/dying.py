@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -94,6 +95,8 @@ def in_child(work: Callable[[], object]) -> Any:
             result = pickle.dumps(work())
             os.write(writing, result)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(writing)

@@ -159,7 +159,7 @@ async def served(
         stack.push_async_callback(to.close)
         service = Service(how, to)
         # A machine that runs other tests may be slow.
-        service.late = 10.0
+        service.late = service.opens = 10.0
         stack.push_async_callback(service.close)
         await service.start()
         known = Keys(read_keys(keys), service.log, a_minute)

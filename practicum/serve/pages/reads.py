@@ -22,6 +22,7 @@ from practicum.core.types import Usage
 from practicum.models.prices import Pricing, address_price
 from practicum.serve import tables
 from practicum.serve.log import Log
+from practicum.serve.names import HALF
 from practicum.serve.rollout import CANARY
 from practicum.serve.service import Service
 from practicum.serve.space import LIVE, Space
@@ -94,7 +95,7 @@ def _names(service: Service) -> list[str]:
     else:
         with os.scandir(service.settings.folder / "spaces") as folders:
             found = {one.name for one in folders if one.is_dir()}
-    return sorted(found.difference(row.name for row in log.rows(select(t.c.name).where(t.c.state != "live"))))
+    return sorted(found.difference(row.name for row in log.rows(select(t.c.name).where(t.c.state.in_(HALF)))))
 
 
 def _of_run(folder: Path) -> tuple[int | None, int]:

@@ -82,7 +82,7 @@ class Visit:
     grant: Grant
     token: str
     endings: int
-    """The spaces that had been closed for good when the request came."""
+    """`Service.endings` when the request came."""
     form: Mapping[str, str] = field(default_factory=dict)
     known: Space | None = None
 

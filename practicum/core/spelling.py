@@ -1,0 +1,257 @@
+"""One spelling of a text for a search by patterns, so that one pattern finds every spelling of a phrase.
+
+`shown` is a text without its disguise. From it, `plain` keeps scripts, and `latin` has Latin letters; from those,
+`words` has single gaps, and `joined` none. Each keeps the places of the original text. Encodings that a reader has to
+compute (base64, rot13, letters in reverse) are not decoded.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+import unicodedata
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from importlib.resources import files
+from urllib.parse import unquote
+
+import regex
+
+Spell = Callable[[re.Match[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A text that was rewritten. `steps` has the pieces that each rewriting replaced: where they begin and end in the
+    new text, and where they began and ended in the old one."""
+
+    text: str
+    steps: tuple[list[tuple[int, int, int, int]], ...] = field(default=(), repr=False)
+
+    def sub(self, pattern: re.Pattern[str], spell: Spell) -> Spelling:
+        """Replace what the pattern matches."""
+        parts, pieces, end, length = list[str](), list[tuple[int, int, int, int]](), 0, 0
+        for match in pattern.finditer(self.text):
+            new = spell(match)
+            if new != match[0]:
+                start = length + match.start() - end
+                parts += self.text[end : match.start()], new
+                length, end = start + len(new), match.end()
+                pieces.append((start, length, *match.span()))
+        if not pieces:
+            return self
+        return Spelling("".join((*parts, self.text[end:])), (*self.steps, pieces))
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Where `text[start:end]` stands in the original text; what was replaced counts as a whole."""
+        last = end - 1
+        for pieces in reversed(self.steps):
+            start, last = _old(pieces, start, first=True), _old(pieces, last, first=False)
+        return start, max(last, start) + 1
+
+
+def _old(pieces: list[tuple[int, int, int, int]], place: int, *, first: bool) -> int:
+    """The index before a rewriting of the character at this index after it."""
+    n = bisect_right(pieces, place, key=lambda piece: piece[0]) - 1
+    if n < 0:
+        return place
+    new_start, new_end, start, end = pieces[n]
+    if place >= new_end:
+        return end + place - new_end
+    if new_end - new_start == end - start:
+        return start + place - new_start
+    return start if first else end - 1
+
+
+def shown(text: str) -> Spelling:
+    r"""The text with letters of one style, in their script and case.
+
+    Escapes are decoded (`&#105;`, `\u0069`, `%69`, up to three times over); accents, marks and characters that do not
+    show are left out, and NFKC gives styled letters their plain form.
+    """
+    spelling = Spelling(text)
+    for _ in range(3):
+        spelling = spelling.sub(_ESCAPED, _decoded)
+    return spelling.sub(_UNUSUAL, lambda letters: _usual(letters[0]))
+
+
+def plain(shown: Spelling) -> Spelling:
+    """Small letters, and all punctuation. A word that mixes scripts is spelled in Latin letters."""
+    if not shown.text.isascii():
+        shown = shown.sub(WORD, _one_script).sub(_OTHERS, lambda letters: letters[0].casefold())
+    return shown.sub(_CAPITALS, lambda letters: letters[0].lower())
+
+
+def latin(shown: Spelling) -> Spelling:
+    """Small Latin letters in place of all that look like them, and all punctuation."""
+    if not shown.text.isascii():
+        shown = shown.sub(_OTHERS, lambda letters: _latin(letters[0]).casefold())
+    return shown.sub(_CAPITALS, lambda letters: letters[0].lower())
+
+
+def words(latin: Spelling) -> Spelling:
+    """Letters and digits with one space between words, or a line feed at the end of a sentence or line. Digits in place
+    of letters and letters with gaps between them are spelled as words; l is i."""
+    spelling = latin.sub(_SPELLED, _spelled_out).sub(_LEET, _unleet)
+    since = 0
+
+    def gap(match: re.Match[str]) -> str:
+        nonlocal since
+        since += 1
+        if not _END.fullmatch(match[0]):
+            return " "
+        # Who puts every word into a sentence of its own ends none.
+        long, since = since > 2, 0
+        return "\n" if long else " "
+
+    spelling = spelling.sub(_GAP, gap)
+    return replace(spelling, text=same_letters(spelling.text))
+
+
+def same_letters(text: str) -> str:
+    """The text, or a pattern for it, with one letter for those that look the same."""
+    return text.replace("l", "i")
+
+
+def collapsed(plain: Spelling) -> Spelling:
+    """The same text with one space for each gap, and none between letters that stand alone."""
+    return plain.sub(_SPELLED, _spelled_out).sub(_GAP, lambda gap: " ")
+
+
+def joined(words: Spelling) -> Spelling:
+    """Words without gaps."""
+    return words.sub(_SPACES, lambda space: "")
+
+
+_ESCAPED = re.compile(
+    r"&(?:#[xX]?[0-9a-fA-F]{1,7}|[a-zA-Z][a-zA-Z0-9]{1,31});?"
+    r"|\\+(?:u\{[0-9a-fA-F]{1,6}\}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-3][0-7]{2}|[nrt])"
+    r"|(?:%[0-9a-fA-F]{2})+"
+    r"|\bU\+[0-9a-fA-F]{4,6}"
+)
+_CODE = re.compile(r"[uUx+]\{?([0-9a-fA-F]+)\}?$")
+
+
+def _decoded(match: re.Match[str]) -> str:
+    escape = match[0]
+    if escape.startswith("&"):
+        return html.unescape(escape)
+    if escape.startswith("%"):
+        return unquote(escape)
+    if escape[-1] in "nrt" and not _CODE.search(escape):
+        return " "
+    code = int(found[1], 16) if (found := _CODE.search(escape)) else int(escape.lstrip("\\"), 8)
+    return chr(code) if code <= sys.maxunicode else escape
+
+
+_UNUSUAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[^\x00-\x7f]+")
+_CAPITALS = re.compile("[A-Z]+")
+
+
+def usual(text: str) -> str:
+    """What is not printed ASCII in a plain style, without accents and without what does not show; tags become what they
+    carry."""
+    return _UNUSUAL.sub(lambda letters: _usual(letters[0]), text)
+
+
+def _usual(text: str) -> str:
+    text = "".join(chr(ord(c) - 0xE0000) if "\U000e0020" <= c <= "\U000e007e" else c for c in text)
+    parts = unicodedata.normalize("NFKD", text.translate(_SIGNS))
+    return unicodedata.normalize("NFC", "".join(c for c in parts if _shows(c)))
+
+
+_SIGNS = str.maketrans("ı‹❮˂〈⟨≺ᐸ›❯˃〉⟩≻ᐳ", "i<<<<<<<>>>>>>>")
+"""Signs that NFKC leaves apart from those that patterns have."""
+
+
+@lru_cache(maxsize=8192)
+def _shows(character: str) -> bool:
+    """Whether a character is more than an accent or a mark on another one, and has ink."""
+    category = unicodedata.category(character)
+    if category == "Mn":
+        # Vowels and joints of Indic scripts belong to the word.
+        return unicodedata.combining(character) in (0, 8, 9) and not "\ufe00" <= character <= "\U000e01ef"
+    return category not in {"Cc", "Cf", "Co", "Cn", "Cs", "Me"}
+
+
+WORD = re.compile(r"[^\W\d_]{2,}")
+
+
+def mixes_scripts(word: str) -> bool:
+    """Whether a word has ASCII letters and letters of another script that look like Latin ones. Greek letters of
+    formulas and units are ordinary."""
+    return not word.isascii() and any(c < "\x80" for c in word) and any(map(_intrudes, word))
+
+
+@lru_cache(maxsize=8192)
+def _intrudes(character: str) -> bool:
+    if character < "\x80" or character not in _lookalikes():
+        return False
+    script = unicodedata.name(character, "").partition(" ")[0]
+    return character in "αορνικτΑΒΕΖΗΙΚΜΝΟΡΤΥΧ" if script == "GREEK" else script in _SCRIPTS
+
+
+_SCRIPTS = {"CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "CANADIAN", "DESERET", "GEORGIAN", "OLD", "LYCIAN"}
+
+
+def _latin(text: str) -> str:
+    """The text with Latin letters in place of their lookalikes, and without marks."""
+    return "".join(_lookalikes().get(c, c) for c in text if unicodedata.category(c)[0] != "M")
+
+
+@cache
+def _lookalikes() -> dict[str, str]:
+    lines = (files("practicum.core") / "lookalikes.txt").read_text("utf-8").splitlines()
+    return {c: line[0] for line in lines if not line.startswith("#") for c in line[2:]}
+
+
+_OTHERS = re.compile(r"[^\x00-\x7f]+")
+
+_LETTER = r"\p{L}\p{M}\p{N}"
+_GAP = regex.compile(rf"[^{_LETTER}]++")
+_BETWEEN = regex.compile(rf"[^{_LETTER}@$]++")
+_ALONE = rf"(?<![{_LETTER}])[\p{{L}}\p{{N}}@$](?:{_BETWEEN.pattern}[\p{{L}}\p{{N}}@$](?![{_LETTER}]))"
+_SPELLED = regex.compile(rf"{_ALONE}{{3,}}+")
+"""Four letters or more that stand alone, with any gaps between them."""
+
+PHRASE_SPELLED = regex.compile(rf"{_ALONE}{{11}}")
+"""As many letters that stand alone as no list or table of a few words has."""
+
+
+def _spelled_out(match: re.Match[str]) -> str:
+    """Letters that stood alone, as words where the gaps between words were longer or rarer than those within."""
+    gaps = Counter(_BETWEEN.findall(match[0]))
+    shortest = min(map(len, gaps))
+    within = {gap for gap in gaps if len(gap) == shortest}
+    if len(within) == len(gaps) == 2 and 3 * min(gaps.values()) < gaps.total():
+        within = {max(gaps, key=gaps.__getitem__)}
+    if 2 * sum(gaps[gap] for gap in within) < gaps.total():
+        within = {*gaps}
+    return str(_BETWEEN.sub(lambda gap: "" if gap[0] in within else " ", match[0]))
+
+
+_MARKS = "a-z0-9$@€!|"
+_LEET = re.compile(rf"(?<![{_MARKS}])[a-z]*[0-9$@€!|][{_MARKS}]*")
+_DIGITS = str.maketrans("013456789$@€", "oieasgtbgsae")
+_STROKE = re.compile(r"(?<![!|])[!|]{1,2}(?=[a-z0-9$@€])|(?<=[a-z])[|]{1,2}(?![!|])")
+
+
+def _unleet(match: re.Match[str]) -> str:
+    word = match[0]
+    if not any("a" <= c <= "z" for c in word):
+        return word
+    return _STROKE.sub(lambda strokes: "i" * len(strokes[0]), word).translate(_DIGITS)
+
+
+_END = re.compile(r"[.!?:;]{1,3}[\"')\]]{0,2}\s{1,2}|\s?\n\s{0,8}[-*#>]{0,3}\s?")
+"""What ends a sentence or a line, as people write it."""
+
+_SPACES = re.compile("[ \n]+")
+
+
+def _one_script(match: re.Match[str]) -> str:
+    return _latin(match[0]) if mixes_scripts(match[0]) else match[0]
