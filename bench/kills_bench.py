@@ -274,6 +274,7 @@ class Client:
     """Called when something long begins, in which a kill is worth more."""
     user: str = ""
     made: int = 0
+    doing: str = ""
     notes: list[tuple[str, int]] = field(default_factory=list)
     """Notes that wait or hold, and their numbers."""
     of_users: dict[str, set[Fact]] = field(default_factory=dict)
@@ -300,7 +301,9 @@ class Client:
                 await self.node.up.wait()
                 self.node.parked -= 1
             try:
-                await self.rng.choice(chosen)()
+                step = self.rng.choice(chosen)
+                self.doing = step.__name__
+                await step()
             except (aiohttp.ClientError, TimeoutError):
                 if self.node.up.is_set():
                     process = self.node.process
@@ -480,12 +483,16 @@ class Campaign:
     work: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def until(self, reached: Callable[[], object], seconds: float = 60.0) -> None:
-        async with asyncio.timeout(seconds):
-            while not reached():
-                for task in self.work:
-                    if task.done():
-                        task.result()
-                await asyncio.sleep(0.005)
+        try:
+            async with asyncio.timeout(seconds):
+                while not reached():
+                    for task in self.work:
+                        if task.done():
+                            task.result()
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            print(f"  waited in vain while clients do this: {[client.doing for client in self.clients]}", flush=True)
+            raise
 
     async def moment(self) -> None:
         """Wait for a moment to strike: after some writes, and every second time during something long."""
@@ -747,7 +754,7 @@ async def check_erased(at: Campaign) -> None:
                 ledger.violated("half-erased", f"{len(there)} of {len(kept)} facts of {user}, {left[:3]}")
             # Asked again, it is finished, or there is nothing left of it. It may have to wait for a node that learns.
             status, said = 409, None
-            for _ in range(20):
+            for _ in range(200):
                 status, said = await node.send("DELETE", "/v1/user", {"user": user})
                 if status != 409:
                     break

@@ -274,6 +274,14 @@ class App:
             what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
             self.service.counts[what] += 1
             await call.answer(status, error_body(call.path, status, str(error)), *headers)
+        except Exception as error:
+            if call.status:
+                raise
+            # A bug. What it says may quote what was read.
+            self.service.counts["faults"] += 1
+            logger.error("%s %s failed", call.method, _route_of(call), exc_info=error)
+            message = f"this failed by a bug in practicum ({type(error).__name__}): the log of the service says where"
+            await call.answer(500, error_body(call.path, 500, message))
         finally:
             self.held.bytes -= call.size
             self._ended(call)

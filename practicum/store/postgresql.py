@@ -42,7 +42,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 
-from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
+from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
 from practicum.core.requirements import pip_install
 from practicum.core.words import one_line
 from practicum.store.dialects import NAME, ROW_ORDER, TWIN
@@ -183,7 +183,8 @@ class Database:
             advice = "ask whoever runs the database"
         else:
             advice = "all earlier writes are safe"
-        return StoreError(f"cannot use {self.name}: {said}; {advice}")
+        kind = StoreAway if is_lost(error) else StoreError
+        return kind(f"cannot use {self.name}: {said}; {advice}")
 
     def rows(self, query: Any) -> list[Any]:
         """The rows of a query, asked again if the connection is lost."""
@@ -344,7 +345,8 @@ class Lease:
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
-                self._connection = self._locked()
+                with database.errors():
+                    self._connection = self._locked()
                 break
             except _LockHeld:
                 if time.monotonic() >= until:

@@ -178,3 +178,20 @@ async def test_after_an_erasure_no_other_process_takes_the_store_for_unused(tmp_
             command = [sys.executable, "-c", ALONE, str(tmp_path / file)]
             done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
             assert done.stdout == "database is locked\n", file
+
+
+@asynchronous
+async def test_a_bug_is_answered_in_the_form_of_the_protocol_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as at:
+
+        async def fail(*_: object, **__: object) -> None:
+            raise ZeroDivisionError("secret")
+
+        monkeypatch.setattr(at.service, "note", fail)
+        reply = await at.send("POST", "/v1/notes", {"text": "Ask twice."})
+        assert reply.status == 500
+        assert "ZeroDivisionError" in reply.said
+        assert b"secret" not in reply.body
+        assert (await at.send("GET", "/health")).json["counts"]["faults"] == 1

@@ -23,9 +23,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres import PASSWORD, database, server_alone, server_url
 from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
 
 from practicum.core.context import seed_context
-from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
+from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
 from practicum.session.records import create_seed, load_context
 from practicum.store import postgresql, schema
 from practicum.store.copy import copy_run
@@ -33,6 +34,7 @@ from practicum.store.database import Store
 from practicum.store.dialects import ROW
 from practicum.store.folder import DATABASE_FILE, STORE_FILE
 from practicum.store.names import name_version
+from practicum.store.postgresql import Lease
 from practicum.store.postgresql_run import MIGRATIONS, names
 
 pytestmark = pytest.mark.postgres
@@ -442,3 +444,16 @@ def test_a_server_of_the_tests_ends_with_them() -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(port)))
     Path(folder).parent.rmdir()
+
+
+def test_a_connection_that_ends_while_the_right_to_write_is_taken_means_that_the_database_is_away(
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path / "run", postgresql).close()
+
+    def lost(lease: object) -> None:
+        raise OperationalError("SELECT", None, psycopg.OperationalError("the connection is lost"))
+
+    monkeypatch.setattr(Lease, "_locked", lost)
+    with pytest.raises(StoreAway):
+        Store.open(tmp_path / "run")
