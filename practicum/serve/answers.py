@@ -116,13 +116,23 @@ class Credit(TypedDict):
     mean: float
 
 
+class Erasure(TypedDict):
+    """A removal of a user's data: when it began and ended (s since 1970), and its state: `removed` (the user's rows),
+    `forgotten` (what was learned from them, too) or `done` (no byte is left in the files). Whose it was is not kept."""
+
+    began: float
+    ended: float | None
+    state: Literal["removed", "forgotten", "done"]
+
+
 class History(TypedDict):
-    """What became of versions, the newest first."""
+    """What became of versions, and removals of users' data, the newest first."""
 
     space: str
     rollouts: list[RolloutTold]
     alarms: list[AlarmTold]
     credits: list[Credit]
+    erasures: list[Erasure]
 
 
 class StoredCorrection(TypedDict):

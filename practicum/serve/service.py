@@ -1015,13 +1015,14 @@ class Service:
     async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
         space = await self.space(name)
-        r, a, c = tables.rollouts, tables.alarms, tables.credits
+        r, a, c, e = tables.rollouts, tables.alarms, tables.credits, tables.erasures
         queries = [
             select(r).where(r.c.run_id == space.id).order_by(r.c.number.desc()).limit(most),
             select(a).where(a.c.run_id == space.id).order_by(a.c.number.desc()).limit(most),
             select(c).where(c.c.run_id == space.id).order_by(c.c.scored.desc()).limit(most),
+            select(e).where(e.c.run_id == space.id).order_by(e.c.number.desc()).limit(most),
         ]
-        rollouts, alarms, credits = [await asyncio.to_thread(self.log.rows, query) for query in queries]
+        rollouts, alarms, credits, erasures = [await asyncio.to_thread(self.log.rows, query) for query in queries]
         told: list[Any] = [
             {"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts
         ]
@@ -1031,6 +1032,7 @@ class Service:
             "space": name, "rollouts": told,
             "alarms": [{"at": x.at, "kind": x.kind, "text": x.text} for x in alarms],
             "credits": [{"item": x.item, "scored": x.scored, "mean": x.total / max(x.scored, 1)} for x in credits],
+            "erasures": [{"began": x.began, "ended": x.ended, "state": x.state} for x in erasures],
         }  # fmt: skip
 
     async def review_correction(self, name: str, number: int, approved: bool) -> answers.Decided:

@@ -37,8 +37,8 @@ from practicum.store.folder import LOG_FILE
 
 USER = "annamarquardt"
 HERS = {"x-practicum-user": USER}
-MARKS = (*SECRETS, USER)
-"""What only she says or is told, and her name."""
+MARKS = (*SECRETS, USER, "ANNAMODEL")
+"""What only she says or is told, her name, and that of a model that she has."""
 
 
 async def fill(store: Any, folder: Path) -> list[str]:
@@ -48,6 +48,7 @@ async def fill(store: Any, folder: Path) -> list[str]:
         await teach(at, BEN, "albatross", 5)
         await learn(at)
         ids += await teach(at, HERS, "quetzal", 2, 100)
+        ids.append((await at.ask("And this quetzal?", HERS, model="ANNAMODEL-ft")).interaction)
         await at.send("POST", "/v1/notes", {"text": "The quetzal eats marzipan."}, HERS)
         space = at.service.spaces["default"]
         assert "quetzal" in texts(at)
@@ -110,7 +111,9 @@ async def _looked_at(at: Served) -> None:
     assert (await _delete(at))[0] == 404
     (row,) = rows(at, tables.erasures)
     counts = json.loads(row.data)
-    assert (row.state, row.user, counts["left"], counts["interactions"]) == (DONE, None, 0, 7)
+    assert (row.state, row.user, counts["left"], counts["interactions"]) == (DONE, None, 0, 8)
+    (told,) = (await at.send("GET", "/v1/history")).json["erasures"]
+    assert (told["state"], told["ended"] >= told["began"]) == (DONE, True)
     assert set(map(type, counts.values())) == {int}
 
 
@@ -146,7 +149,7 @@ def test_a_removal_that_is_killed_at_any_moment_is_finished(
         log.close()
         if not begun or (at // 3 % 2 and begun[0].state != DONE):
             again = in_child(partial(offline, store))
-            assert (again.interactions, again.left) == (7, 0)
+            assert (again.interactions, again.left) == (8, 0)
         elif begun[0].state == DONE:
             assert left == []
         finished(store, ids)
@@ -187,7 +190,7 @@ def test_a_full_disk_loses_nothing_and_room_is_all_it_takes(
         number_left = len(log.rows(select(tables.interactions.c.id)))
         log.close()
         if how == "refused":
-            assert (states, number_left) == ([], 12)
+            assert (states, number_left) == ([], 13)
             assert in_child(partial(offline, store)).left == 0
         else:
             assert number_left == 5
@@ -317,10 +320,14 @@ def test_a_node_that_is_killed_leaves_it_to_the_others(postgresql: str, tmp_path
 
 def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, filled: tuple[Path, list[str]]) -> None:
     source, ids = filled
-    name = f"task:{ids[0]}.1"
+    with Store.read(source / "spaces/default") as store:
+        # Of some outcomes nothing is learned.
+        learned = {row.id.partition(".")[0]: row.id for row in store.rows(store.select(schema.outcomes))}
+    number = next(number for number, id in enumerate(ids) if id in learned)
+    name = f"task:{learned[ids[number]]}"
 
-    def fresh(number: int) -> Path:
-        run = tmp_path / str(number) / "run"
+    def fresh(at: int) -> Path:
+        run = tmp_path / str(at) / "run"
         return shutil.copytree(source / "spaces/default", run)
 
     def forgotten(run: Path) -> int:
@@ -328,7 +335,7 @@ def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, fille
             return forget(store, store.run_id, sources=[name], copy_to=run.with_name("copy")).left
 
     def marked(run: Path) -> list[str]:
-        return [*files_with(run, "quetzal number 0", ids[0])]
+        return [*files_with(run, f"quetzal number {number}?", ids[number])]
 
     count, before = moments(lambda: forgotten(fresh(0))), 0
     assert count >= 8
