@@ -335,7 +335,8 @@ class Client:
             self.ledger.refused += 1
             # Nobody hammers a service that cannot write.
             await asyncio.sleep(0.02)
-        if status in (404, 409) or (status == 507 and len(changes) == 1):
+        # What is refused is not there, unless it takes several transactions: that is finished later.
+        if status in (404, 409) or (status == 507 and what not in ("space made", "space deleted", "user erased")):
             self.ledger.may.update(before)
         return None
 
