@@ -17,7 +17,7 @@ from helpers import run_command
 from serving import CHAT, MESSAGES, RESPONSES, Served, asynchronous, served, until
 
 from practicum.serve.lines import JsonLines, Lines
-from practicum.serve.upstream import sole_model
+from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
 
 QUESTION = "Which team handles lost cards?"
@@ -401,13 +401,14 @@ async def test_responses_are_those_of_the_space(tmp_path: Path) -> None:
 async def test_a_response_of_which_no_interaction_is_kept_can_be_gone_on_from(tmp_path: Path) -> None:
     reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
     answer = json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": []}).encode()
-    async with raw_upstream(reply % (len(answer), answer)) as raw, served(tmp_path, address=raw.url) as at:
+    keys, key = (f"default={KEY}",), {"authorization": f"Bearer {KEY}"}
+    async with raw_upstream(reply % (len(answer), answer)) as raw, served(tmp_path, address=raw.url, keys=keys) as at:
         # No `input`, as with a stored prompt: nothing can be put into it, and it is not kept.
-        assert (await at.send("POST", RESPONSES, {"prompt": {"id": "p"}})).status == 200
-        assert not (await at.send("GET", "/v1/interactions")).json["interactions"]
-        assert (await at.send("POST", RESPONSES, {"input": "x", "previous_response_id": "resp_1"})).status == 200
-        assert (await at.send("GET", f"{RESPONSES}/resp_1")).status == 200
-        assert (await at.send("GET", f"{RESPONSES}/resp_2")).status == 404
+        assert (await at.send("POST", RESPONSES, {"prompt": {"id": "p"}}, key)).status == 200
+        assert not (await at.send("GET", "/v1/interactions", None, key)).json["interactions"]
+        assert (await at.send("POST", RESPONSES, {"input": "x", "previous_response_id": "resp_1"}, key)).status == 200
+        assert (await at.send("GET", f"{RESPONSES}/resp_1", None, key)).status == 200
+        assert (await at.send("GET", f"{RESPONSES}/resp_2", None, key)).status == 404
 
 
 GOING_ON = {
@@ -457,7 +458,7 @@ async def test_of_a_name_that_stands_twice_the_one_that_was_checked_is_sent(tmp_
         assert b"theirs" not in at.upstream.requests[-1].body
         for name in ("previous_response_id", "conversation"):
             body = b'{"%s": "theirs", "input": "x", "%s": null}' % (name.encode(), name.encode())
-            assert (await at.send("POST", RESPONSES, body)).status == 200
+            assert (await at.send("POST", RESPONSES, body, key)).status == 200
             assert b"theirs" not in at.upstream.requests[-1].body
 
 
@@ -512,7 +513,10 @@ async def test_no_redirect_gets_the_key_or_an_alarm(tmp_path: Path) -> None:
             b"HTTP/1.1 307 Temporary Redirect\r\nlocation: %s/models\r\ncontent-length: 0\r\n\r\n" % thief.url.encode()
         )
         async with raw_upstream(away) as raw:
-            assert await sole_model(raw.url, "a-secret-key") == ""
+            asking = Upstream(raw.url, "a-secret-key")
+            await asking.start()
+            assert await asking.list_models() == []
+            await asking.close()
             assert b"a-secret-key" in raw.requests[0]
             async with served(tmp_path, address=raw.url, webhook=raw.url) as at:
                 assert (await at.send("GET", "/v1/models")).status == 307
