@@ -22,8 +22,9 @@ from sqlalchemy import Connection, delete, select
 from practicum.core.errors import PracticumError, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import KeyTold
+from practicum.serve.identities import add_space, find_space
 from practicum.serve.log import Log
-from practicum.serve.names import add_space, find_space, require_space_name, unknown
+from practicum.serve.names import require_space_name, unknown
 
 logger = logging.getLogger("practicum.serve")
 

@@ -22,8 +22,9 @@ from practicum.core.errors import RunBusy, UsageError
 from practicum.serve import tables
 from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.feedback import Conflict, Unknown
+from practicum.serve.identities import bury_space, end_space
 from practicum.serve.log import Database
-from practicum.serve.names import bury_space, end_space, unknown
+from practicum.serve.names import unknown
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews

@@ -35,7 +35,8 @@ from practicum.core.files import PRIVATE, ensure_private, make_folder
 from practicum.core.words import one_line
 from practicum.serve import tables
 from practicum.serve.bounded import size_of
-from practicum.serve.names import UnknownSpace, living
+from practicum.serve.identities import living
+from practicum.serve.names import UnknownSpace
 from practicum.store.dialects import insert_new
 from practicum.store.folder import is_run
 from practicum.store.sqlite import pooled, synchronous

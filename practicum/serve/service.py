@@ -53,19 +53,10 @@ from practicum.serve.feedback import (
     list_interactions,
     write_outcome,
 )
+from practicum.serve.identities import HALF, add_space, bury_space, end_space, find_space, set_state
 from practicum.serve.learner import Learner
 from practicum.serve.log import UNWRITTEN, WINDOW, Database, Failing, FolderDatabase, Log
-from practicum.serve.names import (
-    HALF,
-    UnknownSpace,
-    add_space,
-    bury_space,
-    end_space,
-    find_space,
-    require_space_name,
-    set_state,
-    unknown,
-)
+from practicum.serve.names import UnknownSpace, require_space_name, unknown
 from practicum.serve.origins import Trusted, is_flagged
 from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request

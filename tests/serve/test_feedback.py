@@ -13,8 +13,8 @@ from sqlalchemy import select
 
 from practicum.core.errors import StoreError
 from practicum.serve import tables
+from practicum.serve.identities import add_space
 from practicum.serve.log import FolderDatabase, Log
-from practicum.serve.names import add_space
 from practicum.serve.origins import Trusted
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"

@@ -22,8 +22,8 @@ from sqlalchemy import make_url, select
 
 from practicum.serve import app, log, mcp_stdio, protocols, service, space, tables
 from practicum.serve.bounded import Bounded
+from practicum.serve.identities import add_space
 from practicum.serve.log import Database, FolderDatabase, Log
-from practicum.serve.names import add_space
 from practicum.serve.protocols import MOST_TEXT, StreamReader, read_answer, read_request, read_stream
 from practicum.serve.shared import Sessions, SharedDatabase
 

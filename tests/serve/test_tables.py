@@ -14,8 +14,8 @@ from sqlalchemy import select, text
 
 from practicum.core.errors import StoreError
 from practicum.serve import tables
+from practicum.serve.identities import add_space
 from practicum.serve.log import FolderDatabase, Log
-from practicum.serve.names import add_space
 from practicum.serve.protocols import MOST_NAME
 from practicum.serve.upstream import LISTED, Upstream
 

@@ -21,8 +21,8 @@ from practicum.core.errors import PracticumError
 from practicum.core.types import Usage
 from practicum.models.prices import Pricing, address_price
 from practicum.serve import tables
+from practicum.serve.identities import HALF
 from practicum.serve.log import Log
-from practicum.serve.names import HALF
 from practicum.serve.rollout import CANARY
 from practicum.serve.service import Service
 from practicum.serve.space import LIVE, Space
