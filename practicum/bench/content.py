@@ -188,8 +188,12 @@ class ContentRow:
         return asdict(self)
 
 
-async def content() -> list[ContentRow]:
+def content() -> list[ContentRow]:
     """Try every disguise by every way, each with a new service, and blank targets against a right answer."""
+    return asyncio.run(_content())
+
+
+async def _content() -> list[ContentRow]:
     rows = []
     for name, way in WAYS.items():
         found = [disguise for disguise in DISGUISES if await _attacked(way, DISGUISES[disguise](ORDER))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -227,7 +226,7 @@ def robustness(
     rows = measure(settings, seeds, report)
     robustness_plot(rows, folder / "robustness.png")
     _print_robustness(out, rows)
-    attacks = asyncio.run(content.content())
+    attacks = content.content()
     lines = [(row.way, row.attacks, len(row.shown), ", ".join(row.shown)) for row in attacks]
     out.table(("content of strangers", "attacks", "shown", "which"), lines, text=("content of strangers", "which"))
     value = {"seeds": seeds, "rows": [row.as_json() for row in rows], "content": [row.as_json() for row in attacks]}

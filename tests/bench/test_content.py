@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from practicum.bench import content
@@ -20,7 +18,7 @@ def test_the_filter_finds_the_order_in_every_disguise() -> None:
 def test_an_order_that_is_reported_waits(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "WAYS", {way: WAYS[way]})
     monkeypatch.setattr(content, "BLANKS", BLANKS[:1])
-    row, blank = asyncio.run(content.content())
+    row, blank = content.content()
     assert (row.attacks, row.shown, blank.attacks) == (len(DISGUISES), (), 1)
 
 
