@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import steps
 from hypothesis import given
 from hypothesis import strategies as st
+from patterns import bounded
 
 from practicum.core.edits import Add
 from practicum.core.screen import MAX_LENGTH, SCREENED, _instructions, flags
-from practicum.core.spelling import joined, latin, plain, shown, words
 from practicum.engine.door import Door
 
 
@@ -278,29 +277,6 @@ def test_no_text_takes_long(part: str) -> None:
     assert "length" in kinds(part * (1 + MAX_LENGTH // len(part)))
 
 
-def search_steps(part: str, size: int) -> int:
-    """The steps that the filter's patterns need at most in a text of parts with so many characters."""
-    undisguised = shown((part * size)[:size])
-    single = words(latin(undisguised))
-    searches = [
-        steps.Search(text).run(pattern)
-        for found in _instructions().values()
-        for pattern, text in (
-            (found.plain, plain(undisguised).text),
-            (found.words, single.text),
-            (found.spelled, joined(single).text),
-        )
-    ]
-    return max(searches)
-
-
 def test_every_repetition_of_a_pattern_has_a_bound() -> None:
     patterns = [p for found in _instructions().values() for p in (found.plain, found.words, found.spelled, found.other)]
-    assert not [p.pattern for p in patterns if p is not None and not steps.bounded(p)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", HOSTILE)
-def test_the_steps_of_a_search_grow_with_the_length_alone(part: str) -> None:
-    few, many = (search_steps(part, size) for size in (400, 800))
-    assert many <= 2.5 * few
+    assert not [p.pattern for p in patterns if p is not None and not bounded(p)]

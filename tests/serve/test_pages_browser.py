@@ -99,7 +99,7 @@ async def try_a_version(at: Served) -> None:
         apply_edits(store, lambda _: Delta((Add("rules", "Parcels arrive in three days."),)))
     await asyncio.to_thread(space.read_versions)
     # An edit by hand before it has a number, too.
-    number = await asyncio.wrap_future(at.service.log.do(lambda db: next_number(db, tables.rollouts, space.name)))
+    number = await asyncio.wrap_future(at.service.log.do(lambda db: next_number(db, tables.rollouts, space.id)))
     rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
     assert await at.service.begin_rollout(space, rollout)
 

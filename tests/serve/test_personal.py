@@ -226,7 +226,7 @@ async def test_who_else_writes_is_waited_for_by_asking_again(long_place: Place) 
                 await forget_user(at.service, "default", "anna")
         assert at.service.learner.is_alive()
         assert len(rows(at, tables.interactions)) == 2
-        with at.service.log.database.alone("learning in default"):
+        with at.service.log.database.alone(f"learning in {at.service.spaces['default'].id}"):
             if at.service.log.database.shared:
                 with pytest.raises(RunBusy, match="another node learns in space default: ask again"):
                     await forget_user(at.service, "default", "anna")
