@@ -315,6 +315,9 @@ class Client:
     ) -> Any:
         """Send a write that changes facts; returns its answer if it was acknowledged."""
         before = {fact: self.ledger.may.get(fact, {GONE}) for fact in changes}
+        for of in [fact for fact in changes if fact[0] == "space"]:
+            # What was in a space of this name before is not in the one that is made now.
+            self.ledger.sure.pop(of, None)
         for of in [fact for fact, state in changes.items() if fact[0] in ("space", "user") and state == GONE]:
             self.ledger.sure[of] = {fact for fact in changes if GONE not in before[fact]} - {of}
         self.ledger.may.update({fact: before[fact] | {state} for fact, state in changes.items()})
