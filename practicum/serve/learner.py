@@ -30,7 +30,7 @@ from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, RunBusy, StoreAway
 from practicum.core.trust import Trust
 from practicum.core.types import Task
-from practicum.core.words import quantity
+from practicum.core.words import in_number
 from practicum.engine.run import Run
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.serve import tables
@@ -255,7 +255,7 @@ class Learner(threading.Thread):
             async with sessions.open(space.folder, parts=self.parts) as run:
                 result = await run.learn(max_calls=budget.calls, max_usd=budget.usd)
             if held := result.errors.get(Count.HELD_EDITS, 0):
-                waits = f"{quantity(held, 'learned edit')} more, of what others wrote: practicum review {space.folder}"
+                waits = in_number(held, f"{held} learned edit[|s] wait[s|] for review: practicum review {space.folder}")
                 self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
             if result.stopped:
                 self._after[space.name] = time.monotonic() + PAUSE
