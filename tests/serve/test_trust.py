@@ -115,6 +115,8 @@ async def test_the_filter_looks_at_the_question_too(who: dict[str, str], trusted
         told = await at.report(interaction=told.json["interaction"], target="The red team.")
         assert told.json["correction"] == "waits for review"
         assert not await evil_seen(at)
+        # Whoever reviews it sees why.
+        assert b"overrides instructions" in (await at.send("GET", "/s/default/review")).body
 
 
 @asynchronous

@@ -347,10 +347,11 @@ def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[s
 def _correction_card(one: dict[str, Any], asked: dict[str, Any] | None) -> dict[str, Any]:
     answer, target = asked["answer"] if asked else "", one["target"]
     pieces = ([(answer, False)], [(target, False)])
+    shown = one["query"] if one["note"] else one["question"] or one["query"]
     return {
         **one, "kind": "note" if one["note"] else "correction", "answer": answer,
         "pieces": None if not target else marked(answer, target) if len(answer + target) <= MARKED else pieces,
-        "flags": flags(" ".join(filter(None, (one["query"] if one["note"] else "", one["target"], one["words"])))),
+        "flags": flags("\n".join(filter(None, (shown, one["target"], one["words"])))),
     }  # fmt: skip
 
 
