@@ -218,8 +218,9 @@ class Log:
                 change = self._queue.get(timeout=AGAIN if self.failing else WINDOW)
         return change
 
-    def _commit(self, rows: Sequence[_Row], changes: Sequence[_Change[Any]]) -> None:
-        """Write these rows, the oldest ones, and make these changes, in one transaction, and tell who waits."""
+    def _commit(self, rows: Sequence[_Row], changes: Sequence[_Change[Any]], *, again: bool = True) -> None:
+        """Write these rows, the oldest ones, and make these changes, in one transaction, and tell who waits. One that
+        the database ended for a deadlock is made `again`."""
         results = list[tuple[Any, BaseException | None]]()
         spaces = sorted({change.space for change in changes if change.space})
         try:
@@ -235,6 +236,9 @@ class Log:
                 self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in kept if row.told)}))
         # Any error: the thread must go on, and what cannot be written must not hold up others, nor take them along.
         except Exception as error:
+            if again and getattr(getattr(error, "orig", None), "sqlstate", None) == DEADLOCK:
+                self._commit(rows, changes, again=False)
+                return
             if _stops_all(error):
                 # The rows stay, and are tried again.
                 failure, now = self.database.failure("write to", error), time.monotonic()
@@ -277,6 +281,9 @@ class Log:
             while self._rows and id(self._rows[0]) in done:
                 self._bytes -= self._rows.popleft().size
 
+
+DEADLOCK = "40P01"
+"""The code of PostgreSQL for a transaction that waited for another one in a circle."""
 
 _STATES = ("42501", "42P01", "3F000")
 """Codes of PostgreSQL that are of the kind of a wrong statement: no right, no table, no schema."""

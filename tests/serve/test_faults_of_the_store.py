@@ -17,10 +17,12 @@ from typing import Any
 import psycopg
 import pytest
 from serving import Served, asynchronous, served, serving, until
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, Connection, event, make_url
+from sqlalchemy.exc import OperationalError
 
 from practicum.core.context import Context
 from practicum.serve import service
+from practicum.serve.log import DEADLOCK, FolderDatabase, Log
 
 RIGHT = "the blue team"
 
@@ -195,3 +197,25 @@ async def test_a_bug_is_answered_in_the_form_of_the_protocol_and_counted(
         assert "ZeroDivisionError" in reply.said
         assert b"secret" not in reply.body
         assert (await at.send("GET", "/health")).json["counts"]["faults"] == 1
+
+
+class Deadlock(Exception):
+    """What a driver raises where the database ended a transaction."""
+
+    sqlstate = DEADLOCK
+
+
+def test_a_change_that_a_deadlock_ended_is_made_again(tmp_path: Path) -> None:
+    opened, made = Log(FolderDatabase(tmp_path)), list[int]()
+
+    def change(db: Connection) -> int:
+        made.append(len(made))
+        if len(made) == 1:
+            raise OperationalError("DELETE", {}, Deadlock())
+        return 5
+
+    try:
+        assert opened.do(change).result(30) == 5
+        assert (made, opened.failing) == ([0, 1], None)
+    finally:
+        opened.close()
