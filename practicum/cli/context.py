@@ -149,9 +149,8 @@ def service_store(
     store: Path, user: str, space: str | None, method: str
 ) -> Iterator[tuple[Log, dict[str, tuple[str, Path]]]]:  # fmt: skip
     """The database of a service that does not run, and the spaces that keep something of a user, by name: the identity
-    and the run of each. Raises
-    StoreError if a service uses it, which says by what method that is asked for the same, and UsageError if there is
-    none or it knows no such user."""
+    and the run of each. Raises StoreError if a service uses it, which says by what method that is asked for the same,
+    and UsageError if there is none or it knows no such user."""
     from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
     from practicum.serve.personal import finish_stored, spaces_of, unfinished_spaces
 

@@ -359,7 +359,7 @@ class Learner(threading.Thread):
         i, last = tables.interactions, own[-1]
         users, material = {one.user for one in own}, any("material" in json.loads(one.data) for one in own)
         if last.session is not None:
-            before = (i.c.run_id == space.id) & (i.c.session == last.session) & (i.c.id <= last.id)
+            before = (i.c.run_id == space.id) & (i.c.session == last.session) & (i.c.number <= last.number)
             users |= {row.user for row in self.service.log.rows(select(i.c.user).where(before).distinct())}
             # Quotes within texts are escaped in JSON, so only the field itself is found.
             read = select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)

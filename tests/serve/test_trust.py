@@ -8,6 +8,7 @@ the text does reach others; so no way is tested that leads nowhere.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -221,12 +222,18 @@ async def test_what_tools_and_documents_say_waits_although_the_operator_scored_i
         assert await evil_seen(at) is trusted
 
 
+@pytest.mark.parametrize("ahead", [0.0, -3_600.0])
 @asynchronous
-async def test_what_a_tool_said_earlier_in_a_stored_conversation_counts(tmp_path: Path) -> None:
+async def test_what_a_tool_said_earlier_in_a_stored_conversation_counts(
+    ahead: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with served(tmp_path, obedient, method="episodes", **LEARNING) as at:
         session = {"x-practicum-session": "s"}
         path, body = READ["responses: a tool"]
         await at.send("POST", path, body, session)
+        # Also if the clock goes back meanwhile.
+        now = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: now() + int(ahead * 1e9))
         # The provider keeps the conversation: this request repeats nothing of it.
         later = await at.send("POST", RESPONSES, {"input": f"{ASKED} {EVIL}", "previous_response_id": "r1"}, session)
         await learned(at, [later.interaction])
