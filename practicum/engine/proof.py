@@ -23,7 +23,8 @@ class Proof:
 
     given: bool = False
     coming: set[str] = field(default_factory=set)
-    _causes: list[str] = field(default_factory=list)
+    _order: dict[str, int] = field(default_factory=dict)
+    _causes: list[tuple[int, str]] = field(default_factory=list)
     _held: list[JournalRow] = field(default_factory=list)
     _changed: asyncio.Event | None = None
 
@@ -31,6 +32,8 @@ class Proof:
         """These jobs may make attempts."""
         if not self.given:
             self.coming.update(jobs)
+            for job in jobs:
+                self._order.setdefault(job, len(self._order))
 
     def ended(self, job: str) -> None:
         """The job has made an attempt, or makes none, or stands aside for jobs of its own."""
@@ -41,11 +44,11 @@ class Proof:
         """An attempt ended by an error of the agent."""
         self._held.append(row)
 
-    def told(self, task: str, error: str) -> None:
-        """The error of an attempt, after the run's observer was told of it. Raises BrokenAgentError if it was one of
-        too many."""
+    def told(self, job: str, task: str, error: str) -> None:
+        """The error of an attempt of this job, after the run's observer was told of it. Raises BrokenAgentError if it
+        was one of too many."""
         if not self.given:
-            self._causes.append(f"on task {task}: {error}")
+            self._causes.append((self._order[job], f"on task {task}: {error}"))
             self._wake()
             self.check()
 
@@ -79,7 +82,8 @@ class Proof:
 
     def error(self) -> BrokenAgentError:
         """The error that ends a run whose agent does not work."""
-        first, tried = self._causes[0], len(self._causes)
+        # That of the job which began first, so that the same run says the same, whichever attempt ended first.
+        (_, first), tried = min(self._causes), len(self._causes)
         others = "" if tried == 1 else f", and on the other {tried - 1} it tried so far"
         return BrokenAgentError(
             f"the agent failed {first}{others}. Nothing was learned: correct the agent (one that cannot do a task "

@@ -497,7 +497,7 @@ class Run:
         self.count(Count.REFUSED_CALLS, len(trace.data.get("refused", ())))
         self._state.observer.attempted(task, trace)
         if broken:
-            proof.told(task.id, str(trace.error))
+            proof.told(self.job, task.id, str(trace.error))
         return trace
 
     def _said(self, trace: Trace) -> Trace:

@@ -116,6 +116,21 @@ def test_an_evaluation_stops_at_a_broken_agent() -> None:
     assert len(tried) <= 6
 
 
+def test_the_error_names_the_task_that_began_first_whichever_attempt_ends_first() -> None:
+    ended = asyncio.Semaphore(0)
+
+    async def act(input: str, context: str) -> None:
+        if input.endswith("word0"):
+            for _ in range(3):
+                await ended.acquire()
+        else:
+            ended.release()
+
+    work = practicum.evaluate(make_tasks(4), practicum.Context(), parts=practicum.Parts(agent=act), concurrency=4)
+    with pytest.raises(BrokenAgentError, match=r"failed on task t0: .* and on the other 3 "):
+        practicum.run_sync(work)
+
+
 def test_a_query_that_the_agent_fails_on_teaches_nothing(tmp_path: Path) -> None:
     learn(tmp_path / "run", right, client(), **SEQUENTIAL)
     before = practicum.load_context(tmp_path / "run")
