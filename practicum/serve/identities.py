@@ -42,7 +42,7 @@ def living(db: Connection, ids: Iterable[str]) -> set[str]:
 
 def add_space(db: Connection, name: str, state: State) -> Any:
     """The row of the space with this name, made in this state if there is none."""
-    row = {"name": name, "run_id": secrets.token_hex(8), "state": state, "corrected": 0}
+    row = {"name": name, "run_id": secrets.token_hex(8), "state": state, "corrected": 0, "numbered": 0}
     db.execute(insert_new(tables.spaces, db.dialect.name), row)
     return find_space(db, name)
 

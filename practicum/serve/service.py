@@ -862,7 +862,7 @@ class Service:
             def write(db: Connection, replaced: Sequence[int]) -> Correction | None:
                 if holds and not self._is_known(db, space):
                     return None
-                made = replace(draft, number=next_number(db, t, space.id))
+                made = replace(draft, number=_next_correction(db, space.id))
                 data = json.dumps(made.as_data(), ensure_ascii=False)
                 state = "live" if holds else "waiting"
                 about_none = {"interaction": tables.note_by(user), "state": state, "data": data}
@@ -940,14 +940,13 @@ class Service:
         told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
         if not told or outcome.score == 1.0 or not known.query:
             return outcome, None
-        t = tables.corrections
-        number = next_number(db, t, space.id)
+        number = _next_correction(db, space.id)
         correction = replace(draft, number=number, target=outcome.target, words=outcome.words)
         row = {
             "run_id": space.id, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
             "data": json.dumps(correction.as_data(), ensure_ascii=False),
         }  # fmt: skip
-        db.execute(t.insert().values(**row))
+        db.execute(tables.corrections.insert().values(**row))
         if holds:
             self._change_corrections(db, space, replaced)
         return outcome, correction
@@ -1344,6 +1343,14 @@ def _adopt(db: Connection, name: str) -> Any:
     if row.state == "reserved":
         set_state(db, row.run_id, "live")
     return find_space(db, name)
+
+
+def _next_correction(db: Connection, space: str) -> int:
+    """The number of a new correction or note, in a transaction that changes the space. That of a removed one is not
+    given again: who has its id would decide on another text."""
+    t = tables.spaces
+    db.execute(update(t).where(t.c.run_id == space).values(numbered=t.c.numbered + 1))
+    return int(db.execute(select(t.c.numbered).where(t.c.run_id == space)).scalar_one())
 
 
 def new_id() -> str:

@@ -98,7 +98,7 @@ credits = _table(
 
 corrections = _table(
     "corrections",
-    Column("number", Integer, primary_key=True),  # counted in the space
+    Column("number", Integer, primary_key=True),  # counted in the space, and never given twice
     Column("interaction", NAME, nullable=False),  # of a note: see `note_by`
     Column("state", NAME, nullable=False),  # live, waiting, replaced, rejected
     Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, note
@@ -137,6 +137,7 @@ spaces = Table(
     Column("run_id", NAME, nullable=False),  # its identity, random
     Column("state", NAME, nullable=False),  # reserved, live, deleted (see `names`)
     Column("corrected", Integer, nullable=False),  # changes of what corrections hold
+    Column("numbered", Integer, nullable=False),  # the last number of a correction or a note, removed or not
     Index("spaces_by_identity", "run_id"),
 )
 

@@ -356,3 +356,18 @@ def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, fille
         again = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
         assert (again.code, "nothing in this run was learned from" in again.err) == (2, True)
     print(f"a run: {count} moments, bytes left after {before} kills")
+
+
+@asynchronous
+async def test_the_id_of_a_removed_note_is_not_given_to_another(tmp_path: Path) -> None:
+    """Who reviewed hers by its id would decide on somebody else's text."""
+    async with served(tmp_path, **EPISODES) as at:
+        ids = []
+        for user in (HERS, BEN):
+            await at.ask("Who feeds it?", user)
+            ids.append((await at.send("POST", "/v1/notes", {"text": "It eats marzipan."}, user)).json["id"])
+            if user is HERS:
+                assert (await _delete(at))[0] == 200
+        assert ids == ["c1", "c2"]
+        answers = [await at.send("POST", "/v1/review", {"id": id, "decision": "approve"}) for id in ids]
+        assert [reply.status for reply in answers] == [404, 200]
