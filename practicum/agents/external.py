@@ -25,7 +25,7 @@ from practicum.agents.annotations import read_annotations, read_citations
 from practicum.agents.base import AgentRun
 from practicum.core.calls import call_apart
 from practicum.core.errors import AgentError, PracticumError, UsageError
-from practicum.core.subprocesses import ends_with_us
+from practicum.core.subprocesses import HELD, ends_with_us
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View
 from practicum.tasks.sandbox.processes import close_pipes, kill_group
@@ -90,14 +90,15 @@ class CommandAgent:
         try:
             # A session of its own, so that Ctrl-C at the terminal reaches practicum alone, which lets it finish.
             process = await asyncio.create_subprocess_exec(
-                *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+                *HELD, *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
             )
         except OSError as error:
             raise UsageError(f"cannot start the agent {self.words[0]!r}: {error.strerror}") from error
         completed = False
         try:
             with ends_with_us(process.pid):
-                out, err = await asyncio.wait_for(process.communicate(line), self.timeout)
+                begin = b"\n" if HELD else b""
+                out, err = await asyncio.wait_for(process.communicate(begin + line), self.timeout)
             completed = True
         except TimeoutError as error:
             if process.returncode is None:

@@ -76,11 +76,10 @@ asyncio.run(agent(Task("t", "x"), View(), SimpleNamespace(place="p")))
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no groups of processes")
 def test_the_programs_of_an_agent_die_with_practicum(tmp_path: Path) -> None:
-    """Also those that they started, and when it is killed."""
-    (tmp_path / "agent.py").write_text(
-        "import os, time\nos.fork()\nopen(f'{os.getpid()}.pid', 'w').close()\ntime.sleep(600)\n"
-    )
-    command = [sys.executable, "-c", RUN, f"{sys.executable} agent.py"]
+    """Also those that they started, and when it is killed as soon as they run."""
+    (tmp_path / "child.sh").write_text("> $$.pid\nsleep 600\n")
+    (tmp_path / "agent.sh").write_text("sh child.sh &\n. ./child.sh\n")
+    command = [sys.executable, "-c", RUN, "sh agent.sh"]
     with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}) as run:
         wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, what="the agent and its child")
         run.send_signal(signal.SIGKILL)
