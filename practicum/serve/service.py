@@ -1206,19 +1206,23 @@ class Service:
     def _look_at_store(self) -> None:
         """Raise an alarm when the store cannot be written for `FAILING` seconds, and one when it can be again."""
         log, failing = self.log, self.log.failing
-        # It is of all spaces, and is kept in the first one.
-        space = self.spaces[self.settings.spaces[0]]
+        # It is of all spaces, and is kept in the first one, also while that is closed for a removal.
+        first = self.settings.spaces[0]
+        at = self.spaces.get(first) or self.unfinished.get(first) or next(iter(self.spaces.values()), None)
+        if at is None:
+            return
+        name = at.name if isinstance(at, Space) else first
         if failing is None and self._fails is not None:
             seconds, self._fails = time.monotonic() - self._fails.since, None
             text = f"the store is written again after {seconds:.0f} s; {log.lost} interactions were given up"
-            self.alarm(space.id, Alarm(space.name, "store", text))
+            self.alarm(at.id, Alarm(name, "store", text))
         elif failing is not None and self._fails is None and failing.last - failing.since >= FAILING:
             self._fails = failing
             text = (
                 f"{failing.error}; requests go on, reports are refused, and {log.unwritten} interactions wait in "
                 f"memory ({UNWRITTEN:,} at most)"
             )
-            self.alarm(space.id, Alarm(space.name, "store", text))
+            self.alarm(at.id, Alarm(name, "store", text))
 
     async def _look_once(self, at_all: bool) -> None:
         await self._look_at_nodes()

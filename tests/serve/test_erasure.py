@@ -225,6 +225,10 @@ async def test_a_space_that_could_show_the_user_stays_closed_and_serves_unchange
             assert (await at.send("GET", "/ready")).status == 200
             await until(lambda: "erasure" in {row.kind for row in rows(at, tables.alarms)})
             assert [row.kind for row in rows(at, tables.alarms)].count("erasure") == 1
+            # What others do to other spaces is noticed meanwhile.
+            assert (await at.send("POST", "/v1/spaces", {"name": "other"})).status == 200
+            shutil.rmtree(tmp_path / "spaces/other")
+            await until(lambda: "other" not in at.service.spaces)
             assert USER not in str(rows(at, tables.alarms) + rows(at, tables.erasures))
         await finish_erasures(at.service)
         assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
