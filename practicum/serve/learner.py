@@ -174,14 +174,14 @@ class Learner(threading.Thread):
                 if not self._ended:
                     raise
             except (RunBusy, StoreAway) as error:
-                self._after[space.name] = time.monotonic() + TICK
+                self._pause(space, TICK)
                 logger.info("space %s: %s", space.name, error)
             except PracticumError as error:
                 if self.service.log.failing is None:
                     self._failed(space, str(error))
                 else:
                     # The store raises an alarm of its own.
-                    self._after[space.name] = time.time() + TICK
+                    self._pause(space, TICK)
                     logger.info("space %s: %s", space.name, error)
             except Exception as error:
                 # What it says may quote what was read, and alarms are logged.
@@ -203,11 +203,15 @@ class Learner(threading.Thread):
                 self.service.log.do(lambda db: None).result()
                 self.service.call_soon(self.service.refresh(space))
             else:
-                self._after[space.name] = time.monotonic() + TICK
+                self._pause(space, TICK)
             yield mine
 
+    def _pause(self, space: Space, seconds: float) -> None:
+        """Begin no round in a space for so long, unless one is wanted."""
+        self._after[space.name] = time.monotonic() + seconds
+
     def _failed(self, space: Space, what: str) -> None:
-        self._after[space.name] = time.monotonic() + PAUSE
+        self._pause(space, PAUSE)
         self.service.counts["rounds that failed"] += 1
         self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
@@ -247,7 +251,7 @@ class Learner(threading.Thread):
             await self._return_to_live(space)
         budget = self._budget(space)
         if budget is None:
-            self._after[space.name] = time.monotonic() + PAUSE
+            self._pause(space, PAUSE)
             logger.info("space %s: the budget of today is spent", space.name)
             return
         began = space.live
@@ -258,7 +262,7 @@ class Learner(threading.Thread):
                 waits = in_number(held, f"{held} learned edit[|s] wait[s|] for review: practicum review {space.folder}")
                 self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
             if result.stopped:
-                self._after[space.name] = time.monotonic() + PAUSE
+                self._pause(space, PAUSE)
                 logger.info("space %s: learning stopped: %s", space.name, result.stopped)
             self._settle(space, moved)
             self.service.counts["rounds"] += 1

@@ -21,10 +21,11 @@ from sqlalchemy import URL, Connection, event, make_url
 from sqlalchemy.exc import OperationalError
 
 from practicum.core.context import Context
-from practicum.serve import service
+from practicum.serve import learner, service
 from practicum.serve.log import DEADLOCK, FolderDatabase, Log
 
 RIGHT = "the blue team"
+LEARNING: dict[str, Any] = {"method": "episodes", "learn": True, "learn_every": 3}
 
 
 @contextmanager
@@ -81,7 +82,7 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async with serving(hook) as url, served(store, folder=folder, webhook=url, learn=True) as at:
+    async with serving(hook) as url, served(store, folder=folder, webhook=url, **LEARNING) as at:
         first = await at.ask("Which team handles lost cards?")
         assert (await at.report(interaction=first.interaction, target=RIGHT)).status == 200
         with fault(at):
@@ -113,11 +114,14 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
         assert sum("keys are those known before" in one.message for one in log.records) <= 1
         health = (await at.send("GET", "/health")).json
         assert (health["lost"], health["counts"].get("rounds that failed", 0)) == (0, 0)
+        # And learning goes on by itself.
+        await until(lambda: at.service.counts["rounds"])
 
 
 @pytest.fixture(autouse=True)
 def _alarm_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "FAILING", 0.0)
+    monkeypatch.setattr(learner, "TICK", 0.05)
 
 
 @asynchronous
