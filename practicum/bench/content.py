@@ -21,8 +21,8 @@ from pydantic import ValidationError
 from practicum.bench.measure import Target
 from practicum.core.errors import StoreError
 from practicum.core.spelling import joined, latin, shown, words
-from practicum.core.trust import Trust
 from practicum.serve.feedback import Feedback
+from practicum.serve.origins import said_by
 from practicum.serve.protocols import Answer, read_request
 from practicum.serve.service import Service, Settings, new_id
 from practicum.serve.sessions import Caller
@@ -84,12 +84,11 @@ class Visitor:
 
     async def report(self, interaction: str, **said: Any) -> None:
         """Report an outcome. One with a blank text is refused, and the attack has failed."""
-        trust: Trust = "own" if self.user is None else "user"
         try:
             feedback = Feedback(interaction=interaction, **said)
         except ValidationError:
             return
-        await self.service.feedback(SPACE, feedback, trust, screened=self.screened)
+        await self.service.feedback(SPACE, feedback, said_by(self.user), screened=self.screened)
 
 
 Way = Callable[[Service, str], Awaitable[None]]

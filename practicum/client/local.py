@@ -14,7 +14,6 @@ from practicum.client.blocks import block, remember
 from practicum.client.http import collect, kind_of
 from practicum.client.link import Link, Send, Wait
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.trust import Trust
 
 if TYPE_CHECKING:
     from practicum.serve.service import Service
@@ -70,11 +69,11 @@ class Local(Link):
 
     async def feedback(self, body: bytes, user: str | None) -> dict[str, Any]:
         from practicum.serve.feedback import read_feedback
+        from practicum.serve.origins import said_by
 
         try:
             async with asyncio.timeout(PATIENCE):
-                trust: Trust = "own" if user is None else "user"
-                return {**await self._service.feedback(self._space, read_feedback(body), trust)}
+                return {**await self._service.feedback(self._space, read_feedback(body), said_by(user))}
         except TimeoutError:
             raise StoreError(f"the store {self._store} did not take feedback in {PATIENCE:g} seconds") from None
 

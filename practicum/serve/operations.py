@@ -17,7 +17,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreAway, StoreError, UsageError
-from practicum.core.trust import Trust
 from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line
 from practicum.retrieval.search import Filter
@@ -25,6 +24,7 @@ from practicum.serve import access, answers, editing, personal, tables
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.feedback import Conflict, Feedback, read_feedback
 from practicum.serve.names import FORM, SPACE_NAME
+from practicum.serve.origins import said_by
 from practicum.serve.service import Service
 from practicum.session.review import Present, read_reviews
 from practicum.store.database import Store
@@ -61,10 +61,6 @@ class At:
     session: str | None = None
     user: str | None = None
     screened: bool = False
-
-    @property
-    def trust(self) -> Trust:
-        return "own" if self.user is None else "user"
 
 
 @dataclass(frozen=True)
@@ -170,7 +166,7 @@ class Nothing(Form):
 @_operation("POST", "/v1/feedback", "report")
 async def report(at: At, asked: Feedback) -> answers.Reported:
     """Say what came of an interaction: a score, the right answer, or what was wrong."""
-    return await at.service.feedback(at.space, asked, at.trust, screened=at.screened)
+    return await at.service.feedback(at.space, asked, said_by(at.user), screened=at.screened)
 
 
 class Newest(Form):

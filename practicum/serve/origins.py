@@ -33,6 +33,11 @@ class Trusted:
         return least(by, read, *map(self.question, users))
 
 
+def said_by(user: str | None) -> Trust:
+    """The trust of what was said in the name of an end user (None: by the operator)."""
+    return "own" if user is None else "user"
+
+
 def is_flagged(question: str, words: str, by: Trust, known: Interaction | None, screened: bool) -> bool:
     """Whether the filter flags a correction or a note: its `words`, reported `by` somebody, and the question that is
     shown with them. The operator's own words and questions are not looked at. `screened`: an agent speaks for itself.

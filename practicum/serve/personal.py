@@ -87,8 +87,8 @@ class Forgotten:
 
 
 class Unfinished(StoreError):
-    """A removal that is recorded, and goes on later. `shows`: the space may still show what was learned from the
-    user."""
+    """A removal that is recorded, and goes on later. `name` and `id` are those of the space; `shows`: it may still
+    show what was learned from the user."""
 
     def __init__(self, space: str, id: str, shows: bool, why: Exception) -> None:
         # What others say may quote what was read.
@@ -97,7 +97,7 @@ class Unfinished(StoreError):
             f"the removal of a user's data from space {space} is recorded and not finished: {reason}; it goes on at "
             "the next start, or when it is asked for again"
         )
-        self.space, self.id, self.shows = space, id, shows
+        self.name, self.id, self.shows = space, id, shows
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from practicum.serve.identities import HALF, add_space, bury_space, end_space, f
 from practicum.serve.learner import Learner
 from practicum.serve.log import UNWRITTEN, WINDOW, Database, Failing, FolderDatabase, Log
 from practicum.serve.names import UnknownSpace, require_space_name, unknown
-from practicum.serve.origins import Trusted, is_flagged
+from practicum.serve.origins import Trusted, is_flagged, said_by
 from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
@@ -422,10 +422,10 @@ class Service:
     async def hold_back(self, error: Unfinished) -> None:
         """Raise an alarm for a removal that is not finished, and close its space if that may show what was learned from
         the user."""
-        if error.space not in self.unfinished:
-            self.alarm(error.id, Alarm(error.space, "erasure", str(error)))
-        self.unfinished[error.space] = error
-        if error.shows and (space := self.spaces.get(error.space)) is not None:
+        if error.name not in self.unfinished:
+            self.alarm(error.id, Alarm(error.name, "erasure", str(error)))
+        self.unfinished[error.name] = error
+        if error.shows and (space := self.spaces.get(error.name)) is not None:
             self.close_space(space)
             await space.close()
 
@@ -753,10 +753,9 @@ class Service:
 
     def _judge_later(self, known: Interaction, id: str, space: Space | None) -> None:
         """Let an answer be learned from by a judge's verdict, unless an outcome is reported before."""
-        trust: Trust = "user" if known.user is not None else "own"
         row = {
-            "run_id": id, "id": known.id, "at": time.time(), "revision": 1, "trust": trust, "state": WAITING,
-            "data": json.dumps({"reports": [], "own": {}, "user": {}}),
+            "run_id": id, "id": known.id, "at": time.time(), "revision": 1, "trust": said_by(known.user),
+            "state": WAITING, "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
         self.log.post(tables.outcomes, row, told=True)
         if space is not None:
@@ -854,7 +853,7 @@ class Service:
         """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
         returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
-        by: Trust = "own" if user is None else "user"
+        by = said_by(user)
         draft = Correction(0, about, words=text, trust=by, note=True)
         holds = self._believes(draft) and not is_flagged(about, text, by, None, screened)
         async with space.lock:
@@ -1211,18 +1210,17 @@ class Service:
         at = self.spaces.get(first) or self.unfinished.get(first) or next(iter(self.spaces.values()), None)
         if at is None:
             return
-        name = at.name if isinstance(at, Space) else first
         if failing is None and self._fails is not None:
             seconds, self._fails = time.monotonic() - self._fails.since, None
             text = f"the store is written again after {seconds:.0f} s; {log.lost} interactions were given up"
-            self.alarm(at.id, Alarm(name, "store", text))
+            self.alarm(at.id, Alarm(at.name, "store", text))
         elif failing is not None and self._fails is None and failing.last - failing.since >= FAILING:
             self._fails = failing
             text = (
                 f"{failing.error}; requests go on, reports are refused, and {log.unwritten} interactions wait in "
                 f"memory ({UNWRITTEN:,} at most)"
             )
-            self.alarm(at.id, Alarm(name, "store", text))
+            self.alarm(at.id, Alarm(at.name, "store", text))
 
     async def _look_once(self, at_all: bool) -> None:
         await self._look_at_nodes()

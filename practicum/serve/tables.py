@@ -1,6 +1,6 @@
 """The tables of the service: what was asked and answered in each space, what was reported about it, what follows.
 
-What a space learned is in a run folder of its own. `run_id` is the identity of the space (see `names`).
+What a space learned is in a run folder of its own. `run_id` is the identity of the space (see `identities`).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ spaces = Table(
     metadata,
     Column("name", NAME, primary_key=True),
     Column("run_id", NAME, nullable=False),  # its identity, random
-    Column("state", NAME, nullable=False),  # reserved, live, deleted (see `names`)
+    Column("state", NAME, nullable=False),  # reserved, making, live, deleted (see `identities`)
     Column("corrected", Integer, nullable=False),  # changes of what corrections hold
     Column("numbered", Integer, nullable=False),  # the last number of a correction or a note, removed or not
     Index("spaces_by_identity", "run_id"),
