@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from practicum.agents.team import SHAPES, Team, load_team, make_team
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.network import MAX_PARTS, Experience, Level, Retrieval, by_network, seat
+from practicum.blocks.act.network import MAX_PARTS, Experience, Level, Strategy, by_network, seat
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
@@ -37,7 +37,7 @@ class Settings(Batched):
     """The most rounds of critique on a part (paper: 2, 3 for hard sets)."""
     depth: int = Field(default=1, ge=0)
     """Levels of decomposition (paper: 1, 2 for hard sets); 0: one agent, alone."""
-    retrieval: Retrieval = "step"
+    experience: Strategy = "step"
     """step: retrieve experience for every step; task: one past trace for all steps; none."""
     while_learning: bool = False
     """Whether attempts to learn from are shown experience too (paper: only in inference); a stream's always are."""
@@ -54,11 +54,13 @@ class Settings(Batched):
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Without retrieval its settings have no effect. A team from a file and a number of agents exclude each other:
+        """Without experience its settings have no effect. A team from a file and a number of agents exclude each other:
         the newer one stays."""
         unused: dict[str, str] = {}
-        if values.get("retrieval") == "none":
-            unused |= dict.fromkeys(("alpha", "similarity", "reward", "while_learning"), "needs retrieval=task or step")
+        if values.get("experience") == "none":
+            unused |= dict.fromkeys(
+                ("alpha", "similarity", "reward", "while_learning"), "needs experience=task or step"
+            )
         if "agents" in values and values.get("topology", "complete") not in SHAPES:
             why = "exclude each other, since a team from a file has its own number of agents: leave out agents"
             unused |= dict.fromkeys(("agents", "topology"), why)
@@ -84,10 +86,10 @@ def method(s: Settings) -> Method:
     """Attempt as a network, reward each step, keep it in the pool of its agent."""
     team = cache(partial(team_of, s))
     members = team(0).members
-    experience = Experience(s.retrieval, s.alpha, s.similarity, s.reward)
+    experience = Experience(s.experience, s.alpha, s.similarity, s.reward)
     network = partial(by_network, team, rounds=s.rounds, depth=s.depth, warmth=s.warmth)
     act = network(experience)
-    learning = act if s.online or s.while_learning else network(replace(experience, retrieval="none"))
+    learning = act if s.online or s.while_learning else network(replace(experience, strategy="none"))
     return Method(
         name="mael",
         sample=batches(s.online, s.epochs, s.batch),

@@ -29,7 +29,7 @@ SECRET = "xyzzy-meta"
         ("reasoning_bank", {"scaling": "sequential", "k": 2, "notes": True, "online": True}),
         ("unified", {"batch": 2}),
         ("mael", {"batch": 3}),
-        ("mael", {"batch": 2, "retrieval": "task", "online": True}),
+        ("mael", {"batch": 2, "experience": "task", "online": True}),
         ("unified", {"memory": False, "scaling": "none", "online": True, "bullets": "relied_on"}),
     ],
     ids=[

@@ -103,7 +103,7 @@ def experiences(run: Learned, rollout: Rollout) -> list[Entry]:
 
 
 def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3), {"retrieval": "none"})
+    run = learned(tmp_path, divided(3), {"experience": "none"})
     assert len(run.result.context) == 3 * 7
     assert not [call for call in run.model.calls if SHOWN in call.text]
 
@@ -155,16 +155,16 @@ def test_by_similarity_alone_the_nearest_or_the_farthest_is_shown(tmp_path: Path
     assert (shown("high"), shown("low")) == (rest[near], rest[far])
 
 
-@pytest.mark.parametrize("retrieval", ["step", "task"])
-def test_a_hint_without_a_reward_is_no_experience(tmp_path: Path, retrieval: str) -> None:
+@pytest.mark.parametrize("strategy", ["step", "task"])
+def test_a_hint_without_a_reward_is_no_experience(tmp_path: Path, strategy: str) -> None:
     hint = Add("pool agent1", "Do it so.", "Message 1", data={"kind": "judge"})
-    run = learned(tmp_path, divided(1), {**SHOWING, "retrieval": retrieval}, seed_context=initial_context([hint]))
+    run = learned(tmp_path, divided(1), {**SHOWING, "experience": strategy}, seed_context=initial_context([hint]))
     assert not experiences(run, run.rollouts[0])
     assert run.result.errors == {}
 
 
 def test_by_task_one_trace_is_shown_throughout(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(4), {**SHOWING, "retrieval": "task"})
+    run = learned(tmp_path, divided(4), {**SHOWING, "experience": "task"})
     for rollout in run.rollouts[1:]:
         shown = experiences(run, rollout)
         assert len(shown) == len(moves(rollout))
@@ -180,7 +180,7 @@ def test_by_task_the_trace_with_the_best_whole_solution_is_shown(tmp_path: Path,
 
     respond = team(**{"": lambda call: "wrong" if number(call) == 1 else f"word{number(call)}"}, Quality=graded)
     test = make_tasks(10)[9:]
-    settings = {"retrieval": "task", "alpha": 0.0, "reward": reward}
+    settings = {"experience": "task", "alpha": 0.0, "reward": reward}
     run = learned(tmp_path, divided(2), settings, respond, test=test)
     judged = {e.key: (e.data["reward"], e.data["whole"]) for e in run.result.context if e.data["kind"] == "judge"}
     assert judged == {"Message 1: say word1": (1.0, 0.0), "Message 3: say word3": (0.2, 1.0)}
@@ -190,7 +190,7 @@ def test_by_task_the_trace_with_the_best_whole_solution_is_shown(tmp_path: Path,
     assert {int(n) for text in shown for n in re.findall(r"Message (\d+)", text)} == {number_of}
 
 
-@pytest.mark.parametrize("settings", [{}, {"retrieval": "task"}, {"online": True}, SHOWING], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"experience": "task"}, {"online": True}, SHOWING], ids=str)
 def test_experience_is_shown_while_learning_only_in_a_stream_or_if_asked_for(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -286,7 +286,7 @@ def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Pat
         Plan=lambda call: {"parts": [{"text": f"{part} of Message {number(call)}"} for part in ("one", "two")]},
         Answered=lambda call: {"solution": "word " * size}, Critique=lambda call: {"feedback": "", "adequate": True},
     )  # fmt: skip
-    run = learned(tmp_path, divided(2), {"retrieval": "none"}, client(respond, window=1500))
+    run = learned(tmp_path, divided(2), {"experience": "none"}, client(respond, window=1500))
     [grown, fine] = sorted(run.rollouts, key=lambda r: r.task.id)
     assert (grown.trace.lost, fine.trace.error) == (False, None)
     assert grown.trace.error is not None
@@ -529,10 +529,10 @@ def test_without_labels_the_whole_is_judged_and_no_prompt_tells_a_target(tmp_pat
         ({"rounds": -1}, "rounds"),
         ({"depth": -1}, "depth"),
         ({"alpha": 1.5}, "alpha"),
-        ({"retrieval": "all"}, "retrieval"),
-        ({"retrieval": "none", "alpha": 0.3}, "alpha needs retrieval=task or step"),
-        ({"retrieval": "none", "similarity": "low", "reward": "low"}, "reward, similarity needs"),
-        ({"retrieval": "none", "while_learning": True}, "while_learning needs retrieval=task or step"),
+        ({"experience": "all"}, "experience"),
+        ({"experience": "none", "alpha": 0.3}, "alpha needs experience=task or step"),
+        ({"experience": "none", "similarity": "low", "reward": "low"}, "reward, similarity needs"),
+        ({"experience": "none", "while_learning": True}, "while_learning needs experience=task or step"),
         ({"topology": "nowhere.json"}, "cannot read the team nowhere.json"),
         ({"topology": "tree"}, "tree"),
         ({"topology": {"agents": [{"name": "a"}]}, "agents": 3}, "leave out agents"),

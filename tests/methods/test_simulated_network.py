@@ -55,7 +55,7 @@ class Worked:
 
 @cache
 def worked(seed: int, **settings: Any) -> Worked:
-    shown = {} if settings.get("retrieval") == "none" else SHOWING
+    shown = {} if settings.get("experience") == "none" else SHOWING
     method, model = methods.build("mael", {"rounds": 4, **shown, **settings}), client(respond)
     state = RunState(
         cast(Journal, Memory()), {"agent": Seat(model)}, ChatAgent(),
@@ -91,15 +91,15 @@ def tokens(**settings: Any) -> float:
 
 
 def test_there_is_something_to_gain() -> None:
-    assert rounds(retrieval="none") > 3
-    assert 0.5 < quality_of(retrieval="none") < 0.9
+    assert rounds(experience="none") > 3
+    assert 0.5 < quality_of(experience="none") < 0.9
 
 
-@pytest.mark.parametrize("retrieval", ["step", pytest.param("task", marks=pytest.mark.slow)])
-def test_experience_lowers_rounds_and_tokens(retrieval: str) -> None:
-    assert rounds(retrieval=retrieval) < 0.6 * rounds(retrieval="none")
-    assert tokens(retrieval=retrieval) < 0.85 * tokens(retrieval="none")
-    assert quality_of(retrieval=retrieval) > quality_of(retrieval="none") + 0.1
+@pytest.mark.parametrize("strategy", ["step", pytest.param("task", marks=pytest.mark.slow)])
+def test_experience_lowers_rounds_and_tokens(strategy: str) -> None:
+    assert rounds(experience=strategy) < 0.6 * rounds(experience="none")
+    assert tokens(experience=strategy) < 0.85 * tokens(experience="none")
+    assert quality_of(experience=strategy) > quality_of(experience="none") + 0.1
 
 
 @pytest.mark.slow
@@ -116,4 +116,4 @@ def test_good_experience_of_like_tasks_is_best() -> None:
 
 @pytest.mark.slow
 def test_bad_experience_of_like_tasks_harms() -> None:
-    assert quality_of(reward="low", similarity="high") < quality_of(retrieval="none") - 0.3
+    assert quality_of(reward="low", similarity="high") < quality_of(experience="none") - 0.3

@@ -183,8 +183,8 @@ MERGING = {"consolidate": True, "threshold": 0.9}
 @pytest.mark.parametrize(
     ("method", "settings", "given", "left"),
     [
-        ("mael", {"alpha": 0.7, "reward": "low", "rounds": 3}, {"retrieval": "none"}, {"rounds": 3}),
-        ("mael", {"alpha": 0.7, "reward": "low"}, {"retrieval": "task"}, {"alpha": 0.7, "reward": "low"}),
+        ("mael", {"alpha": 0.7, "reward": "low", "rounds": 3}, {"experience": "none"}, {"rounds": 3}),
+        ("mael", {"alpha": 0.7, "reward": "low"}, {"experience": "task"}, {"alpha": 0.7, "reward": "low"}),
         ("mael", {"agents": 3, "rounds": 3}, {"topology": TEAM}, {"rounds": 3}),
         ("mael", {"agents": 3}, {"topology": "ring"}, {"agents": 3}),
         ("mael", {"topology": TEAM, "rounds": 3}, {"agents": "3"}, {"rounds": 3}),
@@ -211,7 +211,7 @@ def test_settings_of_a_run_are_dropped_if_overrides_leave_them_without_effect(
 @pytest.mark.parametrize(
     ("method", "settings", "given", "said"),
     [
-        ("mael", {"alpha": 0.7}, {"retrieval": "none", "alpha": "0.3"}, "alpha needs retrieval=task or step"),
+        ("mael", {"alpha": 0.7}, {"experience": "none", "alpha": "0.3"}, "alpha needs experience=task or step"),
         ("mael", {"agents": 3}, {"topology": TEAM, "agents": "2"}, "leave out agents"),
         ("reasoning_bank", {}, {"consolidate": "false", "threshold": "0.9"}, "threshold needs consolidate=true"),
         ("unified", {"items": 2}, {"memory": "false", "items": "3"}, "items needs memory=true"),

@@ -11,10 +11,10 @@ from practicum.bench.papers.table import PaperTable
 NOTHING = (1.0, 1.0)
 """The part of the tasks that is learned from where pools are only read."""
 
-NO_EXPERIENCE = Variant("no experience", "mael", {"retrieval": "none"}, part=NOTHING)
-ONE_AGENT = Variant("one agent", "mael", {"retrieval": "none", "depth": 0}, part=NOTHING)
+NO_EXPERIENCE = Variant("no experience", "mael", {"experience": "none"}, part=NOTHING)
+ONE_AGENT = Variant("one agent", "mael", {"experience": "none", "depth": 0}, part=NOTHING)
 CHAT = Variant("group chat", "group_chat")
-TASK = Variant("task-wise", "mael", {"retrieval": "task"})
+TASK = Variant("task-wise", "mael", {"experience": "task"})
 
 
 def reading(name: str, **settings: Any) -> Variant:
@@ -22,7 +22,7 @@ def reading(name: str, **settings: Any) -> Variant:
     return Variant(name, "mael", settings, after=TASK.name, part=NOTHING)
 
 
-STEP = reading("step-wise", retrieval="step")
+STEP = reading("step-wise", experience="step")
 GPT = "GPT-3.5 at temperature 0.2, four agents; 30 tasks to learn from"
 QUALITY = ("completeness", "executability", "consistency")
 SIZE = ("complexity", "lines", "tokens", "functions", "files")
@@ -83,9 +83,9 @@ TABLES: tuple[PaperTable, ...] = (
         columns=("HumanEval", "CommonGen"),
         rows=(
             (NO_EXPERIENCE, "73.3 34.5"),
-            (reading("low similarity and reward", retrieval="task", similarity="low", reward="low"), "80.0 35.4"),
-            (reading("low similarity", retrieval="task", similarity="low"), "86.7 36.2"),
-            (reading("low reward", retrieval="task", reward="low"), "86.7 36.4"),
+            (reading("low similarity and reward", experience="task", similarity="low", reward="low"), "80.0 35.4"),
+            (reading("low similarity", experience="task", similarity="low"), "86.7 36.2"),
+            (reading("low reward", experience="task", reward="low"), "86.7 36.4"),
             (TASK, "90.0 46.5"),
         ),
         note="Task-wise, since the best cells are the scores of task-wise retrieval in table 1.",
@@ -113,9 +113,9 @@ TABLES: tuple[PaperTable, ...] = (
         data=("srdd", "humaneval", "commongen"),
         rows=(
             (NO_EXPERIENCE, ""), (TASK, ""), (STEP, ""),
-            *((Variant(f"no experience {n} rounds", "mael", {"retrieval": "none", "rounds": n}, part=NOTHING), "")
+            *((Variant(f"no experience {n} rounds", "mael", {"experience": "none", "rounds": n}, part=NOTHING), "")
               for n in (0, 1)),
-            *((reading(f"{how}-wise {n} rounds", retrieval=how, rounds=n), "")
+            *((reading(f"{how}-wise {n} rounds", experience=how, rounds=n), "")
               for how in ("task", "step") for n in (0, 1)),
         ),
         note="The scores of single tasks are in the folders of the runs; the first three rows have the most rounds.",

@@ -30,7 +30,9 @@ from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Match
 from practicum.store.journal import noting_refusal
 
-Retrieval = Literal["none", "task", "step"]
+Strategy = Literal["none", "task", "step"]
+"""How experience is retrieved (section 2.3): never, one past trace for the whole task, or for every step anew."""
+
 Level = Literal["high", "low"]
 
 POOL = "pool "
@@ -89,7 +91,7 @@ FORMS: Mapping[Kind, type[Output]] = {
 class Experience:
     """How experience is chosen. If `similarity` or `reward` is low, 1 - similarity or 1 - reward is used (table 4)."""
 
-    retrieval: Retrieval = "step"
+    strategy: Strategy = "step"
     alpha: float = 0.5
     similarity: Level = "high"
     reward: Level = "high"
@@ -131,7 +133,7 @@ def by_network(
     async def act(task: Task, context: Context, run: Run) -> Rollout:
         team = seeded(run.seed)
         past_trace, searching = "", run.at("experience")
-        if experience.retrieval == "task":
+        if experience.strategy == "task":
             where = ExperienceFilter(team.entry, OPENING)
             if best := await _nearest(where, task.input, context, experience, searching, whole_reward):
                 past_trace = str(best.entry.data.get("trace", ""))
@@ -193,7 +195,7 @@ class Decider:
     async def decide(self, question: Question, run: Run) -> StepOutput:
         """Ask the agent, after the experience nearest to the step if its model can read both."""
         found, searching = None, run.at("experience")
-        if self.experience.retrieval == "step" or self.past_trace:
+        if self.experience.strategy == "step" or self.past_trace:
             where = ExperienceFilter(question.agent, (question.kind,), self.past_trace)
             found = await _nearest(where, question.state, self.context, self.experience, searching)
         run = replace(run, actor=seat(question.agent))
