@@ -1,19 +1,25 @@
-"""`practicum bench retrieval`: how many of the turns that answer a question about a conversation are found, by vectors,
-by words, by both, and by both where the turns before and after count too.
+"""`practicum bench retrieval`: what is found by vectors, by words, and by both, as the setting `retrieval` names them.
 
-Either the file of LoCoMo (Maharana et al. 2024) as its authors publish it (`locomo10.json`), or JSON lines: a turn is
-`{"id", "input", "meta": {"conv"}}` and a question `{"id", "input", "meta": {"conv", "evidence": [ids of turns],
-"category"}}`. Recall@k is the share of a question's evidence among the k turns of its conversation that are most
-similar to it, as a mean over questions. Questions without evidence and those of category 5, which ask for what was
-never said, are left out. No model is asked.
+**Conversations**: which turns answer a question; also by both where the turns before and after count too. Either the
+file of LoCoMo (Maharana et al. 2024) as its authors publish it (`locomo10.json`), or JSON lines: a turn is `{"id",
+"input", "meta": {"conv"}}` and a question `{"id", "input", "meta": {"conv", "evidence": [ids of turns], "category"}}`.
+Recall@k is the share of a question's evidence among the k turns of its conversation that are most similar to it, as a
+mean over questions. Questions without evidence and those of category 5, which ask for what was never said, are left
+out.
+
+**Tasks**: whether the tasks to learn from that are most similar to a task to test have its label: its target, or a
+field of its meta.
+
+No model is asked.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,20 +28,31 @@ import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.context import Context, initial_context
+from practicum.core.differences import difference
 from practicum.core.edits import CONVERSATION, Add
 from practicum.core.errors import TaskFileError
 from practicum.core.intervals import mean_ci95
 from practicum.core.types import Task
 from practicum.core.words import fault
-from practicum.retrieval.search import WORDS, Filter, Retriever
+from practicum.retrieval.search import Filter, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors
 from practicum.tasks.load import load_tasks, unique_tasks
 from practicum.tasks.records import read_records
 
 KS = (1, 5, 10, 20)
 
-WAYS = {"vectors": (0.0, False), "words": (1.0, False), "hybrid": (WORDS, False), "neighbours": (WORDS, True)}
-"""The weight of the words in a similarity, and whether the entries name their conversation."""
+NEAREST = 4
+"""Similar tasks that are looked at."""
+
+WAYS: Mapping[str, tuple[Retrieval, bool]] = {
+    "cosine": ("cosine", False), "words": ("words", False), "mixed": ("mixed", False), "neighbours": ("mixed", True),
+}  # fmt: skip
+"""The setting `retrieval`, and whether the entries name their conversation."""
+
+RECALL = tuple(f"@{k}" for k in KS)
+SAME_LABEL = ("nearest", f"of {NEAREST}", "majority")
+"""The measures of questions, and of tasks: whether the nearest task has the label of a task, the share of the nearest
+ones that have it, and whether it is their most frequent label; of equally frequent ones that of the nearest counts."""
 
 UNANSWERABLE = "5"
 """The category of questions that ask for what was never said."""
@@ -43,19 +60,34 @@ UNANSWERABLE = "5"
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalRow:
-    """Recall at each of KS with its 95% interval over questions, of one way and category ("all": of all questions).
-    `seconds` is the time of all searches of the way, without embedding."""
+    """The measures of one way, over the questions or tasks of one category ("all": over all). `seconds` is the time of
+    all searches of the way, without embedding."""
 
     way: str
     category: str
-    questions: int
-    recall: Mapping[int, float]
-    ci95: Mapping[int, tuple[float, float]]
+    n: int
+    measures: Mapping[str, Measure]
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        at = {str(k): {"recall": self.recall[k], "ci95": self.ci95[k]} for k in KS}
-        return {"way": self.way, "category": self.category, "questions": self.questions, **at, "seconds": self.seconds}
+        measures = {name: measure.as_json() for name, measure in self.measures.items()}
+        return {"way": self.way, "category": self.category, "n": self.n, **measures, "seconds": self.seconds}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A mean over questions or tasks, from 0 to 1, with its 95% interval; and its paired difference from `cosine` with
+    that interval, except for cosine itself."""
+
+    mean: float
+    ci95: tuple[float, float]
+    effect: tuple[float, tuple[float, float]] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"mean": self.mean, "ci95": self.ci95}
+        if self.effect is not None:
+            shown["less_cosine"] = {"effect": self.effect[0], "ci95": self.effect[1]}
+        return shown
 
 
 def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[Task]]:
@@ -160,17 +192,57 @@ async def retrieval(turns: Sequence[Task], questions: Sequence[Task], embedder: 
     """Recall of each way, over all questions and by category."""
     vectors = Vectors(embedder)
     await vectors.ready([*(turn.input for turn in turns), *(question.input for question in questions)])
-    rows = []
-    for way, (words, naming) in WAYS.items():
-        context, retriever = _context(turns, naming), Retriever(vectors, words=words)
+    found = {}
+    for way, (setting, naming) in WAYS.items():
+        context, retriever = _context(turns, naming), Retriever(vectors, retrieval=setting)
         began = time.perf_counter()
-        recall = np.array([await _recall(retriever, context, question) for question in questions])
-        seconds = time.perf_counter() - began
-        rows += [_row(way, "all", recall, seconds)]
-        categories = [_category(question) for question in questions]
-        for category in sorted({*categories} - {""}):
-            rows.append(_row(way, category, recall[[each == category for each in categories]], seconds))
-    return rows
+        recall = [await _recall(retriever, context, question) for question in questions]
+        found[way] = np.array(recall), time.perf_counter() - began
+    return _rows(RECALL, found, [_category(question) for question in questions])
+
+
+def read_labelled(train: Path, test: Path, label: str = "") -> tuple[list[Task], list[Task]]:
+    """The tasks to learn from and to test, each with its label as its target: its own target, or the field `label` of
+    its meta, a text or a list of texts. Raises TaskFileError that names the first task without one."""
+    return _labelled(train, label), _labelled(test, label)
+
+
+def _labelled(path: Path, label: str) -> list[Task]:
+    tasks = []
+    for task in load_tasks(path):
+        value = task.meta.get(label) if label else task.target
+        given = value if isinstance(value, list) else [value]
+        texts = [text for text in given if isinstance(text, str)]
+        if not texts or texts != given:
+            needs = f"a text or a list of texts as meta.{label}" if label else "a target, or name a field with --label"
+            raise TaskFileError(f"{path}: {task.id!r} needs {needs}; turns of conversations need meta.conv")
+        tasks.append(replace(task, target=", ".join(texts)))
+    return tasks
+
+
+def has_conversations(path: Path) -> bool:
+    """Whether a file holds turns of conversations."""
+    return any("conv" in task.meta for task in load_tasks(path))
+
+
+async def similar(train: Sequence[Task], test: Sequence[Task], embedder: Embedder) -> list[RetrievalRow]:
+    """Whether each way finds tasks with the label of a task, over all tasks to test."""
+    vectors = Vectors(embedder)
+    await vectors.ready([*(task.input for task in train), *(task.input for task in test)])
+    context = initial_context([Add("tasks", task.input, data={"label": task.target}) for task in train])
+    found = {}
+    for way, setting in ((way, setting) for way, (setting, naming) in WAYS.items() if not naming):
+        retriever, began = Retriever(vectors, retrieval=setting), time.perf_counter()
+        scores = [await _same_label(retriever, context, task) for task in test]
+        found[way] = np.array(scores), time.perf_counter() - began
+    return _rows(SAME_LABEL, found, [""] * len(test))
+
+
+async def _same_label(retriever: Retriever, context: Context, task: Task) -> list[float]:
+    labels = [m.entry.data["label"] for m in (await retriever.nearest(context, task.input, NEAREST)).found]
+    majority = Counter(labels).most_common(1)[0][0]
+    same = [label == task.target for label in labels]
+    return [float(same[0]), fmean(same), float(majority == task.target)]
 
 
 def _context(turns: Sequence[Task], naming: bool) -> Context:
@@ -189,10 +261,24 @@ async def _recall(retriever: Retriever, context: Context, question: Task) -> lis
     return [len(evidence & {*ids[:k]}) / len(evidence) for k in KS]
 
 
-def _row(way: str, category: str, recall: np.ndarray, seconds: float) -> RetrievalRow:
-    """The row of some questions, given the recall of each at each of KS, shape (n, 4)."""
-    by_k = dict(zip(KS, recall.T.tolist(), strict=True))
-    means, intervals = {k: fmean(each) for k, each in by_k.items()}, {k: mean_ci95(each) for k, each in by_k.items()}
-    return RetrievalRow(
-        way=way, category=category, questions=len(recall), recall=means, ci95=intervals, seconds=seconds
-    )  # fmt: skip
+def _rows(
+    names: Sequence[str], found: Mapping[str, tuple[np.ndarray, float]], categories: Sequence[str]
+) -> list[RetrievalRow]:
+    """The rows of each way, given the measures of each question or task, shape (n, len(names)), and the seconds that
+    they took."""
+    rows = []
+    for way, (scores, seconds) in found.items():
+        for category in ("all", *sorted({*categories} - {""})):
+            chosen = np.array([category in ("all", each) for each in categories])
+            mine, cosine = scores[chosen].T, found["cosine"][0][chosen].T
+            measures = {
+                name: _measure(scores, None if way == "cosine" else other)
+                for name, scores, other in zip(names, mine, cosine, strict=True)
+            }
+            rows.append(RetrievalRow(way=way, category=category, n=mine.shape[1], measures=measures, seconds=seconds))
+    return rows
+
+
+def _measure(scores: np.ndarray, cosine: np.ndarray | None) -> Measure:
+    less = None if cosine is None else difference(scores[:, None], cosine[:, None])
+    return Measure(float(scores.mean()), mean_ci95(scores.tolist()), None if less is None else (less.effect, less.ci95))

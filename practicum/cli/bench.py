@@ -162,32 +162,54 @@ def store(
 
 @app.command("retrieval")
 def retrieval(
-    turns: Path = Argument(..., help="locomo10.json, or turns of conversations: {id, input, meta: {conv}}."),
-    questions: Path | None = Argument(
-        None, help="Questions about them: {id, input, meta: {conv, evidence: (ids of turns), category}}."
+    turns: Path = Argument(
+        ..., help="locomo10.json, or turns of conversations: {id, input, meta: {conv}}; or tasks to learn from."
     ),
+    questions: Path | None = Argument(
+        None,
+        help="Questions about them: {id, input, meta: {conv, evidence: (ids of turns), category}}; or tasks to test.",
+    ),
+    label: str = Option("", help="Tasks: the field of meta that says which are of one kind; by default the target."),
     embedder: str = Option("wordllama", help="The embedder of the vectors."),
     json_: opt.Json = False,
 ) -> None:
-    """Measure how much of the evidence for questions is found: by vectors, by words, by both, and by neighbours too.
+    """Measure what is found by cosine, by words, and by both (the setting `retrieval`): the evidence for questions
+    about conversations, also with neighbouring turns; or tasks with the label of a task.
 
-    No model is asked. Give LoCoMo's own file, or two files of JSON lines. Questions of category 5, which ask for what
-    was never said, are left out.
+    No model is asked. For conversations give LoCoMo's own file, or two files of JSON lines. Questions of category 5,
+    which ask for what was never said, are left out.
     """
-    from practicum.bench.retrieval import KS, read
+    from practicum.bench.retrieval import has_conversations, read, read_labelled, similar
     from practicum.bench.retrieval import retrieval as measure
     from practicum.cli.running import run_work
+    from practicum.core.formats import effect
     from practicum.retrieval.vectors import open_embedder
 
     out = Printer(json_)
-    said, asked = read(turns, questions)
-    rows = run_work(lambda stop: measure(said, asked, open_embedder(embedder)), out)
-    cells = [(r.way, f"{r.category} ({r.questions})", *(_share(r.recall[k], r.ci95[k]) for k in KS)) for r in rows]
-    out.table(("way", "category (n)", *(f"@{k}" for k in KS)), cells, text=("way", "category (n)"))
-    out.print("@k: the percentage of the evidence among the first k turns that are found, with its 95% interval")
+    tasks = questions is not None and (bool(label) or not has_conversations(turns))
+    if tasks and questions is not None:
+        known, asked = read_labelled(turns, questions, label)
+        rows = run_work(lambda stop: similar(known, asked, open_embedder(embedder)), out)
+    else:
+        known, asked = read(turns, questions)
+        rows = run_work(lambda stop: measure(known, asked, open_embedder(embedder)), out)
+    shares = [(r.way, f"{r.category} ({r.n})", *(_share(m.mean, m.ci95) for m in r.measures.values())) for r in rows]
+    less = [
+        (r.way, f"{r.category} ({r.n})", *(effect(m.as_json()["less_cosine"]) for m in r.measures.values()))
+        for r in rows
+        if r.way != "cosine"
+    ]
+    for title, cells in (("way", shares), ("less cosine", less)):
+        out.table((title, "category (n)", *rows[0].measures), cells, text=(title, "category (n)"))
+    out.print(
+        "nearest: tasks whose nearest task has their label; of 4: the share of the 4 nearest that have it; majority: "
+        "tasks with the most frequent label of these 4" if tasks else "@k: the evidence among the first k turns found"
+    )  # fmt: skip
+    out.print("All in percent with 95% intervals; differences are paired.")
     times = ", ".join(f"{r.way} {r.seconds:.2f} s" for r in rows if r.category == "all")
-    out.print(f"{quantity(len(asked), 'question')}, {quantity(len(said), 'turn')}; searches: {times}")
-    out.result({"bench": "retrieval", "embedder": embedder, "turns": len(said), "rows": [r.as_json() for r in rows]})
+    kinds = ("task", "known task") if tasks else ("question", "turn")
+    out.print(f"{quantity(len(asked), kinds[0])}, {quantity(len(known), kinds[1])}; searches: {times}")
+    out.result({"bench": "retrieval", "embedder": embedder, "entries": len(known), "rows": [r.as_json() for r in rows]})
 
 
 @app.command("robustness")

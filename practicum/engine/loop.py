@@ -23,6 +23,7 @@ from practicum.core.words import error_line
 from practicum.engine.door import Held
 from practicum.engine.provenance import traced, traced_lessons
 from practicum.engine.run import KEPT, ActSeam, Run
+from practicum.retrieval.search import DEFAULT, Retrieval
 
 T = TypeVar("T")
 
@@ -104,6 +105,8 @@ class Method:
     `schedule` drives the six functions; `sequential` does so one step after the other. `models` names the models of
     seats that are no role, such as single agents of a network.
 
+    `retrieval` is the measure of similarity in all searches of a run: "cosine", "words" or "mixed".
+
     `act_calls` is the most model calls of one `act`, which the budget holds back for each test task. `calls` are the
     fewest and the most model calls of a step, for the announcement of a run; `costs` says in words what a step asks
     models for beside the attempts.
@@ -119,6 +122,7 @@ class Method:
     roles: tuple[str, ...] = ()
     act_roles: tuple[str, ...] = ()
     schedule: Schedule = field(default_factory=lambda: sequential)
+    retrieval: Retrieval = DEFAULT
     models: Mapping[str, str] = field(default_factory=dict)
     act_calls: int = 1
     calls: tuple[int, int] | None = None

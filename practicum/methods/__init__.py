@@ -26,7 +26,7 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Profile
 from practicum.core.words import closest
 from practicum.engine.loop import Method
-from practicum.methods.settings import GateSettings, PlaybookSettings, small_settings
+from practicum.methods.settings import GateSettings, PlaybookSettings, RetrievalSettings, small_settings
 
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
@@ -72,6 +72,8 @@ def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
     made = _recipe(name).method(read.model_copy(update={"epochs": ENDLESS}) if steps else read)
     if not isinstance(made, Method):
         raise UsageError(f"method {name!r}: its function `method` returned {type(made).__name__}, not a Method")
+    if isinstance(read, RetrievalSettings):
+        made = replace(made, retrieval=read.retrieval)
     return replace(made, sample=first_steps(made.sample, steps)) if steps else made
 
 

@@ -34,10 +34,10 @@ from practicum.blocks.update.cheatsheet import (
 )
 from practicum.core.types import Instructions, Turn
 from practicum.engine.loop import Method
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, RetrievalSettings
 
 
-class Settings(Batched):
+class Settings(Batched, RetrievalSettings):
     form: Literal["cumulative", "synthesis"] = "cumulative"
     """cumulative: rewrite the sheet after each step; synthesis: rewrite it before each task, from similar attempts."""
     k: int = Field(default=3, ge=1)

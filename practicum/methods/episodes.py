@@ -17,10 +17,10 @@ from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import append, newest_per_key
 from practicum.engine.loop import Method
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, RetrievalSettings
 
 
-class Settings(Batched):
+class Settings(Batched, RetrievalSettings):
     """Settings of episodes."""
 
     k: int = Field(default=4, ge=1)

@@ -32,9 +32,10 @@ from practicum.engine.loop import Method
 from practicum.methods.ape import VARY
 from practicum.methods.instruction_search import SearchSettings
 from practicum.methods.protegi import EDIT
+from practicum.methods.settings import RetrievalSettings
 
 
-class Settings(SearchSettings):
+class Settings(SearchSettings, RetrievalSettings):
     SMALL: ClassVar[Mapping[str, Any]] = {"steps": 4, "batch": 16, "feedback": 2, "recalled": 1, "k": 3}
 
     steps: int = Field(default=6, ge=1)

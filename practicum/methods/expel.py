@@ -25,13 +25,13 @@ from practicum.core.edits import Delta
 from practicum.core.types import Instructions, Lesson, Rollout, Turn
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, RetrievalSettings
 
 INSIGHTS = "rules"
 EPISODES = "episodes"
 
 
-class Settings(Batched):
+class Settings(Batched, RetrievalSettings):
     batch: int = Field(default=8, ge=1)
     """Tasks attempted at once before the context changes."""
     rounds: int = Field(default=3, ge=1)

@@ -23,10 +23,10 @@ from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import pooled
 from practicum.engine.loop import Method
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, RetrievalSettings
 
 
-class Settings(Batched):
+class Settings(Batched, RetrievalSettings):
     TRACES: ClassVar = None
 
     agents: int = Field(default=4, ge=1, le=64)

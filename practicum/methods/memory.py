@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
 from practicum.blocks.act.show import Answer, Show, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
-from practicum.methods.settings import Batched, SameFrom
+from practicum.methods.settings import Batched, RetrievalSettings, SameFrom
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "routine": {"k": 1, "memories": 3, "passes": 3},
@@ -21,7 +21,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has."""
 
 
-class MemorySettings(Batched):
+class MemorySettings(Batched, RetrievalSettings):
     """Settings of methods with a memory bank."""
 
     preset: Literal["routine", "standard", "critical"] | None = None

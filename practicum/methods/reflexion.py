@@ -27,14 +27,14 @@ from practicum.core.types import Lesson, Rollout, Round, Task
 from practicum.core.views import View, render_selected
 from practicum.engine.loop import Batch, History, Method, SampleSeam, sources_of
 from practicum.engine.run import Run
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, RetrievalSettings
 from practicum.tasks.stored import ids, picked
 
 SECTION = "reflections"
 """The section of reflections."""
 
 
-class Settings(Batched):
+class Settings(Batched, RetrievalSettings):
     epochs: int = Field(default=3, ge=1)
     """The most trials of each task (offline); a task that was solved is not tried again."""
     batch: int = Field(default=8, ge=1)

@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from practicum.blocks.attempt.attempt import Refine
 from practicum.blocks.reflect.per_trace import LearnFrom
 from practicum.blocks.update.dedupe import DedupeWhen
+from practicum.retrieval.search import DEFAULT, Retrieval
 
 Number = Annotated[int, Field(ge=1)]
 """A whole number from 1 on."""
@@ -105,6 +106,14 @@ class GateSettings(BaseModel):
         return self
 
 
+class RetrievalSettings(GateSettings):
+    """Settings of methods whose runs retrieve entries. `practicum.methods.build` gives them to the Method."""
+
+    retrieval: Retrieval = DEFAULT
+    """The similarity by which entries are retrieved: cosine, of their vectors; words, the share of the query's words;
+    mixed, both."""
+
+
 @cache
 def small_settings(kind: type[GateSettings]) -> type[GateSettings]:
     """The same settings with the defaults of the profile small. What is not given does not count as set."""
@@ -147,7 +156,7 @@ class CandidateSettings(MethodSettings):
         yield from super().conflicts()
 
 
-class PlaybookSettings(MethodSettings):
+class PlaybookSettings(MethodSettings, RetrievalSettings):
     """Settings of methods that grow a playbook with a reflector and a curator."""
 
     epochs: int = Field(default=1, ge=1)

@@ -32,10 +32,10 @@ from practicum.core.views import render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.ace import CURATOR, SECTION
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, RetrievalSettings
 
 
-class Settings(Batched):
+class Settings(Batched, RetrievalSettings):
     """Settings of Training-Free GRPO."""
 
     TRACES: ClassVar = None

@@ -280,11 +280,11 @@ class Part:
         return len(packed) - int(np.count_nonzero(counts_of(packed, dead_rows)))
 
     def shares(self, query: WordQuery, rows: np.ndarray) -> np.ndarray:
-        """How much of a query each of some rows has."""
+        """The share of a query that each of some rows has."""
         found = np.zeros(len(rows))
         for key in query.weights:
             found += query.part(key, counts_of(self.postings.of(key), rows), self.lengths[rows])
-        return found
+        return query.shares(found)
 
     def _with_words(self, query: WordQuery, n: int, wanted: Rows | None) -> np.ndarray:
         """The rows that have most of a query's rarest words, or all rows that are wanted, if they are few."""

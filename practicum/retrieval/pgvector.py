@@ -24,7 +24,7 @@ from practicum.core.context import PAGE
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreError
 from practicum.retrieval.index import Chunk, Covers, facets, fingerprint
-from practicum.retrieval.postings import Postings
+from practicum.retrieval.postings import MOST_COUNT, Postings
 from practicum.retrieval.stored import IndexMoved
 from practicum.retrieval.words import WordQuery, word_keys
 from practicum.store.postgresql import Database, lock_number, retried
@@ -330,13 +330,14 @@ class Unchanged:
 
 
 def _shares(query: WordQuery, lengths: np.ndarray, sent: Sequence[bytes]) -> np.ndarray:
-    """How much of a query each of some entries has, by their lengths and keys, which are as PostgreSQL sends them."""
+    """The share of a query that each of some entries has, by their lengths and keys as PostgreSQL sends them."""
     keys = np.frombuffer(b"".join(each[ARRAY_HEAD:] for each in sent), dtype=KEY)["key"].astype(np.int64)
     row = np.repeat(np.arange(len(sent)), [(len(each) - ARRAY_HEAD) // KEY.itemsize for each in sent])
     found = np.zeros(len(sent))
     for key in query.weights:
-        found += query.part(key, np.bincount(row[keys == key], minlength=len(sent)), lengths)
-    return found
+        counts = np.minimum(np.bincount(row[keys == key], minlength=len(sent)), MOST_COUNT)
+        found += query.part(key, counts, lengths)
+    return query.shares(found)
 
 
 def _raw(db: Connection) -> psycopg.Connection[Any]:

@@ -1,6 +1,7 @@
 """Retrieval: the entries of a context that are most similar to a text, in meaning and in words.
 
-Similarity joins the cosine of the vectors and the share of the query's words that an entry has (BM25, see `words`).
+Similarity is the cosine of the vectors, the share of the query's words that an entry has (BM25, see `words`), or the
+weighted mean of both; an identical text has 1.
 The turns of a conversation help to find their neighbours. Ties go to the older entry. Contexts are immutable and share
 pages. A search looks only at the pages that the last search did not see, so its work depends on what changed and not on
 how much was learned. The result is exact; among many entries it is exact for the candidates that have most of the words
@@ -11,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from practicum.core.context import PAGE, Context, Page
 from practicum.core.edits import Entry
+from practicum.core.errors import UsageError
 from practicum.core.trust import Trust
 from practicum.retrieval.index import VISIBLE_FACET, Rows, facet
 from practicum.retrieval.lists import Lists
@@ -30,9 +33,14 @@ from practicum.retrieval.words import WordIndex, highest, joined_similarity
 EntryPredicate = Callable[[Entry], bool]
 """Which entries are searched. Give an equal object each time: its answers are kept as long as a page is."""
 
-WORDS = 2 / 3
-"""The weight of the words in a similarity; the rest is the cosine's. A word that an entry of average length has once
-counts about half, so that both weigh about the same. From 2/3 to 6/7 it hardly matters (docs/results.md)."""
+Retrieval = Literal["cosine", "words", "mixed"]
+"""What similarity is: the cosine of the vectors, the share of the query's words, or the weighted mean of both."""
+
+WEIGHTS: Mapping[Retrieval, float] = {"cosine": 0.0, "words": 1.0, "mixed": 2 / 3}
+"""The weight of the words in a similarity; the rest is the weight of the cosine. For `mixed`, weights from 0.6 to 0.75
+are about as good (docs/results.md)."""
+
+DEFAULT: Retrieval = "mixed"
 
 NEIGHBOUR = 1 / 2
 """How much a turn of a conversation counts for the turn before and the turn after it: an answer repeats little of its
@@ -100,8 +108,7 @@ VISIBLE = Filter()
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry, and its similarity to the query: a third the cosine of their vectors and two thirds the share of the
-    query's words that it has, so at most 1."""
+    """An entry, and its similarity to the query, at most 1: that of an identical text."""
 
     entry: Entry
     similarity: float
@@ -116,21 +123,26 @@ class SearchResult:
 
 
 class Retriever:
-    """Searches contexts by the vectors and the words of their entries, with `words` as the weight of the words.
+    """Searches contexts by the vectors of their entries, by their words, or by both, as `retrieval` says: with `cosine`
+    no words are indexed, with `words` no query is embedded except for a stored index. Raises UsageError for another
+    value.
 
     With `many` matching entries or more it compares those that lists of vectors (see `lists`) and the words propose. In
     a context of `many` entries that was opened from a snapshot it uses the index that was saved with the snapshot (see
     `stored`), and reads only the entries found and those that changed since.
     """
 
-    def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, words: float = WORDS) -> None:
+    def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, retrieval: Retrieval = DEFAULT) -> None:
+        if retrieval not in WEIGHTS:
+            raise UsageError(f"retrieval={retrieval!r} must be one of {', '.join(WEIGHTS)}")
         self.vectors = vectors
         self.many = many
-        self._weight = words
+        self.retrieval = retrieval
+        self._weight = WEIGHTS[retrieval]
         self._words = WordIndex(vectors)
         self._columns: OrderedDict[EntryPredicate, _Column] = OrderedDict()
         self._lists = _RowLists(vectors)
-        self.stored = StoredSearch(vectors, self._words, words)
+        self.stored = StoredSearch(vectors, self._words, self._weight)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
         """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
@@ -142,14 +154,17 @@ class Retriever:
         await self.vectors.ready(column.texts(context.pages))
         if k < 1 or not column.move(context.pages, self.vectors):
             return SearchResult()
-        vector = await self.vectors.query(text)
+        vector = await self.vectors.query(text) if self._weight < 1 else None
         # While vectors were awaited, another search may have moved the column. From here on nothing is awaited before
         # its arrays are taken.
         column.move(context.pages, self.vectors)
-        members = column.members()
-        words = await self._words.cover()
-        shares = words.scores(words.weigh(text, members.of_row, members.mean_length(words.lengths)))
-        query, exact = _Query(vector, shares, self._weight), len(members.rows) < self.many
+        members, shares = column.members(), None
+        if self._weight:
+            words = await self._words.cover()
+            shares = words.scores(words.weigh(text, members.of_row, members.mean_length(words.lengths)))
+        query = _Query(vector, shares, self._weight)
+        # The shares of the words are known of all entries.
+        exact = len(members.rows) < self.many or vector is None
         if exact:
             near = _all_near(self.vectors, members, query, k)
         else:
@@ -174,15 +189,20 @@ class Retriever:
 
 @dataclass(frozen=True)
 class _Query:
-    """The vector of a query, shape (d,); the share of its words that the text of each row has; the weight of these."""
+    """The vector of a query, shape (d,); the share of its words that the text of each row has; the weight of these. A
+    part without weight is None."""
 
-    vector: np.ndarray
-    shares: np.ndarray
+    vector: np.ndarray | None
+    shares: np.ndarray | None
     weight: float
 
-    def similarity(self, cosines: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def cosines(self, vectors: Vectors, rows: np.ndarray) -> np.ndarray | None:
+        """The cosines of the vectors of some rows; None if they have no weight."""
+        return None if self.vector is None else products(vectors.matrix.take(rows), self.vector)
+
+    def similarity(self, cosines: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
         """The similarity of the texts of some rows, given their cosines."""
-        return joined_similarity(cosines, self.shares[rows], self.weight)
+        return joined_similarity(cosines, None if self.shares is None else self.shares[rows], self.weight)
 
 
 class _Members:
@@ -326,11 +346,13 @@ class _RowLists:
     def near(self, members: _Members, query: _Query, n: int) -> np.ndarray:
         """Places in `members` of about n rows nearest to a query, and of n that have most of its words."""
         assert self._lists is not None
+        assert query.vector is not None
         of_row, known = members.of_row > 0, len(self._lists)
         wanted = np.zeros(len(of_row), dtype=bool)
         wanted[known:] = of_row[known:]
         wanted[self._lists.near(query.vector, n, members.listed(known))] = True
-        wanted[highest(query.shares[: len(wanted)] * of_row, n)] = True
+        if query.shares is not None:
+            wanted[highest(query.shares[: len(wanted)] * of_row, n)] = True
         return members.with_neighbours(np.flatnonzero(wanted[members.rows]))
 
 
@@ -339,15 +361,17 @@ def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.
     rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
-    if (rough := members.rough(vectors)) is not None:
-        cosines, error = rough.cosines(query.vector)
-        similarity = query.similarity(cosines, rows)
+    if query.vector is not None and (rough := members.rough(vectors)) is not None:
+        roughly, error = rough.cosines(query.vector)
+        similarity = query.similarity(roughly, rows)
         return np.flatnonzero(similarity >= _at_most_kth(similarity, k) - 2 * (1 - query.weight) * error - MARGIN)
-    if len(rows) >= DENSE * len(vectors.matrix):
-        cosines = vectors.matrix.times(query.vector)[rows]
-    else:
-        parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
-        cosines = np.concatenate([products(vectors.matrix.take(part), query.vector) for part in parts])
+    cosines = None
+    if query.vector is not None:
+        if len(rows) >= DENSE * len(vectors.matrix):
+            cosines = vectors.matrix.times(query.vector)[rows]
+        else:
+            parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
+            cosines = np.concatenate([products(vectors.matrix.take(part), query.vector) for part in parts])
     similarity = members.raised(query.similarity(cosines, rows))
     return np.flatnonzero(similarity >= _at_most_kth(similarity, k) - MARGIN)
 
@@ -366,6 +390,6 @@ def _best(members: _Members, near: np.ndarray, vectors: Vectors, query: _Query, 
     places = members.with_neighbours(near)
     rows, row = np.unique(members.rows[places], return_inverse=True)
     similarity = np.zeros(len(members.rows))
-    similarity[places] = query.similarity(products(vectors.matrix.take(rows), query.vector), rows)[row]
+    similarity[places] = query.similarity(query.cosines(vectors, rows), rows)[row]
     similarity = members.raised(similarity, near)
     return [(int(near[i]), float(similarity[i])) for i in np.lexsort((members.numbers[near], -similarity))[:k]]

@@ -12,6 +12,7 @@ most of its rarest words; an entry that has its common words alone may be missed
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +26,7 @@ from practicum.core.edits import Entry
 from practicum.retrieval.files import IndexFiles
 from practicum.retrieval.index import Chunk, Covers, fingerprint, remove_files
 from practicum.retrieval.vectors import Vectors, products
-from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_similarity, word_keys
+from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_similarity, no_words, word_keys
 from practicum.store.database import Store
 from practicum.store.snapshot import SnapshotPages, stored_pages
 
@@ -155,17 +156,17 @@ class StoredSearch:
         index = None if stored is None else await self._index(stored)
         if stored is None or index is None:
             return None
+        # An index proposes by the vector, too, where only words count.
         vector = await self._vectors.query(text)
         changes = self._changed(context, stored, index)
         rows, matching = await changes.rows(self._vectors), changes.matching(where)
-        words = await self._words.cover()
-        query = _query(text, changes, words, rows)
+        words = await self._words.cover() if self._weight else no_words()
+        query = _query(text, changes, words, rows) if self._weight else WordQuery({}, {}, 1.0)
         best: list[tuple[Entry, float]] = []
         if matching:
             rows = rows[matching]
-            found = joined_similarity(
-                products(self._vectors.matrix.take(rows), vector), words.scores(query)[rows], self._weight
-            )
+            shares = words.scores(query)[rows] if self._weight else None
+            found = joined_similarity(products(self._vectors.matrix.take(rows), vector), shares, self._weight)
             best = [(changes.entries[matching[i]], float(found[i])) for i in np.argsort(-found, kind="stable")[:k]]
         n = max(CANDIDATES, 4 * k)
         while n <= MAX_CANDIDATES:
@@ -301,10 +302,11 @@ def _changed(page: Page, prints: dict[int, int]) -> _Changed:
 
 def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> WordQuery:
     """The words of a text, weighed among all entries of the context; `rows` are those of what changed."""
-    keys = [*dict.fromkeys(word_keys(text))]
+    counts = Counter(word_keys(text))
+    keys = [*counts]
     having = words.having(keys, np.bincount(rows, minlength=1)) + changes.rest.having(keys)
     n, length = len(rows) + len(changes.rest), float(words.lengths[rows].sum()) + changes.rest.words
-    return WordQuery.of(keys, n, having, length / max(n, 1))
+    return WordQuery.of(counts, n, having, length / max(n, 1))
 
 
 def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[Entry]:

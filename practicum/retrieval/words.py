@@ -1,9 +1,12 @@
 """An inverted index of the words of texts, scored by BM25 (Robertson and Zaragoza 2009).
 
 Words find what a vector blurs: names, numbers, codes, rare terms. They are compared by their English stems, and words
-of grammar are left out. The index is a list of postings (word, text, count) in the order of the words, then of the
-texts. New texts become a small list, and small lists of about one size are merged, so that a text is added quickly
-among a million. The index of a stored run has postings of its own (see `index`).
+of grammar are left out, except in a text that has no others. A score is divided by the score of the query's own text,
+so that an identical text has 1.
+
+The index is a list of postings (word, text, count) in the order of the words, then of the texts. New texts become a
+small list, and small lists of about one size are merged, so that a text is added quickly among a million. The index of
+a stored run has postings of its own (see `index`).
 
 SQLite's FTS5 and `tantivy` weigh a word by all that they hold, which would let the order of two entries depend on what
 else was ever searched, and `bm25s` cannot add a text; so none of them is used.
@@ -12,6 +15,7 @@ else was ever searched, and `bm25s` cannot add a text; so none of them is used.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -21,14 +25,12 @@ from itertools import chain
 import numpy as np
 
 from practicum.core.shingles import words
+from practicum.retrieval.postings import MOST_COUNT
 from practicum.retrieval.vectors import Vectors
 
 K1, B = 0.9, 0.4
 """BM25: how soon more occurrences of a word add little, and how much less it counts in a long text. These values are
 good across collections (Trotman, Puurula and Burgess 2014)."""
-
-MOST_COUNT = 2**16 - 1
-"""Occurrences of a word in a text that are counted."""
 
 LARGE = 2**20
 """Postings from which on a list is not merged any more, which would take memory for both."""
@@ -64,16 +66,21 @@ def _key(word: str) -> int:
     """The key of a word's stem, 63 bits; -1 for a stop word."""
     if word in STOP_WORDS:
         return -1
-    stem = _stemmer()(word) if word.isalpha() else word
-    return int.from_bytes(blake2b(stem.encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
+    return _hashed(_stemmer()(word) if word.isalpha() else word)
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
 
 
 def word_keys(text: str) -> list[int]:
-    """The keys of the words of a text, without stop words."""
+    """The keys of the words of a text, at least one: without stop words, or of stop words where it has no others, or of
+    the text itself where it has no words."""
     # Longer ones are in hardly any text twice, and would fill the memory.
     known, unknown = _key, _key.__wrapped__
-    keys = (known(word) if len(word) <= LONGEST_KNOWN else unknown(word) for word in words(text))
-    return [key for key in keys if key >= 0]
+    found = words(text)
+    keys = (known(word) if len(word) <= LONGEST_KNOWN else unknown(word) for word in found)
+    return [key for key in keys if key >= 0] or [_hashed(word) for word in found] or [_hashed(text.strip())]
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class _Postings:
         new = np.ones(len(keys), dtype=bool)
         new[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
         starts = np.flatnonzero(new)
-        counts = np.minimum(np.diff(starts, append=len(keys)), MOST_COUNT).astype(np.uint16)
+        counts = np.minimum(np.diff(starts, append=len(keys)), MOST_COUNT).astype(np.uint8)
         return cls(keys[starts], rows[starts], counts)
 
     def and_of(self, later: _Postings) -> _Postings:
@@ -127,25 +134,40 @@ class _Postings:
 
 @dataclass(frozen=True)
 class WordQuery:
-    """The words of a query by key, each with its weight among the texts that are searched: the rarer, the higher. These
-    texts have `mean_length` words on average."""
+    """The words of a query by key: how often it has each, and the weight of each among the texts that are searched; the
+    rarer, the higher. These texts have `mean_length` words on average."""
 
+    counts: Mapping[int, int]
     weights: Mapping[int, float]
     mean_length: float
 
     @classmethod
-    def of(cls, keys: Sequence[int], n: int, having: np.ndarray, mean_length: float) -> WordQuery:
-        """A query among n texts, of which `having` have each of its words, shape (len(keys),)."""
+    def of(cls, counts: Mapping[int, int], n: int, having: np.ndarray, mean_length: float) -> WordQuery:
+        """A query among n texts, of which `having` have each of its words, shape (len(counts),)."""
         weights = np.log1p((n - having + 0.5) / (having + 0.5))
-        return cls(dict(zip(keys, weights.tolist(), strict=True)), mean_length)
+        return cls(counts, dict(zip(counts, weights.tolist(), strict=True)), mean_length)
 
     @cached_property
     def total(self) -> float:
         return sum(self.weights.values()) or 1.0
 
+    @cached_property
+    def own(self) -> float:
+        """The BM25 score that the query's own text would have, divided by `total`."""
+        weights = np.array([self.weights[key] for key in self.counts])
+        counts = np.minimum(np.array([*self.counts.values()]), MOST_COUNT)
+        length = np.array(sum(self.counts.values()))
+        return float((weights * self.saturated(counts, length)).sum() / self.total) or 1.0
+
     def part(self, key: int, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """How much of the query texts of these lengths have by one word, which they have `counts` times."""
+        """The BM25 score of texts of these lengths for one word, which they have `counts` times, divided by `total`."""
         return self.weights[key] / self.total * self.saturated(counts, lengths)
+
+    def shares(self, scores: np.ndarray) -> np.ndarray:
+        """The shares of the query that texts have, from 0 to 1, by their BM25 scores divided by `total`. The query's
+        own text has 1."""
+        found: np.ndarray = np.minimum(scores / self.own, 1.0)
+        return found
 
     def saturated(self, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """By which share a word counts that is `counts` times in texts of these lengths."""
@@ -173,8 +195,8 @@ class Words:
 
     def weigh(self, text: str, members: np.ndarray, mean_length: float) -> WordQuery:
         """A query among entries of this mean length. `members` is how many of them have the text of each row."""
-        keys = [*dict.fromkeys(word_keys(text))]
-        return WordQuery.of(keys, int(members.sum()), self.having(keys, members), mean_length)
+        counts = Counter(word_keys(text))
+        return WordQuery.of(counts, int(members.sum()), self.having([*counts], members), mean_length)
 
     def having(self, keys: Sequence[int], members: np.ndarray) -> np.ndarray:
         """How many entries have each of these words. `members` is how many have the text of each row."""
@@ -184,13 +206,11 @@ class Words:
         return found
 
     def scores(self, query: WordQuery) -> np.ndarray:
-        """How much of a query each text has, shape (n,), from 0 to below 1: the BM25 score, as a share of that of a
-        text that has every word endlessly often."""
+        """The share of a query that each text has, shape (n,), from 0 to 1."""
         rows, counts, which = self._find([*query.weights])
         weights = np.fromiter(query.weights.values(), dtype=float)
         each = weights[which] * query.saturated(counts, self.lengths[rows])
-        found: np.ndarray = np.bincount(rows, each, len(self)) / query.total
-        return found
+        return query.shares(np.bincount(rows, each, len(self)) / query.total)
 
     def _find(self, keys: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows that have any of these words, how often, and the place of the word among `keys`. All words are
@@ -200,11 +220,15 @@ class Words:
         return _joined(rows), _joined(counts), _joined(which)
 
 
-def joined_similarity(cosines: np.ndarray, shares: np.ndarray, weight: float) -> np.ndarray:
-    """The similarity of texts to a query, by the cosines of their vectors and the shares of its words that they have,
-    which have this weight."""
-    found: np.ndarray = (1 - weight) * cosines + weight * shares
-    return found
+def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, weight: float) -> np.ndarray:
+    """The similarity of texts to a query, at most 1, by the cosines of their vectors and the shares of its words that
+    they have. `weight` is that of the words. A part without weight may be None."""
+    if cosines is None or weight == 1:
+        assert shares is not None
+        return shares
+    # Rounding can make the cosine of equal vectors larger than 1.
+    found: np.ndarray = (1 - weight) * np.minimum(cosines, 1.0)
+    return found if shares is None or weight == 0 else found + weight * shares
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

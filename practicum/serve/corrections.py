@@ -27,7 +27,6 @@ from practicum.core.words import one_line
 from practicum.engine.specifics import tell_apart
 from practicum.retrieval.scripts import script, shared_characters
 from practicum.retrieval.search import Filter, Retriever
-from practicum.retrieval.vectors import Vectors
 from practicum.serve.questions import EVIDENCE, Questions, pieces_of
 from practicum.tasks.scoring.rules import normalise
 
@@ -124,11 +123,12 @@ class Near:
 
 
 class Corrections:
-    """The corrections of a space that hold now. `questions` are those of its requests. Those of other requests are
-    shown from the cosine `similar` on."""
+    """The corrections of a space that hold now, retrieved as its entries are by `retriever`. `questions` are those of
+    its requests. Those of other requests are shown from the cosine `similar` on."""
 
-    def __init__(self, vectors: Vectors, questions: Questions, similar: float) -> None:
-        self._retriever = Retriever(vectors)
+    def __init__(self, retriever: Retriever, questions: Questions, similar: float) -> None:
+        # A retriever keeps the columns of one context.
+        self._retriever = Retriever(retriever.vectors, retrieval=retriever.retrieval)
         self._similar = similar
         self._questions = questions
         self._unsettled: OrderedDict[int, frozenset[int]] = OrderedDict()

@@ -131,9 +131,7 @@ class Space:
         self.folder = folder
         self.reader = reader
         self.questions = Questions()
-        self.corrections = Corrections(
-            reader.retriever.vectors, self.questions, SIMILAR["small" if self.small else "full"]
-        )
+        self.corrections = Corrections(reader.retriever, self.questions, SIMILAR["small" if self.small else "full"])
         self.rollout: Rollout | None = None
         self.waiting = 0
         """Outcomes that can be learned from and were not."""

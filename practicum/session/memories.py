@@ -29,7 +29,8 @@ from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.amend import apply_edits, replace_embedder, save_snapshot
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
-from practicum.session.records import read_by_origin
+from practicum.session.opening import run_retrieval
+from practicum.session.records import read_by_origin, read_config
 from practicum.store.database import Store
 from practicum.store.snapshot import with_texts
 from practicum.store.versions import entry_history, read_versions
@@ -136,8 +137,11 @@ async def search(
     names its embedder, without `trust_run`.
     """
     with Store.read(Path(run)) as store:
-        vectors = Vectors(_embedder(store, embedder, trust_run), store)
-        return list((await Retriever(vectors).nearest(read_by_origin(store), text, k, where)).found)
+        retriever = Retriever(
+            Vectors(_embedder(store, embedder, trust_run), store),
+            retrieval=run_retrieval(read_config(store)[0], Parts()),
+        )
+        return list((await retriever.nearest(read_by_origin(store), text, k, where)).found)
 
 
 async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run: bool = False) -> Added:

@@ -22,7 +22,7 @@ from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots
 from practicum.models.budget import Budget, Need
 from practicum.models.client import WINDOW_ADVICE, CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
-from practicum.retrieval.search import Retriever
+from practicum.retrieval.search import DEFAULT, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.components import Parts
 from practicum.session.config import Config
@@ -91,12 +91,15 @@ async def open_state(
             journal = NoJournal() if store is None else Journal(store, run_id)
             flight = Flight() if store is None else store.flight
             before = journal.by_role()
+            if retriever is None:
+                vectors = Vectors(run_embedder(config, parts), store)
+                retriever = Retriever(vectors, retrieval=method.retrieval)
             state = RunState(
                 journal=journal,
                 seats={role: Seat(client, call_options(config)) for role, client in clients.items()},
                 agent=setup.agent,
                 scorer=setup.scorer,
-                vectors=retriever.vectors if retriever else Vectors(run_embedder(config, parts), store),
+                vectors=retriever.vectors,
                 given_retriever=retriever,
                 instructions=config.instructions,
                 choices=config.choices,
@@ -203,6 +206,14 @@ def run_embedder(config: Config, parts: Parts) -> Embedder:
         return parts.embedder or open_embedder(config.embedder)
     except ModelError as error:
         raise UsageError(str(error)) from error
+
+
+def run_retrieval(config: Config, parts: Parts) -> Retrieval:
+    """The measure of similarity that a run was learned with."""
+    if parts.method is not None:
+        return parts.method.retrieval
+    given: Retrieval = config.settings.get("retrieval", DEFAULT)
+    return given
 
 
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:

@@ -32,7 +32,7 @@ from practicum.retrieval.vectors import Vectors
 from practicum.session.components import Parts, make_method, make_settings
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.foreign import Origin
-from practicum.session.opening import Shared, call_options, client_settings, open_clients, run_embedder
+from practicum.session.opening import Shared, call_options, client_settings, open_clients, run_embedder, run_retrieval
 from practicum.session.records import load_context, override_config
 from practicum.session.setup import Setup, make_redactor, set_up, with_defaults
 from practicum.store.database import Store, as_stored
@@ -227,7 +227,8 @@ class Reader:
         """What searches the context."""
         if self._origin is not None:
             self._origin.require(("embedder",))
-        return Retriever(Vectors(run_embedder(self.config, self._parts), self._store))
+        vectors = Vectors(run_embedder(self.config, self._parts), self._store)
+        return Retriever(vectors, retrieval=run_retrieval(self.config, self._parts))
 
     @cached_property
     def acting(self) -> Setup:

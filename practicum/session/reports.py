@@ -103,7 +103,8 @@ class Learner:
         setup = self._set_up(waiting)
         # The run's limits were set for learning its tasks.
         self.budget = Budget(setup.config.limits)
-        retriever = Retriever(Vectors(run_embedder(setup.config, self.parts), self.store))
+        vectors = Vectors(run_embedder(setup.config, self.parts), self.store)
+        retriever = Retriever(vectors, retrieval=setup.method.retrieval)
         size = getattr(setup.settings, "batch", 1)
         steps, before = -(-len(waiting) // size), self.progress.context
         began = RunInfo(self.store.folder, setup.config, setup.splits, self.budget, steps=steps, context=before)

@@ -35,12 +35,38 @@ def test_recall_is_that_of_the_questions_own_conversation(tmp_path: Path) -> Non
     done = run_command(["bench", "retrieval", *written(tmp_path, TURNS, QUESTIONS), "--json"], tmp_path)
     rows = {(row["way"], row["category"]): row for row in done.json["rows"]}
     assert rows.keys() == {(way, category) for way in WAYS for category in ("all", "1", "4")}
-    assert {row["questions"] for (_, category), row in rows.items() if category == "all"} == {2}
-    for way in ("words", "hybrid"):
-        assert rows[way, "all"]["1"]["recall"] == 1
-        low, high = rows[way, "all"]["1"]["ci95"]
+    assert {row["n"] for (_, category), row in rows.items() if category == "all"} == {2}
+    for way in ("words", "mixed"):
+        assert rows[way, "all"]["@1"]["mean"] == 1
+        low, high = rows[way, "all"]["@1"]["ci95"]
         assert low < high == 1
-    assert all(row["5"]["recall"] == 1 for row in rows.values())
+        less = rows[way, "all"]["@1"]["less_cosine"]["effect"]
+        assert less == 1 - rows["cosine", "all"]["@1"]["mean"]
+    assert all(row["@5"]["mean"] == 1 for row in rows.values())
+    assert "less_cosine" not in rows["cosine", "all"]["@1"]
+
+
+def test_tasks_are_found_by_their_label(tmp_path: Path) -> None:
+    """The nearest by words alone has the label, by its target or by a field of its meta."""
+    known = [
+        {"id": f"t{n}", "input": text, "target": target, "meta": {"kinds": kinds}}
+        for n, (text, target, kinds) in enumerate(
+            [
+                ("pay ZX-81", "Ash", ["pay", "buy"]), ("pay the bill", "Elm", ["pay"]),
+                ("pay the fee", "Elm", ["pay"]), ("pay the rent", "Elm", ["pay"]),
+            ]
+        )
+    ]  # fmt: skip
+    tests = [{"id": "q", "input": "ZX-81", "target": "Ash", "meta": {"kinds": ["pay", "buy"]}}]
+    files = written(tmp_path, known, tests)
+    for also in ([], ["--label", "kinds"]):
+        done = run_command(["bench", "retrieval", *files, *also, "--json"], tmp_path)
+        words = {row["way"]: row for row in done.json["rows"]}["words"]
+        assert {row["way"] for row in done.json["rows"]} == {"cosine", "words", "mixed"}
+        assert [words[name]["mean"] for name in ("nearest", "of 4", "majority")] == [1, 0.25, 0]
+    for label, says in (("kind", "'t0' needs a text or a list of texts as meta.kind"), ("kinds", "")):
+        done = run_command(["bench", "retrieval", *files, "--label", label], tmp_path)
+        assert (done.code == 2, says in done.err) == (bool(says), True)
 
 
 LOCOMO: dict[str, Any] = {

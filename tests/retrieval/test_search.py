@@ -20,7 +20,16 @@ from searched import SECTIONS, adds, ids, texts
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
-from practicum.retrieval.search import VISIBLE, WORDS, EntryPredicate, Filter, Match, Retriever, SearchResult
+from practicum.retrieval.search import (
+    VISIBLE,
+    WEIGHTS,
+    EntryPredicate,
+    Filter,
+    Match,
+    Retrieval,
+    Retriever,
+    SearchResult,
+)
 from practicum.retrieval.vectors import Vectors, WordLlama
 from practicum.retrieval.words import K1, B, word_keys
 
@@ -47,7 +56,9 @@ many_adds = st.lists(new, min_size=0, max_size=90)
 deltas = st.lists(st.lists(edits, max_size=8), max_size=6)
 
 
-async def by_hand(context: Context, text: str, k: int, where: EntryPredicate) -> list[Match]:
+async def by_hand(
+    context: Context, text: str, k: int, where: EntryPredicate, retrieval: Retrieval = "mixed"
+) -> list[Match]:
     """What retrieval should give: every entry that matches, compared in full."""
     entries = [e for e in context if where(e)]
     if not entries:
@@ -57,7 +68,9 @@ async def by_hand(context: Context, text: str, k: int, where: EntryPredicate) ->
     query = (await vectors([text]))[0]
     # Not "@": that may give equal rows different last digits, by where they stand.
     cosines = np.einsum("ij,j->i", rows, query)
-    similarity = (1 - WORDS) * cosines + WORDS * bm25_share([e.embedded_text for e in entries], text)
+    weight = {"cosine": 0, "words": 1, "mixed": 2 / 3}[retrieval]
+    shares = bm25_share([e.embedded_text for e in entries], text)
+    similarity = (1 - weight) * np.minimum(cosines, 1) + weight * shares
     similarity = raised(entries, similarity.tolist())
     return [Match(entries[i], float(similarity[i])) for i in np.argsort(-similarity, kind="stable")[:k]]
 
@@ -76,17 +89,17 @@ def raised(entries: list[Entry], similarity: list[float]) -> np.ndarray:
 
 
 def bm25_share(said: list[str], text: str) -> np.ndarray:
-    """BM25 of each text, as a share of what it has at most: written anew, text by text."""
+    """BM25 of each text, divided by that of the query's own text, at most 1: written again, text by text."""
     documents = [Counter(word_keys(each)) for each in said]
-    asked = list(dict.fromkeys(word_keys(text)))
+    asked = Counter(word_keys(text))
     mean = sum(map(Counter.total, documents)) / len(documents)
     having = {key: sum(key in document for document in documents) for key in asked}
     weight = {key: math.log1p((len(said) - having[key] + 0.5) / (having[key] + 0.5)) for key in asked}
     found = []
-    for document in documents:
+    for document in [asked, *documents]:
         norm = K1 * (1 - B + B * (document.total() / (mean or 1)))
         found.append(sum(weight[key] * (document[key] / (document[key] + norm)) for key in asked if document[key]))
-    return np.array(found) / (sum(weight.values()) or 1)
+    return np.minimum(np.array(found[1:]) / found[0], 1)
 
 
 def same(found: Sequence[Match], expected: list[Match]) -> bool:
@@ -103,21 +116,26 @@ def versions(first: list[Add], later: list[list[Edit]]) -> list[Context]:
 
 
 @pytest.mark.parametrize("many", [1, 1_000])
-@given(many_adds, deltas, st.lists(st.tuples(st.integers(0, 6), st.sampled_from(FILTERS), texts), max_size=8))
+@given(
+    many_adds,
+    deltas,
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from(FILTERS), texts), max_size=8),
+    st.sampled_from([*WEIGHTS]),
+)
 @settings(max_examples=examples(60))
 @pytest.mark.slow
 def test_every_context_is_searched_as_it_is(
-    many: int, first: list[Add], later: list[list[Edit]], asked: list[tuple[int, Filter, str]]
+    many: int, first: list[Add], later: list[list[Edit]], asked: list[tuple[int, Filter, str]], retrieval: Retrieval
 ) -> None:
     """Versions are asked in any order, also older ones again; one retriever serves them all."""
     contexts = versions(first, later)
-    retriever = Retriever(Vectors(Words()), many)
+    retriever = Retriever(Vectors(Words()), many, retrieval=retrieval)
 
     async def work() -> None:
         for number, where, text in asked:
             context = contexts[number % len(contexts)]
             search = await retriever.nearest(context, text, 5, where)
-            assert same(search.found, await by_hand(context, text, 5, where))
+            assert same(search.found, await by_hand(context, text, 5, where, retrieval))
             assert search.exact or many == 1
 
     asyncio.run(work())

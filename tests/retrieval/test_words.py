@@ -43,11 +43,22 @@ def test_a_score_is_the_share_of_the_query_and_rare_words_count_more() -> None:
     assert asked[4] == 0
     assert asked.max() < 1
     assert (scores(words, "what is it?") == 0).all()
+    # Its own text has all of a query, and another text never more.
+    assert (scores(words, "the card fee") == 1).tolist() == [False, True, False, False, False]
+    assert scores(added([["card", "card card card"]]), "card").tolist() == [1.0, 1.0]
+
+
+def test_a_text_without_other_words_is_compared_by_its_stop_words_or_as_a_whole() -> None:
+    words = added([["How are you?", "who is it", "🙂", "how", "a card, and how"]])
+    for query, expected in {"how are YOU": 0, "Who is it?": 1, " 🙂": 2, "how": 3}.items():
+        found = scores(words, query)
+        assert (found.argmax(), found.max()) == (expected, 1.0)
+        assert found[4] == 0
 
 
 def test_words_are_compared_by_their_stems_in_any_script() -> None:
     assert word_keys("Cards, LOST!") == word_keys("card losts")
     assert len(word_keys("口座を開く")) == 5
     assert word_keys("top_up") == word_keys("top-up")
-    assert word_keys("the of and") == word_keys("") == []
+    assert word_keys("the of and card") == word_keys("card")
     assert word_keys("\ud800x")
