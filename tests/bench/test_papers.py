@@ -117,12 +117,21 @@ def test_rcls_tables_add_and_leave_out_each_primitive_alone() -> None:
 
 def test_the_papers_settings_hold_unless_others_are_given() -> None:
     ace = {v.name: v for v in TABLES["ace2"].study({}).variants}
-    assert ace["ace"].settings == {"batch": 1, "rounds": 5, "epochs": 5}
+    assert ace["ace"].settings == {"retrieval": "cosine", "batch": 1, "rounds": 5, "epochs": 5}
     # A stream has no epochs.
-    assert ace["ace online"].settings == {"batch": 1, "rounds": 5, "online": True}
+    assert ace["ace online"].settings == {"retrieval": "cosine", "batch": 1, "rounds": 5, "online": True}
     short = {v.name: v for v in TABLES["ace2"].study({"steps": 3, "rounds": 0}).variants}
-    assert short["ace"].settings == {"batch": 1, "rounds": 0, "steps": 3}
-    assert TABLES["rcl4"].study({}).variants[0].settings == {"steps": 30}
+    assert short["ace"].settings == {"retrieval": "cosine", "batch": 1, "rounds": 0, "steps": 3}
+    assert TABLES["rcl4"].study({}).variants[0].settings == {"retrieval": "cosine", "steps": 30}
+
+
+@pytest.mark.parametrize("given", [{}, {"retrieval": "words"}])
+@pytest.mark.parametrize("table", TABLES.values(), ids=[*TABLES])
+def test_every_table_retrieves_by_cosine_unless_another_way_is_given(table: PaperTable, given: dict[str, str]) -> None:
+    given = given if table.takes("retrieval") else {}
+    for variant in table.study(given).variants:
+        has = "retrieval" in methods.settings_of(variant.method).model_fields
+        assert variant.settings.get("retrieval") == (given.get("retrieval", "cosine") if has else None)
 
 
 def test_rows_keep_what_they_are_compared_with_and_start_from() -> None:

@@ -42,6 +42,10 @@ OURS: Mapping[str, tuple[str, Callable[[Any], str]]] = {field: (title, write) fo
 """Fields of a comparison's variants that a table may show: title, and how it is written."""
 
 
+RETRIEVAL: Mapping[str, Any] = {"retrieval": "cosine"}
+"""The setting of every table: the papers compare embeddings."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
     """A table or a figure of a paper.
@@ -49,8 +53,8 @@ class PaperTable:
     `rows` are variants, each with the paper's numbers, which stand in the order of `columns` with blanks between; "-"
     is a number that the paper, or our copy of its text, does not give. `measures` are fields of a comparison's
     variants that stand beside the score, and `scored` are measures of the scorer. `settings` are the paper's, for every
-    method that has them. `note` says what its text adds, and what is not as in the paper. With `delays`, the times
-    of the steps are fitted as Combee's controller does it (section 3.3).
+    method that has them, in addition to `RETRIEVAL`. `note` says what its text adds, and what is not as in the paper.
+    With `delays`, the times of the steps are fitted as Combee's controller does it (section 3.3).
     """
 
     name: str
@@ -93,7 +97,7 @@ class PaperTable:
         """What is compared, with the paper's settings, unless the user has `given` others."""
         theirs = {
             name: value
-            for name, value in self.settings.items()
+            for name, value in {**RETRIEVAL, **self.settings}.items()
             # Epochs and steps both say when learning ends.
             if name not in given and not (name in LENGTH and given.keys() & LENGTH) and self.takes(name, given)
         }
