@@ -1,8 +1,11 @@
-"""From which cosine a correction is shown to a request that asks something else (`serve.corrections.SIMILAR`).
+"""From which cosine a correction is shown to a request that asks something else (`serve.corrections.SIMILAR`), and from
+which similarity a note is shown (`serve.corrections.ALIKE`).
 
 Each file is a set of tasks whose `meta` names a topic or an intent. For each set and cosine, prints how many pairs with
 requests of other sets reach it, and the shares of requests whose nearest request of their own topic, of another topic
-of the set, and of another set reach it. One JSON object a line.
+of the set, and of another set reach it; then for each value of the setting `retrieval` and each similarity, with the
+requests of the set as notes, how many pairs with requests of other sets reach it, and the share of requests whose
+nearest note of their own topic reaches it. One JSON object a line.
 
     python bench/similarity_bench.py SET.jsonl ... --others OTHER.jsonl ...
 """
@@ -16,9 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
+from practicum.core.context import initial_context
+from practicum.core.edits import Add
+from practicum.retrieval.search import WEIGHTS, Retriever
 from practicum.retrieval.vectors import Vectors, WordLlama
 
 COSINES = (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
+SIMILARITIES = (0.05, 0.08, 0.1, 0.12, 0.15, 0.18, 0.2, 0.22, 0.25, 0.3)
 
 
 def read(path: Path) -> tuple[list[str], list[str]]:
@@ -29,9 +36,19 @@ def read(path: Path) -> tuple[list[str], list[str]]:
     return texts, [str(meta.get("topic") or meta.get("intent") or "") for meta in metas]
 
 
-def reached(values: np.ndarray) -> dict[str, float]:
-    """The share of values that reach each cosine."""
-    return {str(cosine): round(float((values >= cosine).mean()), 3) for cosine in COSINES} if values.size else {}
+def reached(values: np.ndarray, least: tuple[float, ...] = COSINES) -> dict[str, float]:
+    """The share of values that reach each of these."""
+    return {str(each): round(float((values >= each).mean()), 3) for each in least} if values.size else {}
+
+
+async def similarities(retriever: Retriever, notes: list[str], texts: list[str]) -> np.ndarray:
+    """The similarity of each note to each text, shape (len(texts), len(notes))."""
+    context = initial_context([Add("notes", note) for note in notes])
+    found = np.zeros((len(texts), len(notes)))
+    for row, text in zip(found, texts, strict=True):
+        for match in (await retriever.nearest(context, text, len(notes))).found:
+            row[match.entry.number] = match.similarity
+    return found
 
 
 async def main() -> None:
@@ -55,6 +72,20 @@ async def main() -> None:
             "own topic": reached(own[own > -1]), "another topic": reached(np.where(~same, cosines, -1).max(axis=1)),
             "another set": reached(np.concatenate([each.max(axis=1) for each in others])),
         }))  # fmt: skip
+        for way in WEIGHTS:
+            retriever, notes = Retriever(vectors, retrieval=way), sets[name][0]
+            foreign = [
+                await similarities(retriever, notes, texts)
+                for other, (texts, _) in sets.items()
+                if other.split("_")[0] != name.split("_")[0]
+            ]
+            within = await similarities(retriever, notes, notes)
+            np.fill_diagonal(within, -1)
+            own = np.where(same, within, -1).max(axis=1)
+            print(json.dumps({
+                "notes": name, "retrieval": way, "own topic": reached(own[own > -1], SIMILARITIES),
+                "pairs": reached(np.concatenate([each.ravel() for each in foreign]), SIMILARITIES),
+            }))  # fmt: skip
 
 
 if __name__ == "__main__":

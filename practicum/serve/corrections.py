@@ -26,7 +26,7 @@ from practicum.core.views import behind, indented
 from practicum.core.words import one_line
 from practicum.engine.specifics import tell_apart
 from practicum.retrieval.scripts import script, shared_characters
-from practicum.retrieval.search import Filter, Retriever
+from practicum.retrieval.search import Filter, Retrieval, Retriever
 from practicum.serve.questions import EVIDENCE, Questions, pieces_of
 from practicum.tasks.scoring.rules import normalise
 
@@ -39,8 +39,9 @@ correction applies: at most three of a hundred pairs of unrelated requests reach
 it is shown: at its cosine, corrections of the same topic are distinguished best from others. Both were chosen on two
 sets of tasks and are reported on others (docs/results.md)."""
 
-ALIKE = 0.1
-"""The least similarity of a note that is shown (see `retrieval.search.Match`)."""
+ALIKE: Mapping[Retrieval, float] = {"cosine": 0.22, "words": 0.08, "mixed": 0.12}
+"""The least similarity of a note that is shown, which at most three of a hundred pairs of unrelated texts reach. Chosen
+and reported as `SIMILAR` is."""
 
 SAME = 0.9
 """The least cosine of two questions that are the same in other words, if numbers, names and negations agree."""
@@ -211,7 +212,8 @@ class Corrections:
         compared = [(each, await self._compare(question, each)) for each in found]
         near = [Near(each, same) for each, (cosine, same) in compared if same or cosine >= self._similar]
         near.sort(key=lambda each: not each.same)
-        notes = [note for note, similarity in await self._nearest(NOTE_SECTION, question, NOTES) if similarity >= ALIKE]
+        least = ALIKE[self._retriever.retrieval]
+        notes = [note for note, similarity in await self._nearest(NOTE_SECTION, question, NOTES) if similarity >= least]
         general = [note for note, _ in await self._nearest(GENERAL_SECTION, question, GENERAL)]
         return [*map(Near, general[::-1]), *map(Near, notes[::-1]), *near[::-1]]
 
