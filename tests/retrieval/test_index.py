@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from indexed import Run
 from profiles import examples
+from runs import Words
 from searched import adds, ids, texts
 
 from practicum.core.edits import Add, Delete, Entry, Merge, Update, Vote
@@ -24,7 +25,8 @@ from practicum.retrieval import lists, rough
 from practicum.retrieval.index import Index, Rows, facets, fingerprint
 from practicum.retrieval.lists import Lists
 from practicum.retrieval.postings import Postings, counts_of, merged, rows_of
-from practicum.retrieval.search import VISIBLE, Filter
+from practicum.retrieval.search import VISIBLE, WEIGHTS, Filter, Retrieval, Retriever
+from practicum.retrieval.vectors import Vectors
 from practicum.store.folder import INDEX_FILES
 from practicum.store.snapshot import stored_pages
 
@@ -115,6 +117,30 @@ def test_what_was_deleted_changed_and_added_counts_at_once_and_after_merges(tmp_
         await check()
         run.open()
         await check()
+
+    asyncio.run(work())
+    run.store.close()
+
+
+@pytest.mark.parametrize("retrieval", WEIGHTS)
+def test_an_index_finds_what_comparing_everything_finds(
+    tmp_path: Path, where: str | None, retrieval: Retrieval
+) -> None:
+    """An identical text has 1, also one with stop words alone, without words, or with a word more often than counts."""
+    said = [f"the card {n} of bank {n % 7}" for n in range(120)] + ["How are you?", "🙂 !", "fee " * 300, "fee card"]
+    run = Run(tmp_path, [Add("memories", text) for text in said], where)
+    everything = Retriever(Vectors(Words()), retrieval=retrieval)
+
+    async def work() -> None:
+        await run.save()
+        run.edit([Add("memories", "a note that the index does not know yet")])
+        run.open(retrieval)
+        for text in (*said[-4:], "the card 17 of bank 3", "a note that the index does not know yet"):
+            found = await run.found(text, VISIBLE)
+            exact = (await everything.nearest(run.context, text, 4)).found
+            assert found[0][1] == 1.0
+            assert [similarity for _, similarity in found] == [round(match.similarity, 4) for match in exact]
+            assert max(similarity for _, similarity in found) <= 1
 
     asyncio.run(work())
     run.store.close()

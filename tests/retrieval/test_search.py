@@ -17,6 +17,7 @@ from profiles import examples
 from runs import Memory, Words, indoors
 from searched import SECTIONS, adds, ids, texts
 
+from practicum.blocks.act.network import Experience
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
@@ -139,6 +140,17 @@ def test_every_context_is_searched_as_it_is(
             assert search.exact or many == 1
 
     asyncio.run(work())
+
+
+class Recording(Words):
+    """Keeps the texts that were embedded."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.texts += texts
+        return await super().embed(texts)
 
 
 def memories(*said: str) -> Context:
@@ -268,6 +280,40 @@ def test_a_turn_is_found_by_the_turns_beside_it_in_its_conversation() -> None:
     for many in (1, 1_000):
         found = asyncio.run(Retriever(Vectors(Words()), many).nearest(context, "stolen card", 2)).found
         assert [f.entry.id for f in found] == ["e0", "e2"]
+
+
+@pytest.mark.parametrize(
+    ("retrieval", "order", "embedded"),
+    [("cosine", ["near", "named"], True), ("words", ["named", "near"], False), ("mixed", ["near", "named"], True)],
+)
+@pytest.mark.parametrize("many", [1, 1_000])
+def test_the_measure_decides_the_order_and_an_identical_text_has_1(
+    many: int, retrieval: Retrieval, order: list[str], embedded: bool
+) -> None:
+    said = {"near": "my card and my purse and my key", "named": "depot K7 has it"}
+    query = "my card and my purse, depot K7"
+    embedder = Recording()
+    retriever = Retriever(Vectors(embedder), many, retrieval=retrieval)
+    context = memories(*said.values())
+    found = asyncio.run(retriever.nearest(context, query, 2)).found
+    assert [match.entry.text for match in found] == [said[name] for name in order]
+    assert (query in embedder.texts) == embedded
+    for text in said.values():
+        best, other = asyncio.run(retriever.nearest(context, text, 2)).found
+        assert (best.entry.text, best.similarity) == (text, pytest.approx(1, abs=1e-6))
+        assert other.similarity < best.similarity <= 1
+
+
+@pytest.mark.parametrize("retrieval", WEIGHTS)
+def test_the_same_state_with_a_low_reward_beats_an_unrelated_one_with_a_high_reward(retrieval: Retrieval) -> None:
+    """Equation 2 of MAEL at alpha 0.5."""
+    state, other = "Divide the total by 12 to get the monthly rent.", "Paint the fence in green before winter."
+    found = asyncio.run(Retriever(Vectors(WordLlama()), retrieval=retrieval).nearest(memories(state, other), state, 2))
+    low, high = (
+        Experience("task", 0.5).score(match.similarity, reward)
+        for match, reward in zip(found.found, (0.2, 1.0), strict=True)
+    )
+    assert (low, low > high) == (pytest.approx(0.6, abs=1e-6), True)
 
 
 def test_a_rare_word_is_found_that_vectors_do_not_tell_apart() -> None:

@@ -13,7 +13,7 @@ from runs import Words
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit
 from practicum.retrieval.index import Covers, Index, Part
-from practicum.retrieval.search import EntryPredicate, Retriever
+from practicum.retrieval.search import DEFAULT, EntryPredicate, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors
 from practicum.session.config import Config, Splits
 from practicum.session.records import begin
@@ -46,8 +46,8 @@ class Run:
         self.context = read_context(store, store.run_id)
         self.open()
 
-    def open(self) -> None:
-        self.retriever = Retriever(Vectors(self._embedder, self.store), 1)
+    def open(self, retrieval: Retrieval = DEFAULT) -> None:
+        self.retriever = Retriever(Vectors(self._embedder, self.store), 1, retrieval=retrieval)
 
     def edit(self, edits: Sequence[Edit]) -> None:
         outcome = self.context.apply(Delta(tuple(edits)))
