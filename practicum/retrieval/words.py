@@ -226,9 +226,11 @@ def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, wei
     if cosines is None or weight == 1:
         assert shares is not None
         return shares
+    found: np.ndarray = (1 - weight) * cosines
+    if shares is not None and weight:
+        found = found + weight * shares
     # Rounding can make the cosine of equal vectors larger than 1.
-    found: np.ndarray = (1 - weight) * np.minimum(cosines, 1.0)
-    return found if shares is None or weight == 0 else found + weight * shares
+    return np.minimum(found, 1.0)
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
