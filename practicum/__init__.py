@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from practicum.engine.run import ActSeam, Run
     from practicum.engine.state import ModelCall
-    from practicum.methods.settings import GateSettings, MethodSettings
+    from practicum.methods.settings import GateSettings, MethodSettings, RetrievalSettings
     from practicum.models.client import Wait
     from practicum.models.scripted import ScriptedClient
     from practicum.retrieval.search import Match
@@ -70,7 +70,7 @@ _HOMES = {
     ),
     "engine.run": ("ActSeam", "Run"),
     "engine.state": ("ModelCall",),
-    "methods.settings": ("GateSettings", "MethodSettings"),
+    "methods.settings": ("GateSettings", "MethodSettings", "RetrievalSettings"),
     "models.client": ("Wait",),
     "models.scripted": ("ScriptedClient",),
     "retrieval.search": ("Match",),
@@ -163,6 +163,7 @@ __all__ = [
     "ReflectSeam",
     "Refused",
     "Result",
+    "RetrievalSettings",
     "Rollout",
     "Run",
     "RunBusy",
