@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -133,7 +133,8 @@ class Retriever:
     """
 
     def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, retrieval: Retrieval = DEFAULT) -> None:
-        if retrieval not in WEIGHTS:
+        # A stored setting may be anything.
+        if retrieval not in get_args(Retrieval):
             raise UsageError(f"retrieval={retrieval!r} must be one of {', '.join(WEIGHTS)}")
         self.vectors = vectors
         self.many = many

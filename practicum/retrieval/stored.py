@@ -177,10 +177,10 @@ class StoredSearch:
             near = [(e, share) for i, share in zip(likely, shares[likely].tolist(), strict=True)
                     if (e := entries.get(int(numbers[i]))) is not None and where(e)]  # fmt: skip
             if keys is not None or len(near) >= k or n >= len(index):
-                compared = await self._vectors([e.embedded_text for e, _ in near])
-                exact = joined_similarity(
-                    products(compared, vector), np.array([share for _, share in near]), self._weight
-                )
+                shares = np.array([share for _, share in near])
+                texts = [entry.embedded_text for entry, _ in near]
+                compared = None if self._weight == 1 else products(await self._vectors(texts), vector)
+                exact = joined_similarity(compared, shares, self._weight)
                 best += [(entry, float(value)) for (entry, _), value in zip(near, exact, strict=True)]
                 return sorted(best, key=lambda item: (-item[1], item[0].number))[:k]
             n *= 4

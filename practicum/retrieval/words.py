@@ -230,7 +230,8 @@ def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, wei
     if shares is not None and weight:
         found = found + weight * shares
     # Rounding can make the cosine of equal vectors larger than 1.
-    return np.minimum(found, 1.0)
+    np.minimum(found, 1.0, out=found)
+    return found
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
