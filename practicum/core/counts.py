@@ -116,6 +116,18 @@ class Count(StrEnum):
         "overlong_experiences",
         "experience[|s] left out, because [it exceeds|they exceed] the model's window",
     )
+    DISCARDED_PLANS = (
+        "discarded_plans",
+        "plan[|s] with fewer than two parts, so that the agent solved the task alone",
+    )
+    UNKNOWN_COLLEAGUES = (
+        "unknown_colleagues",
+        "part[|s] given to another agent in turn, because the plan names a colleague who cannot get [it|them]",
+    )
+    DROPPED_NEEDS = (
+        "dropped_needs",
+        "result[|s] that a part of a plan needs and cannot get: its own, of no part, or in a circle",
+    )
     UNCITED_BULLETS = "uncited_bullets", "proposed bullet[|s] dropped, because the attempt did not cite [it|them]"
     LOST_PROPOSALS = "lost_proposals", f"proposal[|s] {_LOST}", True
     LOST_REFLECTIONS = "lost_reflections", f"reflection[|s] {_LOST}", True
