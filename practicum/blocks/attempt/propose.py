@@ -213,26 +213,27 @@ def with_last_outcomes(update: UpdateSeam, last: int) -> UpdateSeam:
 
 def requested(least: int, most: int) -> Instructions:
     """The request for a proposal of `least` to `most` bullets."""
-    number, small = _wanted(least, most), f"{least} or more if so many are shown, none if nothing is."
-    if not least:
-        number, small = f"up to {most}", "as many as rest on what is shown, none if nothing is."
+    how_many = f"at least {least} if so many are shown" if least else "as many as rest on what is shown"
+    rules = _number(0, most, "rule")
     return Instructions(
-        full=f"Propose {number} bullets for the next task and others of its kind.",
-        small=f"Propose up to {most} rules that help with the next task and with others of its kind: {small}",
+        full=f"Propose {_number(least, most, 'bullet')} for the next task and others of its kind.",
+        small=f"Propose {rules} that help with the next task and with others of its kind: {how_many}, "
+        "none if nothing is.",
     )
 
 
 def too_few(given: int, least: int, most: int, profile: Profile) -> str:
-    """What a proposal with too few bullets is told when it is requested again."""
+    """The line that is added when a proposal with too few bullets is requested again."""
     what = "rule" if profile == "small" else "bullet"
     return (
-        f"You gave {quantity(given, what)}, and {_wanted(least, most)} are wanted: add what else helps with such tasks "
-        f"and give all {what}s."
+        f"You gave {quantity(given, what)}. Keep what you gave, and add what else helps with such tasks: "
+        f"{_number(least, most, what)} in all."
     )
 
 
-def _wanted(least: int, most: int) -> str:
-    return f"{least} to {most}" if least < most else f"{most}"
+def _number(least: int, most: int, what: str) -> str:
+    exact = quantity(most, what)
+    return exact if least == most else f"{least} to {exact}" if least else f"up to {exact}"
 
 
 @cache
