@@ -134,10 +134,10 @@ class Network(Generic[R]):
                     parts, dropped = valid_parts(plan.output, assignment.task)
                     run.count(Count.DROPPED_NEEDS, dropped)
                     if parts:
-                        to, unknown = assigned(parts, helpers)
+                        parts, unknown = assigned(parts, helpers)
                         run.count(Count.UNKNOWN_COLLEAGUES, unknown)
-                        moves[-1] = replace(moves[-1], to=tuple(to))
-                        return await self._divide(assignment, parts, to, helpers, moves, run)
+                        moves[-1] = replace(moves[-1], to=tuple(part.to for part in parts))
+                        return await self._divide(assignment, parts, helpers, moves, run)
                     run.count(Count.DISCARDED_PLANS)
             solved = await self._move(assignment.question("solve"), run, moves)
             return Solution(solved.text, tuple(moves))
@@ -145,11 +145,10 @@ class Network(Generic[R]):
             return _failure(error, moves)
 
     async def _divide(
-        self, whole: Assignment, parts: Sequence[TaskPart], to: Sequence[str], helpers: Sequence[str],
-        moves: list[Move], run: R,
-    ) -> Solution:  # fmt: skip
-        """Solve all parts at once, each by its agent of `to` as soon as the parts it needs are solved, then aggregate.
-        Of the `helpers`, the one after it tries once if it fails."""
+        self, whole: Assignment, parts: Sequence[TaskPart], helpers: Sequence[str], moves: list[Move], run: R
+    ) -> Solution:
+        """Solve all parts at once, each as soon as the parts it needs are solved, then aggregate. If the agent of a
+        part fails, the one after it among the `helpers` tries once."""
         loop = asyncio.get_running_loop()
         solved: list[asyncio.Future[Solution]] = [loop.create_future() for _ in parts]
 
@@ -158,10 +157,9 @@ class Network(Generic[R]):
                 needed = [(parts[m - 1].text, await solved[m - 1]) for m in parts[n].needs]
                 results = "\n".join(f"- {text}: {solution.text or '(not solved)'}" for text, solution in needed)
                 task = f"{parts[n].text}\n\n# Results it needs\n{results}" if results else parts[n].text
-                part = Assignment(
-                    to[n], task, f"{whole.id}.{n + 1}".lstrip("."), (*whole.above, whole.agent), whole.again
-                )
-                other = helpers[(helpers.index(to[n]) + 1) % len(helpers)]
+                id, above = f"{whole.id}.{n + 1}".lstrip("."), (*whole.above, whole.agent)
+                part = Assignment(parts[n].to, task, id, above, whole.again)
+                other = helpers[(helpers.index(part.agent) + 1) % len(helpers)]
                 solution = await self._solve_part(whole, part, other, run)
             except BaseException as error:
                 # The parts that wait for this one fail with it. Reading the exception marks it as retrieved.
@@ -230,19 +228,19 @@ def _failure(error: Exception, moves: Sequence[Move], rounds: int = 0) -> Soluti
     )
 
 
-def assigned(parts: Sequence[TaskPart], helpers: Sequence[str]) -> tuple[list[str], int]:
-    """The helper for each part, and how many parts name an agent that is none of them. A part goes to the helper that
-    it names; the others go, in turns, to the helpers that have the fewest parts."""
+def assigned(parts: Sequence[TaskPart], helpers: Sequence[str]) -> tuple[list[TaskPart], int]:
+    """The parts, each for one of the helpers: the one that it names, or in turns the one that has the fewest parts.
+    Returned beside them is the number of parts that name another agent."""
     known = {folded(helper): helper for helper in helpers}
     named = [known.get(folded(part.to)) for part in parts]
     load = Counter(name for name in named if name)
-    to: list[str] = []
-    for name in named:
+    made: list[TaskPart] = []
+    for part, name in zip(parts, named, strict=True):
         if name is None:
             name = min(helpers, key=lambda helper: load[helper])
             load[name] += 1
-        to.append(name)
-    return to, sum(name is None and bool(part.to.strip()) for name, part in zip(named, parts, strict=True))
+        made.append(replace(part, to=name))
+    return made, sum(name is None and bool(part.to.strip()) for name, part in zip(named, parts, strict=True))
 
 
 def valid_parts(parts: Sequence[TaskPart], task: str) -> tuple[list[TaskPart], int]:
