@@ -86,7 +86,7 @@ def method(s: Settings) -> Method:
     show = paying(parts) if s.weigh else joined(*parts.values())
     reflecting = s.rules == "reflected"
     act = acting(s, show, blind=s.online)
-    act = compared(act, parts, s.warmth if s.attempts > 1 else None) if s.weigh else act
+    act = compared(act, parts, s.temperature) if s.weigh else act
     bank = MEMORIES if s.memory else ""
     rules = append(SECTION, data=False) if reflecting else curated(SECTION)
     rules = deduplicated(rules, s.threshold)
