@@ -72,7 +72,7 @@ class MemorySettings(Batched):
             case "parallel", "1":
                 return dict.fromkeys(("choose", "contrast"), "needs k=2 or more")
             case "sequential", "0":
-                return {"until": "needs k=1 or more"}
+                return {"until": "needs k=1 or more: without a pass there is nothing to end"}
         return {}
 
     @model_validator(mode="before")

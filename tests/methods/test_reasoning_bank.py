@@ -407,6 +407,7 @@ def test_a_run_continues_without_verdicts_of_a_failed_judge(tmp_path: Path) -> N
 WAYS: tuple[dict[str, Any], ...] = (
     {"batch": 2, "k": 2},
     {"scaling": "sequential", "k": 2, "notes": True},
+    {"scaling": "sequential", "k": 2, "until": "judge"},
     {"online": True, "consolidate": True, "k": 2},
 )
 
