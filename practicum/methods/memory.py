@@ -78,11 +78,12 @@ class MemorySettings(Batched):
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        """Explicit settings override those of the preset."""
+        """Explicit settings override those of the preset, and leave out those that have no effect beside them."""
         if not isinstance(values, Mapping):
             return values
         preset = _preset({"scaling": cls.model_fields["scaling"].default, **values})
-        return {**{name: value for name, value in preset.items() if name in cls.model_fields}, **values}
+        used = cls.model_fields.keys() - cls.unused(values).keys()
+        return {**{name: value for name, value in preset.items() if name in used}, **values}
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         several = self.given("k", "warmth")

@@ -35,7 +35,8 @@ from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.playbook import export
-from practicum.core.types import Lesson, Rollout, Score, Task, Trace
+from practicum.core.types import Lesson, Profile, Rollout, Score, Task, Trace
+from practicum.methods.memory import PRESETS
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
@@ -393,6 +394,19 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 def test_what_is_set_by_hand_goes_before_a_preset(given: dict[str, Any], found: tuple[int, int, int]) -> None:
     s = Settings.model_validate(given)
     assert (s.attempts, s.passes, s.memories) == found
+
+
+@pytest.mark.parametrize("preset", ["routine", "standard", "critical"])
+@pytest.mark.parametrize(
+    ("profile", "given"), [("small", {}), ("small", {"scaling": "sequential"}), ("full", {"rules": "reflected"})]
+)
+def test_a_preset_leaves_out_what_has_no_effect(profile: Profile, given: dict[str, Any], preset: str) -> None:
+    s = methods.read_settings(METHOD, {"preset": preset, **given}, profile)
+    assert isinstance(s, Settings)
+    assert s.rules == "reflected"
+    assert "passes" not in s.model_fields_set
+    sequence = 1 if preset == "routine" else 6
+    assert s.attempts == (sequence if given.get("scaling") else 1 if profile == "small" else PRESETS[preset]["k"])
 
 
 @pytest.mark.parametrize(
