@@ -91,7 +91,7 @@ SETTINGS: dict[str, Any] = {
     "asynchronous": _option(METHOD, bool, "--asynchronous", help="combee: a step does not wait for slow attempts."),
     "staleness": _option(METHOD, int, help="combee --asynchronous: versions a delta may be behind."),
     "scaling": _choice(METHOD, "Memory methods: how a task is tried k times", "parallel", "sequential", "none"),
-    "k": _option(METHOD, int, min=1, help="Attempts at each task, or passes after the first."),
+    "k": _option(METHOD, int, min=0, help="Attempts at each task, or passes after the first attempt."),
     "preset": _choice(METHOD, "Memory methods: settings by name", "routine", "standard", "critical", "specification"),
     "profile": _choice(MODEL, "Prompts and forms for capable or for small models", "full", "small"),
     "sections": _option(METHOD, str, help="Sections of the playbook: a file of NAME: DESCRIPTION lines, or a,b,c."),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.parts import PARTS, compared, paying, recorded, with_comparisons
@@ -30,7 +30,7 @@ from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extra
 from practicum.engine.loop import Method
 from practicum.methods.ace import REFLECTOR
 from practicum.methods.expel import EPISODES
-from practicum.methods.memory import MemorySettings, acting
+from practicum.methods.memory import PRESETS, MemorySettings, acting
 from practicum.methods.settings import is_off
 from practicum.methods.worked_examples import WITHOUT_RULES
 
@@ -93,22 +93,7 @@ class Settings(MemorySettings):
         "rules": "reflected", "memory": False, "scaling": "none", "batch": 4, "proposal": 0.0, "delta_min": 0
     }  # fmt: skip
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_specification(cls, values: Any) -> Any:
-        """Explicit settings override those of the preset, and remove those that have no effect beside them."""
-        if not isinstance(values, Mapping) or values.get("preset") != "specification":
-            return values
-        preset = dict(SPECIFICATION)
-        if values.get("scaling", "parallel") != "parallel":
-            del preset["k"]
-        unused = cls.unused({**preset, **values})
-        return {**{name: value for name, value in preset.items() if name not in unused}, **values}
-
-    @classmethod
-    def replaced(cls, given: Mapping[str, Any]) -> set[str]:
-        names = super().replaced(given)
-        return names | SPECIFICATION.keys() if given.get("preset") == "specification" else names
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {**PRESETS, "specification": SPECIFICATION}
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
@@ -143,7 +128,7 @@ def method(s: Settings) -> Method:
     show = paying(parts) if s.weigh else joined(*parts.values())
     reflecting = s.rules == "reflected"
     act = acting(s, show, blind=s.online)
-    act = compared(act, parts, s.warmth if s.attempts > 1 else None) if s.weigh else act
+    act = compared(act, parts, s.temperature) if s.weigh else act
     bank = MEMORIES if s.memory else ""
     rules = append(SECTION, data=False) if reflecting else curated(SECTION)
     rules = deduplicated(rules, s.threshold)

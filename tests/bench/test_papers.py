@@ -20,6 +20,7 @@ from simulated_network import respond as network
 import practicum
 from practicum import methods
 from practicum.analysis.compare.harness import Comparison
+from practicum.analysis.compare.plan import run_folder
 from practicum.bench import simulated_world
 from practicum.bench.harmful import HARMFUL
 from practicum.bench.papers import TABLES
@@ -31,7 +32,8 @@ from practicum.bench.robustness import make_tasks as harm_tasks
 from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import load_context
+from practicum.session.records import load_context, step_records
+from practicum.store.database import Store
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +164,15 @@ def test_rows_keep_what_they_are_compared_with_and_start_from() -> None:
     assert [v.name for v in TABLES["ace3"].only(["online after ace"]).variants] == ["none", "ace", "online after ace"]
     with pytest.raises(UsageError, match="table ace2 has no row 'acme': it has none; icl; mipro"):
         TABLES["ace2"].only(["acme"])
+
+
+def test_the_rows_of_matts_make_k_attempts_or_passes_at_one_temperature(tmp_path: Path) -> None:
+    model, attempts = ScriptedClient(everyone), {"once": 1, "parallel 2": 2, "sequential 1": 2, "sequential 2": 3}
+    run(TABLES["matts"].only([*attempts]), tmp_path / "t", model, tasks=WORLD[:2], test=WORLD[2:4], **LABELS)
+    for row, made in attempts.items():
+        with Store.read(tmp_path / "t" / run_folder(row, 0)) as store:
+            assert [len(r.group) for _, rollouts, _ in step_records(store) for r in rollouts] == [made] * 2
+    assert {call.options.temperature for call in model.calls if call.role == "agent"} == {0.7}
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ from practicum.core.errors import ProviderError, UsageError
 from practicum.core.playbook import export
 from practicum.core.types import Lesson, Profile, Rollout, Score, Task, Trace
 from practicum.methods.expel import EPISODES
+from practicum.methods.memory import PRESETS
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
@@ -125,7 +126,7 @@ def kept(made: Learned) -> tuple[list[Rollout], list[Lesson]]:
         ({}, {}, 4 + 3 + 1 + 1, 4 + 3 + 1 + 3),
         ({}, {"labels": False}, 4 + 3 + 1 + 1 + 1, 4 + 3 + 3 + 1 + 3),
         ({"passes": 0, "scaling": "none"}, {}, 1 + 1 + 1, 1 + 1 + 1),
-        ({"scaling": "sequential"}, {"labels": False}, 4 + 1 + 1 + 1, 4 + 6 + 6 + 6),
+        ({"scaling": "sequential"}, {"labels": False}, 4 + 6 + 1 + 1, 4 + 6 + 6 + 6),
         ({"memory": False, "scaling": "none"}, {}, 4 + 1, 4 + 1),
         ({"memory": False, "scaling": "none"}, {"labels": False}, 4 + 1 + 1, 4 + 1 + 1),
         ({"memory": False}, {"labels": False}, 4 + 3 + 1 + 1, 4 + 3 + 3 + 1),
@@ -492,6 +493,9 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         ({"preset": "routine"}, (1, 3, 3)),
         ({"preset": "standard"}, (3, 3, 5)),
         ({"preset": "critical"}, (5, 5, 10)),
+        ({"preset": "routine", "scaling": "sequential"}, (1, 3, 3)),
+        ({"preset": "standard", "scaling": "sequential"}, (6, 3, 5)),
+        ({"preset": "critical", "scaling": "sequential"}, (6, 5, 10)),
         ({"preset": "critical", "passes": 1, "k": 2}, (2, 1, 10)),
         ({"preset": "critical", "memory": False, "scaling": "none"}, (1, 5, 10)),
     ],
@@ -502,6 +506,19 @@ def test_what_is_set_by_hand_goes_before_a_preset(given: dict[str, Any], found: 
     assert (s.attempts, s.passes, s.memories) == found
 
 
+@pytest.mark.parametrize("preset", ["routine", "standard", "critical"])
+@pytest.mark.parametrize(
+    ("profile", "given"), [("small", {}), ("small", {"scaling": "sequential"}), ("full", {"rules": "reflected"})]
+)
+def test_a_preset_leaves_out_what_has_no_effect(profile: Profile, given: dict[str, Any], preset: str) -> None:
+    s = methods.read_settings(METHOD, {"preset": preset, **given}, profile)
+    assert isinstance(s, Settings)
+    assert s.rules == "reflected"
+    assert "passes" not in s.model_fields_set
+    sequence = 1 if preset == "routine" else 6
+    assert s.attempts == (sequence if given.get("scaling") else 1 if profile == "small" else PRESETS[preset]["k"])
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -510,7 +527,7 @@ def test_what_is_set_by_hand_goes_before_a_preset(given: dict[str, Any], found: 
         ({"memory": False, "preset": "routine", "items": 2}, "items needs memory=true"),
         ({"preset": ["routine"]}, "setting preset=['routine'] of"),
         ({"passes": -1}, "setting passes=-1 of"),
-        ({"k": 0}, "setting k=0 of"),
+        ({"k": 0}, "k=0 needs scaling=sequential"),
         ({"budget": 0}, "setting budget=0 of"),
         ({"bullets": "some"}, "setting bullets='some' of"),
         ({"delta_min": 8, "delta_max": 7}, "delta_min=8 is more than delta_max=7"),
