@@ -31,6 +31,7 @@ from practicum.core.words import strings
 from practicum.engine.door import edit_texts
 from practicum.retrieval.stored import remove_index
 from practicum.session.identity import namesakes
+from practicum.session.legs import is_note
 from practicum.store import schema
 from practicum.store.copy import copy_run
 from practicum.store.database import Store
@@ -457,18 +458,25 @@ def _remove(
 ) -> int:
     """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
+    notes: list[Any] = []
 
     def of_run(statement: Any, key: Any, value: Any) -> Any:
         return statement.where(key.table.c.run_id == run.run_id, key == value)
 
     gone: set[str] = set()
     for table, key, row in run.records():
-        if _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
+        if table is schema.journal and is_note(key):
+            # It stays, so that no leg gets the number of an earlier one, and with it the places of that one.
+            note = json.loads(row.answer)
+            note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in wanted]
+            notes.append(of_run(schema.journal.update().values(answer=json.dumps(note)), RECORDS[table], key))
+        elif _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
             statements.append(of_run(delete(table), RECORDS[table], key))
             gone.add(key)
     for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in wanted}):
         statements.append(of_run(delete(schema.tasks), schema.tasks.c.task_id, id))
     deleted = len(statements)
+    statements += notes
     for row in run.of(schema.steps):
         data = json.loads(row.data)
         data["tasks"] = [id for id in data.get("tasks", ()) if f"task:{id}" not in wanted]

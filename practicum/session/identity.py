@@ -9,7 +9,6 @@ has this id everywhere.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,9 +18,7 @@ from practicum.blocks.search.candidates import FEEDBACK
 from practicum.blocks.update.append import IDENTIFIED, with_trace_ids
 from practicum.core.edits import Add, ordered_union
 from practicum.store.journal import digest
-
-BY_POSITION = re.compile(r"(line|record)-\d+|asked-\d+'*")
-"""Ids of tasks that were given by position: the place in a file, or the step of a query."""
+from practicum.tasks.load import BY_POSITION
 
 
 def identified(adds: Sequence[Add]) -> list[Add]:
@@ -82,9 +79,9 @@ def _is_local(add: Add) -> bool:
 
 def _is_local_source(source: str) -> bool:
     kind, _, id = source.partition(":")
-    if kind == "task":
-        return BY_POSITION.fullmatch(id) is not None
-    return kind == "rollout" and not IDENTIFIED.match(id)
+    if IDENTIFIED.match(id):
+        return False
+    return kind == "rollout" or (kind == "task" and BY_POSITION.fullmatch(id) is not None)
 
 
 def _has_local_lesson(add: Add) -> bool:
