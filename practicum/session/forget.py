@@ -351,8 +351,8 @@ def _rare_words(
     raw.update(texts_of_tasks(forgotten=True))
     for row in run.of(schema.lessons):
         data, sources = json.loads(row.data), json.loads(row.sources)
-        # A single word in the data of a lesson is one of our own, such as an attribution.
-        texts = [data["text"], *(text for text in strings(data["data"]) if " " in text)]
+        # A single word in the data of a lesson is one of our own, such as an attribution; so is the name of a trace.
+        texts = [data["text"], *(text for text in strings({**data["data"], "trace": ""}) if " " in text)]
         if not wanted & {*sources}:
             others.update(texts)
         elif not _has_other_origin(sources, wanted):

@@ -19,7 +19,7 @@ from sqlalchemy import Table, func
 from practicum import methods
 from practicum.core import playbook
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delete, Delta, Refused
+from practicum.core.edits import Add, Applied, Delete, Delta, Refused
 from practicum.core.errors import ContextFileError, PracticumError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
@@ -270,8 +270,9 @@ def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
     seed = seed_version(replace(context, version=0))
     adds = identified([done.edit for done in seed.applied if isinstance(done.edit, Add)])
     # The entries come first, and then their uses.
-    named = (replace(done, edit=add) for done, add in zip(seed.applied, adds, strict=False))
-    seed = replace(seed, applied=(*named, *seed.applied[len(adds) :]))
+    entries, uses = seed.applied[: len(adds)], seed.applied[len(adds) :]
+    named = (Applied(add, done.id) for add, done in zip(adds, entries, strict=True))
+    seed = replace(seed, applied=(*named, *uses))
     return rebuild([seed if redactor is None else redactor(seed)])
 
 
