@@ -1,11 +1,11 @@
 """Whether critiques that accept a solution should be experience (`mael`, setting `accepted`): rounds of critique,
 tokens and quality of a network without experience, with pools without them, and with pools that hold them.
 
-Every task is divided: a model that says that it can solve everything alone would never be asked for a critique. So the
-judgement of solvability is answered by this script, and everything else by the model. Pools are learned once.
-Prints a line for each of the three, with the values of each task.
+The tasks are lists of words to write a text with (CommonGen-Hard). Every task is divided by this script into the two
+halves of its list, because a weak model divides badly or says that it can solve everything alone; the model does all
+the rest. Pools are learned once. Prints a line for each of the three.
 
-    python bench/critiques_bench.py TASKS.jsonl --train 4 --test 6 --scorer coverage --model local:PATH [--out FOLDER]
+    python bench/critiques_bench.py TASKS.jsonl --train 6 --test 8 --model local:PATH --out FOLDER
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from practicum.models.client import JSON, CallOptions, Client, Reply
 from practicum.models.registry import Models
 from practicum.tasks.load import load_tasks
 
+INSTRUCTIONS = "Write a short coherent text that uses all of the given words. Answer with the text only."
+
 
 @dataclass
 class Dividing:
-    """A model that says of every task that it cannot solve it alone."""
+    """A model whose tasks are divided into two halves of a list of words."""
 
     model: Client
 
@@ -39,8 +41,14 @@ class Dividing:
         return getattr(self.model, name)
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        if schema is not None and schema.get("title") == "Ability":
-            return Reply(json.dumps({"reason": "it has parts", "alone": False}), Usage())
+        match schema and schema.get("title"):
+            case "Ability":
+                return Reply(json.dumps({"reason": "two halves", "alone": False}), Usage())
+            case "Plan":
+                task = prompt.user.partition("# Task\n")[2].partition("\n\n")[0]
+                words = task.split(", ")
+                halves = (words[: len(words) // 2], words[len(words) // 2 :])
+                return Reply(json.dumps({"parts": [{"text": ", ".join(half)} for half in halves]}), Usage())
         return await self.model.complete(role, prompt, schema, options)
 
 
@@ -56,11 +64,13 @@ async def measure(given: argparse.Namespace) -> None:
     models = Models()
     parts = practicum.Parts(clients={"agent": Dividing(models.open(given.model))})
     common: dict[str, Any] = {
-        "method": "mael", "scorer": given.scorer, "profile": "small", "seed": given.seed, "parts": parts,
-        "instructions": given.instructions, "max_output_tokens": given.most, "timeout": 600.0,
+        "method": "mael", "scorer": "coverage", "profile": "small", "seed": given.seed, "parts": parts,
+        "instructions": INSTRUCTIONS, "max_output_tokens": 200, "timeout": 600.0,
     }  # fmt: skip
-    settings = {"agents": given.agents, "rounds": given.rounds, "depth": 1}
-    result = await practicum.learn(learned, out=given.out / "pools", settings=settings, **common)
+    settings = {"agents": 3, "rounds": given.rounds, "depth": 1}
+    result = await practicum.learn(
+        learned, out=given.out / "pools", settings={**settings, "batch": len(learned)}, **common
+    )
     pools = result.context
     ways = {"none": Context(), "without": without_acceptances(pools), "with": pools}
     print(json.dumps({"experiences": {name: len(context) for name, context in ways.items()}}), flush=True)
@@ -80,13 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", type=Path)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--scorer", default="exact")
-    parser.add_argument("--instructions", default="")
-    parser.add_argument("--train", type=int, default=4)
-    parser.add_argument("--test", type=int, default=6)
-    parser.add_argument("--agents", type=int, default=3)
+    parser.add_argument("--train", type=int, default=6)
+    parser.add_argument("--test", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=200, help="tokens that a call may write")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a folder; a run that is repeated there pays nothing twice")
     given = parser.parse_args()
