@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
+from practicum.core.counts import Count
 from practicum.core.types import Profile, Prompt, Task, Trace
 from practicum.core.views import View
 
@@ -53,6 +54,9 @@ class AgentRun(Protocol):
 
 class TeamRun(AgentRun, Protocol):
     """The run of agents that work at once. A single agent makes one call after another."""
+
+    def count(self, what: Count, number: int = 1) -> None:
+        """Raise a counter of the report."""
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
         """Run named jobs at once, each at its own place; results in the order given."""

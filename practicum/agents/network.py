@@ -7,6 +7,7 @@ This is the procedure alone: which agent is asked for what, in which order, and 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 from practicum.agents.base import TeamRun
 from practicum.agents.team import Team
+from practicum.core.counts import Count
 from practicum.core.errors import AgentError, OutputError, ProviderError, RequestError
+from practicum.core.words import folded
 
 R = TypeVar("R", bound=TeamRun)
 
@@ -31,7 +34,8 @@ FAILURES = (AgentError, OutputError, ProviderError)
 class Question:
     """What one agent is asked: a kind of step, and the state it acts on. `task` is the id of the (sub)task: "" is the
     whole, "2" its second part, "2.1" the first part of that. `again` holds the ids, down to its own, of subtasks that
-    were handed back before: with `task` it identifies the attempt at a part."""
+    were handed back before: with `task` it identifies the attempt at a part. `colleagues` are the agents that may get
+    the parts of a plan."""
 
     kind: Kind
     agent: str
@@ -39,6 +43,7 @@ class Question:
     task: str = ""
     round: int = 0
     again: tuple[str, ...] = ()
+    colleagues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A completed step, which becomes an experience once it has a reward. `to` are the agents that got the parts."""
+    """A completed step, which becomes an experience once it has a reward. `to` are the agents that got the parts of a
+    plan, in the order of the parts; none if the plan was discarded."""
 
     question: Question
     answer: StepOutput
@@ -64,10 +70,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class TaskPart:
-    """A part of a task, and the numbers (from 1) of the parts whose results it needs."""
+    """A part of a task, the numbers (from 1) of the parts whose results it needs, and the agent that the plan names for
+    it, if any."""
 
     text: str
     needs: tuple[int, ...] = ()
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +129,16 @@ class Network(Generic[R]):
             if helpers and len(assignment.above) < self.depth:
                 able = await self._move(assignment.question("judge"), run, moves)
                 if not able.output:
-                    plan = await self._move(assignment.question("decompose"), run, moves)
-                    if parts := valid_parts(plan.output, assignment.task):
-                        # If there are more parts than neighbours, these take turns.
-                        to = tuple(helpers[n % len(helpers)] for n in range(len(parts)))
-                        moves[-1] = replace(moves[-1], to=to)
+                    asked = replace(assignment.question("decompose"), colleagues=tuple(helpers))
+                    plan = await self._move(asked, run, moves)
+                    parts, dropped = valid_parts(plan.output, assignment.task)
+                    run.count(Count.DROPPED_NEEDS, dropped)
+                    if parts:
+                        parts, unknown = assigned(parts, helpers)
+                        run.count(Count.UNKNOWN_COLLEAGUES, unknown)
+                        moves[-1] = replace(moves[-1], to=tuple(part.to for part in parts))
                         return await self._divide(assignment, parts, helpers, moves, run)
+                    run.count(Count.DISCARDED_PLANS)
             solved = await self._move(assignment.question("solve"), run, moves)
             return Solution(solved.text, tuple(moves))
         except FAILURES as error:
@@ -135,20 +147,20 @@ class Network(Generic[R]):
     async def _divide(
         self, whole: Assignment, parts: Sequence[TaskPart], helpers: Sequence[str], moves: list[Move], run: R
     ) -> Solution:
-        """Solve all parts at once, each as soon as the parts it needs are solved, then aggregate."""
+        """Solve all parts at once, each as soon as the parts it needs are solved, then aggregate. If the agent of a
+        part fails, the one after it among the `helpers` tries once."""
         loop = asyncio.get_running_loop()
         solved: list[asyncio.Future[Solution]] = [loop.create_future() for _ in parts]
 
         async def solve(n: int, run: R) -> Solution:
             try:
                 needed = [(parts[m - 1].text, await solved[m - 1]) for m in parts[n].needs]
-                results = "\n".join(f"- {text}: {solution.text}" for text, solution in needed)
+                results = "\n".join(f"- {text}: {solution.text or '(not solved)'}" for text, solution in needed)
                 task = f"{parts[n].text}\n\n# Results it needs\n{results}" if results else parts[n].text
-                part = Assignment(
-                    helpers[n % len(helpers)], task, f"{whole.id}.{n + 1}".lstrip("."),
-                    (*whole.above, whole.agent), whole.again,
-                )  # fmt: skip
-                solution = await self._solve_part(whole, part, helpers[(n + 1) % len(helpers)], run)
+                id, above = f"{whole.id}.{n + 1}".lstrip("."), (*whole.above, whole.agent)
+                part = Assignment(parts[n].to, task, id, above, whole.again)
+                other = helpers[(helpers.index(part.agent) + 1) % len(helpers)]
+                solution = await self._solve_part(whole, part, other, run)
             except BaseException as error:
                 # The parts that wait for this one fail with it. Reading the exception marks it as retrieved.
                 solved[n].set_exception(error)
@@ -216,23 +228,36 @@ def _failure(error: Exception, moves: Sequence[Move], rounds: int = 0) -> Soluti
     )
 
 
-def valid_parts(parts: Sequence[TaskPart], task: str) -> list[TaskPart]:
+def assigned(parts: Sequence[TaskPart], helpers: Sequence[str]) -> tuple[list[TaskPart], int]:
+    """The parts, each for one of the helpers: the one that it names, or in turns the one that has the fewest parts.
+    Returned beside them is the number of parts that name another agent."""
+    known = {folded(helper): helper for helper in helpers}
+    named = [known.get(folded(part.to)) for part in parts]
+    load = Counter(name for name in named if name)
+    made: list[TaskPart] = []
+    for part, name in zip(parts, named, strict=True):
+        if name is None:
+            name = min(helpers, key=lambda helper: load[helper])
+            load[name] += 1
+        made.append(replace(part, to=name))
+    return made, sum(name is None and bool(part.to.strip()) for name, part in zip(named, parts, strict=True))
+
+
+def valid_parts(parts: Sequence[TaskPart], task: str) -> tuple[list[TaskPart], int]:
     """The parts that are neither empty nor the task itself; none if fewer than two remain. Each keeps the needs that
-    are among them, except those that would have parts wait for each other."""
+    can be met. Returned beside them is the number of needs that cannot: of the part itself, of a part that is not
+    there, and those that would have parts wait for each other."""
     import networkx as nx
 
-    useless = ("", _normalized(task))
-    kept = {n: part for n, part in enumerate(parts, 1) if _normalized(part.text) not in useless}
+    useless = ("", folded(task))
+    kept = {n: part for n, part in enumerate(parts, 1) if folded(part.text) not in useless}
     if len(kept) < 2:
-        return []
+        return [], 0
     number = {old: new for new, old in enumerate(kept, 1)}
     needs: nx.DiGraph[int] = nx.DiGraph()
     needs.add_nodes_from(number.values())
     needs.add_edges_from((number[n], number[m]) for n in kept for m in kept[n].needs if m in number and m != n)
     # Of two parts that wait for each other, the earlier one begins.
     acyclic = {n: sorted(m for m in needs[n] if m < n or not nx.has_path(needs, m, n)) for n in needs}
-    return [TaskPart(part.text.strip(), tuple(acyclic[number[n]])) for n, part in kept.items()]
-
-
-def _normalized(text: str) -> str:
-    return " ".join(text.casefold().split())
+    valid = [replace(part, text=part.text.strip(), needs=tuple(acyclic[number[n]])) for n, part in kept.items()]
+    return valid, sum(len({*part.needs}) for part in kept.values()) - sum(len(part.needs) for part in valid)

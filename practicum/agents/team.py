@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from practicum.core.errors import UsageError
 from practicum.core.files import read_text
+from practicum.core.visible import lines
+from practicum.core.words import folded
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -31,8 +33,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Team:
-    """Members, and the pairs of names that may hand each other work. Raises UsageError if there are no members, if two
-    have the same name, if a link names none of them, or if the graph is not connected."""
+    """Members, and the pairs of names that may hand each other work. Raises UsageError if there are no members, if the
+    names of two are the same but for case and spaces, if a link names none of them, or if the graph is not connected.
+    """
 
     members: tuple[Member, ...]
     edges: frozenset[tuple[str, str]]
@@ -41,8 +44,12 @@ class Team:
         names = [member.name for member in self.members]
         if not names:
             raise UsageError("the team has no agents")
-        if duplicates := [name for name in names if names.count(name) > 1]:
-            raise UsageError(f"two agents of the team are called {duplicates[0]!r}")
+        known: dict[str, str] = {}
+        for name in names:
+            if name in known.values():
+                raise UsageError(f"two agents of the team are called {name!r}")
+            if (other := known.setdefault(folded(name), name)) != name:
+                raise UsageError(f"the agents {other!r} and {name!r} differ only in case or spaces: rename one of them")
         for one, other in self.edges:
             if missing := {one, other} - {*names}:
                 raise UsageError(f"the team has a link to {min(missing)!r}, which is not one of its agents")
@@ -157,11 +164,16 @@ def _from_json(value: Any) -> Team:
             raise ValueError(f"{agent!r} is not an agent: write an object with 'name'")
         if unknown := {*agent} - {"name", "role", "model"}:
             raise ValueError(f"agent {agent.get('name')!r} has an unknown field {min(unknown)!r}")
-        if not all(isinstance(value, str) for value in agent.values()) or not agent["name"].strip():
-            raise ValueError(f"agent {agent.get('name')!r}: name, role and model must be texts, the name not empty")
+        if not all(isinstance(value, str) for value in agent.values()) or not _is_name(agent["name"]):
+            raise ValueError(f"agent {agent.get('name')!r}: name, role and model must be texts, the name one line")
         members.append(Member(**agent))
     links = [(str(a), str(b)) for a, b in value.get("links", [])]
     return Team(tuple(members), frozenset((min(a, b), max(a, b)) for a, b in links if a != b))
+
+
+def _is_name(name: str) -> bool:
+    """Whether an agent can have this name: it is a part of the name of its pool, which is one line."""
+    return bool(name.strip()) and len(lines(name)) == 1
 
 
 def _named(nodes: Iterable[Mapping[str, Any]], links: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from practicum.core.errors import UsageError
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
+    from practicum.bench.papers.table import PaperTable
     from practicum.core.types import Task
 
 
@@ -43,7 +44,7 @@ def paper(
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt, compare
     from practicum.bench.papers import TABLES
-    from practicum.bench.papers.table import DATA
+    from practicum.bench.papers.table import DATA, SCORED
     from practicum.cli.inputs import config_values, names
     from practicum.cli.running import parts_for, run_work
     from practicum.core.words import closest
@@ -66,26 +67,28 @@ def paper(
         for needed in table.data:
             out.print(f"  {DATA[needed]}")
         out.print("give --tasks FILE, and --test FILE unless it holds enough tasks for both")
+        _introduce(out, table, missing)
         out.result({"table": name, "source": table.source, "theirs": table.theirs, "data": list(table.data)})
         return 0
-    learning, told = _read(tasks, fields)
+    data, learning, told = _read(tasks, fields)
     if test is None:
         learning, testing = learning[:train], learning[train : train + test_n]
     else:
-        testing, suited = _read(test, fields)
+        _, testing, suited = _read(test, fields)
         learning, testing, told = learning[:train], testing[:test_n], told or suited
     if not testing:
         raise UsageError(
             f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or give --test"
         )
     config = {**told, **config_values(given, learning)}
+    # Tasks of one's own are of the data set that has their scorer.
+    table = table.on(data or SCORED.get(str(config.get("scorer")), ""))
     study, folder = table.study(config.pop("settings")), folder or new_folder(name)
     config |= {"max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
 
     progress = ComparisonLines(lambda line: out.print(opt.as_options(line)))
-    for line in missing:
-        out.print(line)
+    _introduce(out, table, missing)
     comparison = run_work(
         lambda stop: compare(
             learning, test=testing, methods=study, seeds=seeds, seed_context=seed, out=folder, parts=parts_for(out),
@@ -112,12 +115,19 @@ def paper(
     save_json(folder / "paper.json", value)
     out.print(f"\n{table.source}: {table.about}\ntheirs: {table.theirs}\nours: {ours}")
     out.table(titles, lines, text=titles)
-    out.print(table.note)
     for outcome in comparison.failed:
         out.print(opt.as_options(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}"))
     out.print(f"costs, curves and more: {folder / 'report.html'}")
     out.result(value)
     return 130 if comparison.interrupted else 1 if comparison.failed else 0
+
+
+def _introduce(out: Printer, table: PaperTable, missing: list[str]) -> None:
+    """What a reader should know before anything is paid: the rows that are missing or differ, the paper's settings."""
+    settings = ", ".join(f"{name}={value}" for name, value in table.settings.items())
+    for line in (*missing, table.note, f"the paper's settings: {settings}" if settings else ""):
+        if line:
+            out.print(line)
 
 
 def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: int) -> None:
@@ -137,13 +147,14 @@ def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: 
     out.result({"tables": [dict(zip(titles, line, strict=True)) for line in lines]})
 
 
-def _read(path: Path, fields: str | None) -> tuple[list[Task], dict[str, Any]]:
-    """The tasks of a file, and what suits them, if it is a public data set's own file."""
+def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:
+    """The tasks of a file, after the name of its data set and before what suits it; empty if it is no public data set's
+    own file."""
     from practicum.cli.inputs import read_tasks
     from practicum.tasks.datasets import convert, matching_formats
 
     if fields is not None or not matching_formats(path):
-        return read_tasks(path, fields), {}
+        return "", read_tasks(path, fields), {}
     data = convert(path)
     told = {"scorer": data.scorer, "choices": data.choices, "instructions": data.instructions}
-    return list(data.tasks), told
+    return data.format, list(data.tasks), told

@@ -246,7 +246,8 @@ def forget(
         "entries": [{**entry_json(e), "words": words} for e, words in found.alike.entries],
         "rows": found.alike.rows,
     }
-    out.result({**{name: [*map(entry_json, some)] for name, some in entries.items()}, **numbers, "alike": alike})
+    lists = {name: [*map(entry_json, some)] for name, some in entries.items()}
+    out.result({**lists, **numbers, "alike": alike, "namesakes": [*found.namesakes]})
     for e in found.removed:
         out.item(f"- {entry_line(e)}", style="red")
     for e in found.restored:
@@ -255,6 +256,8 @@ def forget(
         out.item(f"kept, because other tasks contributed to it: {entry_line(e)}")
     removed = [quantity(len(found.removed), "entry"), quantity(found.edits, "edit"), quantity(found.rows, "record")]
     out.print(f"{', '.join(removed[:2])} and {removed[2]} removed")
+    for name in found.namesakes:
+        out.print(f"kept, because it has this name from an earlier run: forget it with --source {shlex.quote(name)}")
     if found.left:
         left = in_number(found.left, "record[|s] still hold[s|] it")
         raise StoreError(f"{found.left:,} {left} in {run}, because what stays rests on it, too")

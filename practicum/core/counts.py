@@ -116,7 +116,21 @@ class Count(StrEnum):
         "overlong_experiences",
         "experience[|s] left out, because [it exceeds|they exceed] the model's window",
     )
+    DISCARDED_PLANS = (
+        "discarded_plans",
+        "plan[|s] with fewer than two parts, so that the agent solved the task alone",
+    )
+    UNKNOWN_COLLEAGUES = (
+        "unknown_colleagues",
+        "part[|s] given to another agent in turn, because the plan names a colleague who cannot get [it|them]",
+    )
+    DROPPED_NEEDS = (
+        "dropped_needs",
+        "result[|s] that a part of a plan needs and cannot get: its own, of no part, or in a circle",
+    )
     UNCITED_BULLETS = "uncited_bullets", "proposed bullet[|s] dropped, because the attempt did not cite [it|them]"
+    EXCESS_BULLETS = "excess_bullets", "proposed bullet[|s] dropped beyond the limit (`delta_max`)"
+    SHORT_DELTAS = "short_deltas", "task[|s] with fewer bullets than requested (`delta_min`)"
     LOST_PROPOSALS = "lost_proposals", f"proposal[|s] {_LOST}", True
     LOST_REFLECTIONS = "lost_reflections", f"reflection[|s] {_LOST}", True
     LOST_CONTRASTS = "lost_contrasts", f"comparison[|s] of attempts {_LOST}", True

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from practicum.core.types import Usage
 
 
+def folded(text: str) -> str:
+    """The text without regard to case and white space, to compare texts by."""
+    return " ".join(text.casefold().split())
+
+
 def quantity(number: int, noun: str) -> str:
     """A number of things, such as `1 call` and `1,200 entries`. `noun` is the singular, and its last word changes."""
     if number == 1:

@@ -80,7 +80,7 @@ def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
 def override_settings(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run with others over them; those that have no effect beside the new ones are removed."""
     kind = settings_of(name)
-    replaced = {old for new in given for old in kind.REPLACES.get(new, ())}
+    replaced = kind.replaced(given)
     values = {**{setting: value for setting, value in settings.items() if setting not in replaced}, **given}
     unused = {*kind.unused(values)} - given.keys()
     return {setting: value for setting, value in values.items() if setting not in unused}

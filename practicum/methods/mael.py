@@ -1,9 +1,9 @@
 """MAEL: a network of agents that keeps the steps of its attempts as experience and consults it on later tasks (Li et
 al., sections 2.1 to 2.3; METHODS, section 6).
 
-Deviations: each part is criticised as soon as it is solved, not when all are; a critique that accepts a solution
-changes nothing, so it makes no experience unless `accepted` is set; if there are more parts than neighbours, some solve
-several; similarity is in words too. docs/methods/mael.md lists all of them.
+Deviations: each part is criticised as soon as it is solved, not when all are; the reward of a critique that accepts a
+solution is the quality of that solution, since nothing was improved; if there are more parts than neighbours, some
+solve several. docs/methods/mael.md lists all of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Settings(Batched, RetrievalSettings):
     """step: retrieve experience for every step; task: one past trace for all steps; none."""
     while_learning: bool = False
     """Whether attempts to learn from are shown experience too (paper: only in inference); a stream's always are."""
-    accepted: bool = False
+    accepted: bool = True
     """Whether a critique that accepts a solution is kept, with the quality of this solution as its reward."""
     alpha: float = Field(default=0.5, ge=0, le=1)
     """The weight of similarity in retrieval; the rest is the weight of the reward."""
@@ -49,6 +49,8 @@ class Settings(Batched, RetrievalSettings):
     """high: prefer similar experience; low: prefer dissimilar experience, as in the paper's table 4."""
     reward: Level = "high"
     """high: prefer experience with a high reward; low: with a low one, as in the paper's table 4."""
+    follow_from: float = Field(default=0.5, ge=0, le=1)
+    """The reward from which experience is shown as an example to follow; below it, as one to avoid."""
     warmth: float = Field(default=0.2, ge=0)
     """The temperature of the agents."""
 
@@ -58,9 +60,8 @@ class Settings(Batched, RetrievalSettings):
         the newer one stays."""
         unused: dict[str, str] = {}
         if values.get("experience") == "none":
-            unused |= dict.fromkeys(
-                ("alpha", "similarity", "reward", "while_learning"), "needs experience=task or step"
-            )
+            names = ("alpha", "similarity", "reward", "follow_from", "while_learning")
+            unused |= dict.fromkeys(names, "needs experience=task or step")
         if "agents" in values and values.get("topology", "complete") not in SHAPES:
             why = "exclude each other, since a team from a file has its own number of agents: leave out agents"
             unused |= dict.fromkeys(("agents", "topology"), why)
@@ -86,7 +87,7 @@ def method(s: Settings) -> Method:
     """Attempt as a network, reward each step, keep it in the pool of its agent."""
     team = cache(partial(team_of, s))
     members = team(0).members
-    experience = Experience(s.experience, s.alpha, s.similarity, s.reward)
+    experience = Experience(s.experience, s.alpha, s.similarity, s.reward, s.follow_from)
     network = partial(by_network, team, rounds=s.rounds, depth=s.depth, warmth=s.warmth)
     act = network(experience)
     learning = act if s.online or s.while_learning else network(replace(experience, strategy="none"))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
+from practicum.blocks.act.scaling import By, Scaling, Until, in_parallel, in_sequence
 from practicum.blocks.act.show import Answer, Show, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
 from practicum.methods.settings import Batched, RetrievalSettings, SameFrom
@@ -18,7 +18,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "standard": {"k": 3, "memories": 5, "passes": 3},
     "critical": {"k": 5, "memories": 10, "passes": 5},
 }
-"""The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has."""
+"""The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has. `k` is
+that of parallel attempts: a sequence makes its default of 5 passes, and none where one attempt is enough."""
 
 
 class MemorySettings(Batched, RetrievalSettings):
@@ -27,15 +28,19 @@ class MemorySettings(Batched, RetrievalSettings):
     preset: Literal["routine", "standard", "critical"] | None = None
     """Sets attempts, memories shown and, for unified, passes of reflection, by the importance of the tasks."""
     scaling: Literal["parallel", "sequential", "none"] = "parallel"
-    """parallel: the best of k attempts at once; sequential: one attempt, refined up to k times."""
-    k: int | None = Field(default=None, ge=1, le=64)
-    """scaling: the number of attempts (default 3), or of passes after the first attempt (default 5)."""
+    """parallel: the best of k attempts at once; sequential: one attempt, refined k times."""
+    k: int | None = Field(default=None, ge=0, le=64)
+    """parallel: the number of attempts (default 3); sequential: the number of passes after the first attempt (default
+    5; 0: none)."""
+    until: Until = "k"
+    """sequential: what ends the passes. k: nothing but their number; judge: a judge accepts an answer; score: the score
+    is right, where learning may see it; agreement: a pass changes nothing."""
     memories: int = Field(default=5, ge=1)
     """The number of memories shown with a task: the most similar ones."""
     warmth: float = Field(default=0.7, ge=0)
-    """scaling: the temperature of the attempts, which would all be equal at 0."""
+    """parallel, sequential: the temperature of the attempts, which would all be equal at 0."""
     choose: By = "judge"
-    """parallel: what chooses an attempt when no score may be seen; sequential: what ends the passes."""
+    """parallel: what chooses an attempt when no score may be seen."""
     notes: bool = False
     """sequential: each pass leaves a note for the next pass and for the memories."""
     contrast: bool = True
@@ -55,31 +60,62 @@ class MemorySettings(Batched, RetrievalSettings):
     """The cosine similarity from which two entries count as the same; auto: measured for the embedder."""
 
     REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "scaling": ("k", "warmth", "choose", "notes", "contrast"),
-        "preset": ("k", "memories", "passes"),
+        "scaling": ("k", "until", "warmth", "choose", "notes", "contrast")
     }
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    """The settings of each preset."""
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """With a single attempt there is nothing to choose and no need for a temperature."""
-        once = values.get("scaling", "parallel") == "parallel" and str({**_preset(values), **values}.get("k")) == "1"
-        if not once:
-            return {}
-        several = dict.fromkeys(("choose", "warmth"), "needs k=2 or more, or scaling=sequential")
-        return {**several, "contrast": "needs k=2 or more"}
+        """With one attempt there is nothing to choose, and nothing to end."""
+        values = {"scaling": cls.model_fields["scaling"].default, **values}
+        match values["scaling"], str({**cls._preset(values), **values}.get("k")):
+            case "parallel", "1":
+                return dict.fromkeys(("choose", "contrast"), "needs k=2 or more")
+            case "sequential", "0":
+                return {"until": "needs k=1 or more: without a pass there is nothing to end"}
+        return {}
 
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        """Explicit settings override those of the preset."""
+        """Explicit settings override those of the preset, and leave out those that have no effect beside them."""
         if not isinstance(values, Mapping):
             return values
-        preset = _preset({"scaling": cls.model_fields["scaling"].default, **values})
-        return {**{name: value for name, value in preset.items() if name in cls.model_fields}, **values}
+        preset = cls._preset(values)
+        used = cls.model_fields.keys() - cls.unused({**preset, **values}).keys()
+        return {**{name: value for name, value in preset.items() if name in used}, **values}
+
+    @classmethod
+    def _preset(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of the preset that these values name, beside them."""
+        chosen = dict(cls.PRESETS.get(str(values.get("preset")), {}))
+        scaling = {"scaling": cls.model_fields["scaling"].default, **chosen, **values}["scaling"]
+        if scaling != "parallel" and chosen.pop("k", None) == 1 and scaling == "sequential":
+            chosen["k"] = 0
+        return chosen
+
+    @classmethod
+    def replaced(cls, given: Mapping[str, Any]) -> set[str]:
+        """Another preset replaces all that it sets."""
+        return super().replaced(given) | cls.PRESETS.get(str(given.get("preset")), {}).keys()
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
-        several = self.given("k", "warmth", "choose")
+        several = self.given("k", "warmth")
         yield self.scaling == "none" and several, f"{several} needs scaling=parallel or sequential"
+        yield (
+            self.k == 0 and self.scaling == "parallel",
+            "k=0 needs scaling=sequential: parallel makes one attempt or more",
+        )
+        yield (
+            self.given("until") and self.scaling != "sequential",
+            "until needs scaling=sequential: only a sequence of passes can be ended",
+        )
+        yield (
+            self.given("choose") and self.scaling != "parallel",
+            "choose needs scaling=parallel: only among parallel attempts is one chosen",
+        )
         yield from super().conflicts()
         yield (
             self.consolidate and self.index == "task",
@@ -97,14 +133,24 @@ class MemorySettings(Batched, RetrievalSettings):
     @property
     def attempts(self) -> int:
         """The most attempts at a task."""
-        if self.scaling == "none":
-            return 1
-        return (self.k or 3) if self.scaling == "parallel" else 1 + (self.k or 5)
+        match self.scaling:
+            case "none":
+                return 1
+            case "parallel":
+                return 3 if self.k is None else self.k
+            case "sequential":
+                return 1 + (5 if self.k is None else self.k)
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the attempts; None: that of the run."""
+        return None if self.scaling == "none" else self.warmth
 
     @property
     def act_roles(self) -> tuple[str, ...]:
-        """The roles that one `act` asks: a judge, if there are several attempts."""
-        return ("judge",) if self.choose == "judge" and self.attempts > 1 else ()
+        """The roles that one `act` asks: a judge, if it chooses an attempt or ends the passes."""
+        judging = self.until == "judge" if self.scaling == "sequential" else self.choose == "judge"
+        return ("judge",) if judging and self.attempts > 1 else ()
 
     @property
     def act_calls(self) -> int:
@@ -112,17 +158,11 @@ class MemorySettings(Batched, RetrievalSettings):
         return self.attempts * (1 + len(self.act_roles))
 
 
-def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the preset."""
-    chosen = dict(PRESETS.get(str(values.get("preset")), {}))
-    if values.get("scaling") == "none":
-        chosen.pop("k", None)
-    return chosen
-
-
 def acting(s: MemorySettings, show: Show, *, blind: bool) -> Answer:
     """An act of one or several attempts. A `blind` act sees no score, as in evaluation."""
-    warmth = s.warmth if s.attempts > 1 else None
-    if s.scaling == "sequential":
-        return in_sequence(answer(noting(show) if s.notes else show), Scaling(s.k or 5, warmth, s.choose, blind))
-    return in_parallel(answer(show), Scaling(s.attempts, warmth, s.choose, blind, s.contrast))
+    act = answer(noting(show) if s.notes else show)
+    if s.scaling == "sequential" and s.attempts > 1:
+        # Memories of the chosen attempt alone need no outcome of those on the way.
+        label: Literal["all", "ends"] = "ends" if s.extract == "chosen" else "all"
+        return in_sequence(act, Scaling(s.attempts - 1, s.temperature, blind=blind, until=s.until, label=label))
+    return in_parallel(act, Scaling(s.attempts, s.temperature, s.choose, blind, s.contrast))

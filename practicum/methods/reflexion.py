@@ -83,15 +83,15 @@ def own_or_similar(k: int) -> Show:
     similar = with_memories(k, SECTION)
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        found = own(context, f"task:{task.id}")
+        found = own(context, task)
         return render_selected(found) if found else await similar(context, task, run)
 
     return show
 
 
-def own(context: Context, task: str) -> list[Entry]:
-    """The reflections on a task, named as a source ("task:t1"), oldest first."""
-    return [entry for entry in context.in_section(SECTION) if _task(entry.sources) == task]
+def own(context: Context, task: Task) -> list[Entry]:
+    """The reflections on a task, oldest first. Its input identifies it: in another file another task has its id."""
+    return [entry for entry in context.in_section(SECTION) if entry.key == task.input]
 
 
 def remembering(reflector: Reflector) -> Reflector:
@@ -99,7 +99,7 @@ def remembering(reflector: Reflector) -> Reflector:
     found."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        before = [Round(Lesson(e.id, e.text)) for e in own(context, f"task:{rollout.task.id}")]
+        before = [Round(Lesson(e.id, e.text)) for e in own(context, rollout.task)]
         lesson = await reflector(rollout, context, [*before, *earlier], run)
         return lesson and replace(lesson, data={**lesson.data, "task": rollout.task.input})
 
@@ -111,18 +111,13 @@ async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Contex
     telling = [lesson for lesson in lessons if lesson.text]
     known: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.in_section(SECTION):
-        known[_task(entry.sources)].append(entry)
-    about = dict.fromkeys(_task(lesson.sources) for lesson in telling)
+        known[entry.key].append(entry)
+    about = dict.fromkeys(lesson.data["task"] for lesson in telling)
     old = (entry for task in about for entry in known[task][: max(len(known[task]) + 1 - keep, 0)])
     # What waits for review takes no older one's place.
     why = "older reflections are forgotten"
     gone = [
-        Delete(entry.id, sources_of(x for x in telling if _task(x.sources) == _task(entry.sources)), reason=why)
-        for entry in old
+        Delete(entry.id, sources_of(x for x in telling if x.data["task"] == entry.key), reason=why) for entry in old
     ]
     new = [Add(SECTION, x.text, x.data["task"], sources=x.sources, lessons=(x.id,)) for x in telling]
     return votes(lessons) + Delta((*gone, *new))
-
-
-def _task(sources: Sequence[str]) -> str:
-    return next((source for source in sources if source.startswith("task:")), "")

@@ -83,6 +83,11 @@ class GateSettings(BaseModel):
         return {}
 
     @classmethod
+    def replaced(cls, given: Mapping[str, Any]) -> set[str]:
+        """Settings of a run that are removed when these values override the run's."""
+        return {old for new in given for old in cls.REPLACES.get(new, ())}
+
+    @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
         """What these values would do outside of the run, such as "read FILE": they name a file or a model."""
         yield from ()

@@ -30,6 +30,8 @@ from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
 from practicum.engine.door import edit_texts
 from practicum.retrieval.stored import remove_index
+from practicum.session.identity import namesakes
+from practicum.session.legs import is_note
 from practicum.store import schema
 from practicum.store.copy import copy_run
 from practicum.store.database import Store
@@ -76,7 +78,8 @@ class Alike:
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
     """What was removed. `left` counts the rows and texts of it that the run still holds, which must be 0. `alike` is
-    what still has rare words of it: it may have been copied from there, or say the same by chance."""
+    what still has rare words of it: it may have been copied from there, or say the same by chance. `namesakes` are
+    sources that stay: an earlier run, whose context this run started with, gave them the same names."""
 
     removed: tuple[Entry, ...]
     restored: tuple[Entry, ...]
@@ -85,6 +88,7 @@ class ForgetReport:
     rows: int
     left: int
     alike: Alike
+    namesakes: tuple[str, ...] = ()
 
 
 def forget(
@@ -103,8 +107,9 @@ def forget(
     """
     run = _Rows(store, run_id)
     old = read_versions(store, run_id)
+    names = [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags]
     try:
-        wanted = _sources(run, old, [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags])
+        wanted = _sources(run, old, names)
         missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
         if missing:
             raise UsageError(f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has")
@@ -146,6 +151,7 @@ def forget(
         rows=removed,
         left=left,
         alike=alike,
+        namesakes=namesakes(names, _named(run, new)),
     )
 
 
@@ -296,16 +302,22 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
         if found := given & {f"task:{id}", *_aliases(data)}:
             of_tasks |= found
             wanted.add(f"task:{id}")
-    recorded = [_row_sources(table, row) for table, _, row in run.records()]
-    edited = [done.edit.sources for version in versions for done in version.applied]
-    known = of_tasks.union(*recorded, *edited)
+    known = of_tasks | _named(run, versions)
     if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"nothing in this run was learned from {unknown[0]!r}")
+        before = " or ".join(map(repr, namesakes(unknown[:1], known)))
+        hint = f"; an earlier run gave this name to {before}: name that as the source" if before else ""
+        raise UsageError(f"nothing in this run was learned from {unknown[0]!r}{hint}")
     for row in run.of(schema.rollouts):
         of_rollout = json.loads(row.sources)
         if wanted & set(of_rollout):
             wanted |= {source for source in of_rollout if source.startswith("rollout:")}
     return frozenset(wanted)
+
+
+def _named(run: _Rows, versions: Sequence[Version]) -> set[str]:
+    """All sources that rows and edits name."""
+    recorded = (_row_sources(table, row) for table, _, row in run.records())
+    return set[str]().union(*recorded, *(done.edit.sources for version in versions for done in version.applied))
 
 
 def _aliases(data: dict[str, Any]) -> set[str]:
@@ -339,8 +351,8 @@ def _rare_words(
     raw.update(texts_of_tasks(forgotten=True))
     for row in run.of(schema.lessons):
         data, sources = json.loads(row.data), json.loads(row.sources)
-        # A single word in the data of a lesson is one of our own, such as an attribution.
-        texts = [data["text"], *(text for text in strings(data["data"]) if " " in text)]
+        # A single word in the data of a lesson is one of our own, such as an attribution; so is the name of a trace.
+        texts = [data["text"], *(text for text in strings({**data["data"], "trace": ""}) if " " in text)]
         if not wanted & {*sources}:
             others.update(texts)
         elif not _has_other_origin(sources, wanted):
@@ -446,18 +458,25 @@ def _remove(
 ) -> int:
     """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
+    notes: list[Any] = []
 
     def of_run(statement: Any, key: Any, value: Any) -> Any:
         return statement.where(key.table.c.run_id == run.run_id, key == value)
 
     gone: set[str] = set()
     for table, key, row in run.records():
-        if _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
+        if table is schema.journal and is_note(key):
+            # It stays, so that no leg gets the number of an earlier one, and with it the places of that one.
+            note = json.loads(row.answer)
+            note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in wanted]
+            notes.append(of_run(schema.journal.update().values(answer=json.dumps(note)), RECORDS[table], key))
+        elif _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
             statements.append(of_run(delete(table), RECORDS[table], key))
             gone.add(key)
     for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in wanted}):
         statements.append(of_run(delete(schema.tasks), schema.tasks.c.task_id, id))
     deleted = len(statements)
+    statements += notes
     for row in run.of(schema.steps):
         data = json.loads(row.data)
         data["tasks"] = [id for id in data.get("tasks", ()) if f"task:{id}" not in wanted]

@@ -86,6 +86,11 @@ def _with_ids(tasks: Sequence[Task], wanted: Callable[[str], bool]) -> Sequence[
     return picked(tasks, [at for at, id in enumerate(ids(tasks)) if wanted(id)])
 
 
+def is_note(place: str) -> bool:
+    """Whether a row of the journal is the note about a leg."""
+    return place.startswith("leg ") and "/" not in place
+
+
 def _begun(store: Store) -> list[dict[str, Any]]:
     """What was noted about each leg but the first."""
     table = schema.journal

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError, from_json
 
 from practicum.agents.network import Kind
 from practicum.blocks.act.network import FORMS, POOL, PartSolution
+from practicum.blocks.update.append import with_trace_ids
 from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
 from practicum.core.bounded import MOST_CHARS
 from practicum.core.context import Context
@@ -218,8 +219,10 @@ def _embedder(store: Store, name: str | None, trust_run: bool) -> Embedder:
 
 
 def read(file: Path, section: str = MEMORIES) -> list[Add]:
-    """The memories of a file, as edits that add them. Raises ContextFileError that names the first wrong line."""
-    made = [_entry(item, f"{file} {where}", section, f"file:{file.name}") for where, item in _items(file)]
+    """The memories of a file, as edits that add them; each trace has an identity. Raises ContextFileError that names
+    the first wrong line."""
+    source = f"file:{file.name}"
+    made = with_trace_ids([_entry(item, f"{file} {where}", section, source) for where, item in _items(file)])
     if not made:
         raise ContextFileError(f"{file} has no memories: write one on each line, {EXAMPLE}")
     return made

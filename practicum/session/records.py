@@ -19,7 +19,7 @@ from sqlalchemy import Table, func
 from practicum import methods
 from practicum.core import playbook
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delete, Delta, Refused
+from practicum.core.edits import Add, Applied, Delete, Delta, Refused
 from practicum.core.errors import ContextFileError, PracticumError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
@@ -33,6 +33,7 @@ from practicum.models.options import ModelOptions
 from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for, require_tasks
+from practicum.session.identity import identified
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
 from practicum.store.folder import DATABASE_FILE, Elsewhere, is_run
@@ -238,6 +239,7 @@ def create_seed(
 ) -> int:
     """A run, in the folder or in the database `store`, that holds a context of this trust and has learned nothing yet.
     Entries that are flagged or not the operator's own wait for review, without their votes; returns how many."""
+    context = as_seed(context)
     made = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
     waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
     kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
@@ -263,8 +265,14 @@ def review_rows(run_id: str, step: int, waiting: Sequence[Held], context: Contex
 
 
 def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
-    """A learned context as the start of another run: the same entries and ids, at version 0."""
+    """A learned context as the start of another run: the same entries and ids, at version 0. Names that are unique
+    within one run get an identity (`session.identity`)."""
     seed = seed_version(replace(context, version=0))
+    adds = identified([done.edit for done in seed.applied if isinstance(done.edit, Add)])
+    # The entries come first, and then their uses.
+    entries, uses = seed.applied[: len(adds)], seed.applied[len(adds) :]
+    named = (Applied(add, done.id) for add, done in zip(adds, entries, strict=True))
+    seed = replace(seed, applied=(*named, *uses))
     return rebuild([seed if redactor is None else redactor(seed)])
 
 

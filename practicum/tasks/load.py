@@ -6,6 +6,7 @@ record is read, so that nothing is paid for a file that is bad halfway.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,12 @@ from practicum.core.types import Task
 from practicum.tasks.records import field_names, read_records, type_name
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import normalise, target_fault
+
+BY_POSITION = re.compile(
+    r"(?:(?:line|record)-\d+|asked-\d+'*|.+\.(?:json|jsonl|ndjson|traj|parquet)(?:\.gz)?:[\d.]+)(?:#\d+)?"
+)
+"""Ids by position: of a record or a trace in its file, or of a query in its run. The next file, or run, gives them to
+others."""
 
 MAX_CHOICES = 1000
 """More distinct targets than this are open answers rather than choices."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from practicum.agents.network import Move, Network, Question, Solution, StepOutput, TaskPart, valid_parts
 from practicum.agents.team import make_team
+from practicum.core.counts import Count
 from practicum.core.errors import AgentError
 
 Answer = Callable[[Question], Any]
@@ -24,12 +26,16 @@ class Place:
 
     opened: set[str] = field(default_factory=set)
     name: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def count(self, what: Count, number: int = 1) -> None:
+        self.counts[what] += number
 
     def at(self, name: str) -> Place:
         place = f"{self.name}/{name}"
         assert place not in self.opened
         self.opened.add(place)
-        return Place(self.opened, place)
+        return Place(self.opened, place, self.counts)
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Any], Awaitable[Any]]]]) -> list[Any]:
         return list(await asyncio.gather(*(job(self.at(name)) for name, job in jobs)))
@@ -135,7 +141,8 @@ def test_a_part_waits_only_for_the_parts_it_needs() -> None:
 
 @given(st.lists(st.sets(st.integers(0, 9), max_size=4), min_size=2, max_size=8))
 def test_no_parts_wait_for_each_other(needs: list[set[int]]) -> None:
-    made = valid_parts([TaskPart(f"part {n}", tuple(need)) for n, need in enumerate(needs)], "the whole")
+    made, dropped = valid_parts([TaskPart(f"part {n}", tuple(need)) for n, need in enumerate(needs)], "the whole")
+    assert dropped == sum(map(len, needs)) - sum(len(part.needs) for part in made)
     done: set[int] = set()
     while len(done) < len(made):
         ready = {n for n, part in enumerate(made, 1) if n not in done and done >= {*part.needs}}

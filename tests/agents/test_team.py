@@ -119,7 +119,7 @@ def test_graphml_of_an_invalid_team_is_refused(tmp_path: Path, inside: str, prob
         ({"agents": [{"name": "a"}], "links": [["a", "b"]]}, "link to 'b', which is not one of its agents"),
         ({"agents": [{"name": "a", "job": "cook"}]}, "'a' has an unknown field 'job'"),
         ({"agents": [{"name": "a", "role": 3}]}, "must be texts"),
-        ({"agents": [{"name": " "}]}, "name not empty"),
+        ({"agents": [{"name": " "}]}, "name one line"),
         ({"agents": [{"role": "cook"}]}, "KeyError: 'name'"),
         ({"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, "two nodes have the id '1'"),
         ({"agents": ["a"]}, "is not a valid team"),

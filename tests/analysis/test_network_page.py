@@ -83,8 +83,7 @@ def test_the_page_shows_the_network_and_its_steps_in_order(tmp_path: Path) -> No
 def test_the_page_shows_rewards_if_the_query_was_learned_from(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
     page = page_of(asked(run, learn=True, target="word9"), make_team(4, "complete"), run.folder)
-    # The critiques that changed nothing have none.
-    assert len(page.of("reward")) == 7
+    assert len(page.of("reward")) == 9
     assert re.search(r"aggregated the whole *\nreward 1\.00", page.words)
     # What was learned from is in the run, with its calls.
     assert "What the agent was shown" in page.words
@@ -195,7 +194,7 @@ def test_pools_are_reported_by_agent(tmp_path: Path) -> None:
     assert done.code == 0
     value = done.json
     pools = {pool["agent"]: pool for pool in value["pools"]}
-    assert {agent: pool["size"] for agent, pool in pools.items()} == {"agent1": 12, "agent2": 6, "agent3": 3}
+    assert {agent: pool["size"] for agent, pool in pools.items()} == {"agent1": 18, "agent2": 6, "agent3": 3}
     # agent2 solved each first half as 0.5, and again as 0.9.
     assert pools["agent2"]["mean_reward"] == 0.7
     assert pools["agent2"]["rewards"] == [0, 0, 0, 0, 0, 3, 0, 0, 0, 3]
@@ -213,9 +212,9 @@ def test_the_pool_of_one_agent_is_reported_by_kind(tmp_path: Path) -> None:
     done = run_command(("pools", run.folder, "--agent", "agent1", "--plot", plot), tmp_path)
     assert done.code == 0
     rows = [line.split() for line in done.out.splitlines()]
-    # Each task has one critique that is kept; the second task's three were all shown that of the first.
-    assert ["critique", "2", "0.40", "0.40", "0.40", "0.40", "3"] in rows
-    assert ["all", "8"] in [row[:2] for row in rows]
+    # Of each task a gain and two acceptances; the second task's three critiques were shown one of the first each.
+    assert ["critique", "6", "0.60", "0.40", "0.50", "0.90", "3"] in rows
+    assert ["all", "12"] in [row[:2] for row in rows]
     assert "agent2" not in done.out
     assert plot.read_bytes().startswith(b"\x89PNG")
 

@@ -20,6 +20,7 @@ from simulated_network import respond as network
 import practicum
 from practicum import methods
 from practicum.analysis.compare.harness import Comparison
+from practicum.analysis.compare.plan import run_folder
 from practicum.bench import simulated_world
 from practicum.bench.harmful import HARMFUL
 from practicum.bench.papers import TABLES
@@ -31,7 +32,8 @@ from practicum.bench.robustness import make_tasks as harm_tasks
 from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import load_context
+from practicum.session.records import load_context, step_records
+from practicum.store.database import Store
 
 
 @pytest.fixture(autouse=True)
@@ -134,10 +136,52 @@ def test_every_table_retrieves_by_cosine_unless_another_way_is_given(table: Pape
         assert variant.settings.get("retrieval") == (given.get("retrieval", "cosine") if has else None)
 
 
+NETWORKS = ("mael1", "mael2", "mael4", "mael-pools", "mael-rounds")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("data", ["commongen", "srdd", "humaneval"])
+def test_mael_has_three_rounds_and_two_levels_on_hard_data(name: str, data: str) -> None:
+    hard = data != "humaneval" or name in ("mael2", "mael-rounds")
+    theirs = {"rounds": 3, "depth": 2} if hard else {"rounds": 2, "depth": 1}
+    rows = {variant.name: variant for variant in TABLES[name].on(data).study({}).variants}
+    for row in TABLES[name].variants:
+        if row.method == "mael":
+            made = methods.read_settings("mael", rows[row.name].settings).model_dump()
+            # A row may be about one of these settings.
+            assert {s: made[s] for s in theirs} == {**theirs, **{s: v for s, v in row.settings.items() if s in theirs}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [True, False], ids=["data set's file", "tasks with its scorer"])
+def test_the_note_and_the_papers_settings_stand_before_the_run(folder: Path, own: bool) -> None:
+    made = [{"concepts": ["dog", f"run{n}"]} for n in range(2)]
+    tasks = [{"id": f"t{n}", "input": " and ".join(meta["concepts"]), "meta": meta} for n, meta in enumerate(made)]
+    (folder / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (made if own else tasks)))
+    words = ["bench", "paper", "mael4", "--tasks", "c.jsonl", "--train", "1", "--rows", "task-wise", "--seeds", "1"]
+    words += [] if own else ["--scorer", "coverage"]
+    # The model fits none of the forms; the rows and their settings are stored before it is asked.
+    shown = run_command([*words, "--model", "scripted:model", "--out", "o"], folder).out.splitlines()
+    at = shown.index("the paper's settings: rounds=3, depth=2")
+    assert shown[at - 1] == TABLES["mael4"].note
+    assert at < next(n for n, line in enumerate(shown) if line.startswith("MAEL, table 4"))
+    runs = json.loads((folder / "o" / "compare.json").read_text())["runs"].values()
+    assert [(made["settings"]["rounds"], made["settings"]["depth"]) for made in runs] == [(3, 2), (3, 2)]
+
+
 def test_rows_keep_what_they_are_compared_with_and_start_from() -> None:
     assert [v.name for v in TABLES["ace3"].only(["online after ace"]).variants] == ["none", "ace", "online after ace"]
     with pytest.raises(UsageError, match="table ace2 has no row 'acme': it has none; icl; mipro"):
         TABLES["ace2"].only(["acme"])
+
+
+def test_the_rows_of_matts_make_k_attempts_or_passes_at_one_temperature(tmp_path: Path) -> None:
+    model, attempts = ScriptedClient(everyone), {"once": 1, "parallel 2": 2, "sequential 1": 2, "sequential 2": 3}
+    run(TABLES["matts"].only([*attempts]), tmp_path / "t", model, tasks=WORLD[:2], test=WORLD[2:4], **LABELS)
+    for row, made in attempts.items():
+        with Store.read(tmp_path / "t" / run_folder(row, 0)) as store:
+            assert [len(r.group) for _, rollouts, _ in step_records(store) for r in rollouts] == [made] * 2
+    assert {call.options.temperature for call in model.calls if call.role == "agent"} == {0.7}
 
 
 @pytest.mark.slow

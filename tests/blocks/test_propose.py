@@ -15,12 +15,12 @@ from scripts import FORM
 
 from practicum.blocks.act.show import AVOID, FOLLOW
 from practicum.blocks.attempt.propose import (
-    LAST,
     OUTCOMES,
     Keep,
     Proposer,
     curated,
     prepared,
+    refinements,
     with_last_outcomes,
     with_outcomes,
 )
@@ -50,8 +50,12 @@ def each_turn(call: Call) -> str:
     return json.dumps({**FORM, "bullets": [f" If turn{turn(call)}, go on. ", "If so, stay.", " "]})
 
 
-def proposer(passes: int = 2, bank: str = "memories") -> Proposer:
-    return Proposer(passes, 5, bank, curated("rules"))
+LAST = 3
+
+
+def proposer(passes: int = 2, bank: str = "memories", **how: Any) -> Proposer:
+    how = {"least": 0, "most": 10, "outcomes": LAST, **how}
+    return Proposer(passes=passes, memories=5, bank=bank, curate=curated("rules"), **how)
 
 
 def proposed(
@@ -133,14 +137,15 @@ def test_capable_models_propose_bullets_of_several_lines_without_examples_at_a_t
     run = indoors(model, profile="full").at("here")
     failed = Add("memories", "Failed approach (avoid): haste")
     context = SEEN.apply(Delta((failed,))).context
-    found = asyncio.run(Proposer(3, 5, "memories", curated("rules"), 0.4)(TASK, context, run))
+    found = asyncio.run(proposer(3, temperature=0.4, least=2)(TASK, context, run))
     assert [x.text for x in found] == [LONG, "Be brief."]
     assert {call.options.temperature for call in model.calls} == {0.4}
     first, *passes = [call.prompt for call in model.calls]
     assert {prompt.turns for prompt in (first, *passes)} == {()}
-    assert "Propose 5 to 10 bullets" in first.user
-    assert [word for word, prompt in zip(("clarity", "actionability", "conciseness"), passes, strict=True)
-            if f"for {word}" in prompt.user] == ["clarity", "actionability", "conciseness"]  # fmt: skip
+    assert "Propose 2 to 10 bullets" in first.user
+    assert [prompt.user.rpartition("# Now\n")[2].partition("\n")[0] for prompt in passes] == [
+        refinement.full for refinement in refinements(10)
+    ]
     # The outcomes are seen in every pass, and what to follow stands apart from what to avoid.
     assert all("# What the last tasks came to\nTask: an old one" in prompt.user for prompt in passes)
     assert f"{FOLLOW}\n- Successful approach: words. look twice\n\n{AVOID}\n- Failed approach" in first.user
@@ -156,7 +161,7 @@ def test_the_outcomes_of_capable_models_are_kept_whole() -> None:
     async def nothing(rollouts: object, context: Context, run: Run) -> list[Lesson]:
         return []
 
-    (outcome,) = asyncio.run(with_outcomes(nothing, "all")([rollout], SEEN, indoors(each_turn, profile="full")))
+    (outcome,) = asyncio.run(with_outcomes(nothing, "all", LAST)([rollout], SEEN, indoors(each_turn, profile="full")))
     assert "long " * 5_000 in outcome.detail
 
 
@@ -187,8 +192,8 @@ def after(rollout: Rollout, keep: Keep, context: Context = SEEN) -> tuple[Contex
         return []
 
     run = indoors(each_turn)
-    lessons = asyncio.run(with_outcomes(nothing, keep)([rollout], context, run))
-    delta = asyncio.run(with_last_outcomes(curated("rules"))(lessons, context, run))
+    lessons = asyncio.run(with_outcomes(nothing, keep, LAST)([rollout], context, run))
+    delta = asyncio.run(with_last_outcomes(curated("rules"), LAST)(lessons, context, run))
     return context.apply(delta).context, +run.counts
 
 

@@ -10,8 +10,10 @@ from practicum.blocks.act.network import Experience
 from practicum.blocks.reflect.rewards import Rewards
 
 
-def move(kind: str, task: str = "", round: int = 0, *again: str) -> dict[str, Any]:
-    return {"kind": kind, "task": task, "round": round, "again": again, "agent": "a", "action": ""}
+def move(kind: str, task: str = "", round: int = 0, *again: str, parts: int = 2) -> dict[str, Any]:
+    """A move; a plan has so many parts, none if it was discarded."""
+    to = ["b"] * parts if kind == "decompose" else []
+    return {"kind": kind, "task": task, "round": round, "again": again, "agent": "a", "action": "", "to": to}
 
 
 ALONE = [move("judge"), move("solve")]
@@ -40,7 +42,7 @@ def test_each_kind_of_step_has_its_reward() -> None:
     assert (found[5], found[7]) == (None, None)
 
 
-def test_an_accepting_critique_has_the_reward_of_what_it_accepts_only_if_asked_for() -> None:
+def test_an_accepting_critique_has_the_reward_of_what_it_accepts_unless_it_is_left_out() -> None:
     moves = [*DIVIDED[:5], {**DIVIDED[5], "action": "adequate"}, *DIVIDED[6:]]
     assert [Rewards(moves, QUALITIES, accepted).of(5) for accepted in (True, False)] == [0.9, None]
     assert Rewards(moves, QUALITIES, True).of(3) == pytest.approx(0.4)
@@ -50,12 +52,27 @@ def test_a_critique_that_made_the_solution_worse_has_reward_zero() -> None:
     assert Rewards(DIVIDED, {**QUALITIES, 4: 0.1}).of(3) == 0.0
 
 
-def test_an_unknown_quality_gives_no_reward_and_counts_in_no_mean() -> None:
+def test_an_unknown_quality_gives_no_reward_and_leaves_every_mean_of_it_unknown() -> None:
     rewards = Rewards(DIVIDED, {**QUALITIES, 6: None})
-    assert rewards.of(6) is None
-    assert rewards.of(1) == 0.9
+    assert [rewards.of(n) for n in (6, 1, 0, 2)] == [None, None, None, 0.5]
+    # The refined solution counts, not the one before it.
+    assert Rewards(DIVIDED, {**QUALITIES, 4: None}).of(1) is None
     assert Rewards(DIVIDED, {8: None}).of(8) is None
     assert Rewards(ALONE, {1: None}).of(0) is None
+
+
+@pytest.mark.parametrize(
+    ("solved", "mean"), [({}, 0.0), ({1: 0.9}, 0.45), ({2: 0.9}, 0.45), ({1: 0.9, 2: 0.5}, 0.7)], ids=str
+)
+def test_an_unsolved_part_counts_zero_in_the_mean_of_all_parts(solved: dict[int, float], mean: float) -> None:
+    moves = [move("judge"), move("decompose"), *(move("solve", str(n)) for n in solved), move("aggregate")]
+    rewards = Rewards(moves, {**dict(enumerate(solved.values(), 2)), len(moves) - 1: 1.0})
+    assert [rewards.of(n) for n in (0, 1)] == [mean, mean]
+
+
+def test_a_discarded_plan_has_no_reward_and_its_judgement_that_of_the_solution() -> None:
+    rewards = Rewards([move("judge"), move("decompose", parts=0), move("solve")], {2: 0.8})
+    assert [rewards.of(n) for n in range(3)] == [0.8, None, 0.8]
 
 
 def test_parts_of_parts_count_for_their_own_task_only() -> None:
@@ -72,7 +89,7 @@ def test_parts_of_parts_count_for_their_own_task_only() -> None:
 def test_each_try_at_a_part_that_was_handed_back_is_rewarded_by_its_own_solutions() -> None:
     """Who got part 1 first divided it and could not put it together; the other divided it too, and could."""
     tried = [
-        move("decompose"),
+        move("decompose", parts=1),
         move("judge", "1"), move("decompose", "1"), move("solve", "1.1"), move("solve", "1.2"),
         move("judge", "1", 0, "1"), move("decompose", "1", 0, "1"), move("solve", "1.1", 0, "1"),
         move("solve", "1.2", 0, "1", "1.2"), move("aggregate", "1", 0, "1"),

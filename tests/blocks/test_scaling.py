@@ -282,53 +282,93 @@ def test_no_attempt_is_lost_and_a_blind_choice_is_the_same_with_other_labels(
 # ---- sequence
 
 
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("tries", [
+    ["good"] * 4, ["bad"] * 4, ["good", "bad", "worse", "bad"], ["bad", LOST, LOST, "good"],
+    ["bad", "good", FAILED, LOST], [LOST] * 4,
+], ids=["right", "repeated", "first right", "lost", "failed", "all lost"])  # fmt: skip
+def test_k_passes_are_made_whatever_they_answer(tries: list[Trace | str], labels: bool) -> None:
+    """Right, repeated, failed or lost: each counts as a pass, and the last one with an answer is chosen."""
+    made = Attempts(tries, found_right("good"), labels=labels)
+    chosen = made.sequence()
+    assert sorted(map(number, chosen.group)) == [0, 1, 2, 3]
+    answers = [n for n, trace in enumerate(tries) if isinstance(trace, str)]
+    assert number(chosen) == (answers[-1] if answers else 3)
+    assert (chosen.choice["of"], chosen.choice["by"]) == (4, "order")
+    assert len(made.verdicts) == (0 if labels else len({t for t in tries if isinstance(t, str)}))
+    assert not [note for note in made.notes if "found wrong" in note]
+    assert Attempts(tries, labels=labels).evaluating().sequence().choice["of"] == 4
+
+
 def test_passes_read_earlier_ones_without_the_answer_and_end_at_a_right_one() -> None:
     made = Attempts([Trace("bad", reasoning="It begins with b."), "worse", "good", "never tried"])
-    chosen = made.sequence()
+    chosen = made.sequence(until="score")
     assert (number(chosen), len(chosen.siblings), chosen.choice["by"]) == (2, 2, "score")
-    assert chosen.choice["why"] == "content after pass 2: The answer is right."
+    assert chosen.choice["why"] == "accepted after pass 2: The answer is right."
+    assert chosen.choice["verdicts"] == [False, False, True]
     assert made.asked == []
     assert made.notes[0] == ""
     assert "1. bad\n   how you came to it: It begins with b.\n   found wrong\n2. worse\n   found wrong" in made.notes[2]
     assert not [note for note in made.notes if "good" in note]
 
 
-def test_a_judge_without_the_target_ends_the_passes_of_a_prediction_that_counts() -> None:
-    for made in (
-        Attempts(["good", "bad"], found_right("bad")),
-        Attempts(["good", "bad"], found_right("bad"), labels=False),
-    ):
-        chosen = made.sequence(blind=True)
-        assert (number(chosen), chosen.choice["by"]) == (1, "judge")
-        assert "1. good\n   found wrong: A judge found the answer wrong: about good" in made.notes[1]
+@pytest.mark.parametrize("how", ["blind", "without labels", "evaluating"])
+def test_a_score_that_may_not_be_seen_ends_no_passes(how: str) -> None:
+    made = Attempts(["good", "bad", "bad"], labels=how != "without labels")
+    chosen = (made.evaluating() if how == "evaluating" else made).sequence(until="score", blind=how == "blind")
+    assert (number(chosen), chosen.choice["by"]) == (2, "order")
+    assert not [note for note in made.notes if "found wrong" in note]
 
 
-def test_no_more_passes_than_asked_for_and_an_outcome_is_judged_once() -> None:
+@pytest.mark.parametrize("how", ["labels", "blind", "without labels", "evaluating"])
+def test_a_judge_without_the_target_ends_the_passes(how: str) -> None:
+    """Its verdict is feedback only where learning has no score."""
+    made = Attempts(["good", "bad", "never tried"], found_right("bad"), labels=how != "without labels")
+    chosen = (made.evaluating() if how == "evaluating" else made).sequence(until="judge", blind=how == "blind")
+    assert (number(chosen), chosen.choice["by"], chosen.choice["verdicts"]) == (1, "judge", [False, True])
+    assert "1. good\n   found wrong: A judge found the answer wrong: about good" in made.notes[1]
+    outcomes = [False, True] if how == "without labels" else [True, False]
+    assert [r.feedback.success for r in sorted(chosen.group, key=number)] == outcomes
+
+
+@pytest.mark.parametrize("until", ["k", "judge"])
+def test_no_more_passes_than_asked_for_and_an_outcome_is_judged_once(until: str) -> None:
     made = Attempts(["a", "b", "a", "b"], found_right("c"), labels=False)
-    chosen = made.sequence()
-    assert (number(chosen), chosen.choice["why"]) == (3, "the last of 4 passes")
-    assert made.verdicts == ["a", "b"]
+    chosen = made.sequence(until=until)
+    assert (number(chosen), chosen.choice["by"], chosen.choice["verdicts"]) == (3, "order", [False] * 4)
+    assert sorted(made.verdicts) == ["a", "b"]
     assert [r.feedback.success for r in chosen.group] == [False] * 4
 
 
-@pytest.mark.parametrize("by", ["judge", "agreement"])
-def test_without_a_judge_the_passes_end_when_one_changes_nothing(by: str) -> None:
-    made = Attempts(["a", "b", "B", "c"], lambda answer: "hm", labels=False).evaluating()
-    chosen = made.sequence(by=by)
-    assert (number(chosen), chosen.choice["why"]) == (2, "pass 2 changed nothing")
-    assert len(set(made.verdicts)) == (2 if by == "judge" else 0)
+def test_a_judge_without_a_verdict_accepts_nothing() -> None:
+    made = Attempts(["a", "b", "B"], lambda answer: "hm", labels=False)
+    chosen = made.sequence(until="judge")
+    assert (number(chosen), [r.feedback.success for r in chosen.group]) == (2, [None] * 3)
+    assert made.run.counts["unjudged_attempts"] == 2
 
 
-def test_a_pass_that_is_lost_or_fails_does_not_replace_an_answer() -> None:
-    lost = Attempts(["bad", LOST, "good"]).sequence()
-    assert (number(lost), lost.trace.answer, lost.choice["why"]) == (0, "bad", "pass 1 was lost")
-    assert [r.trace.lost for r in lost.siblings] == [True]
-    failed = Attempts(["bad", FAILED, FAILED])
-    assert failed.sequence().trace.answer == "bad"
-    assert "2. failed: it fell over" in failed.notes[2]
-    nothing = Attempts([LOST, "good"])
-    assert nothing.sequence().trace.lost
-    assert len(nothing.notes) == 1
+def test_with_agreement_the_passes_end_when_one_changes_nothing() -> None:
+    made = Attempts(["a", "b", "B", "c"], labels=False).evaluating()
+    chosen = made.sequence(until="agreement")
+    assert (number(chosen), chosen.choice["by"], chosen.choice["why"]) == (2, "agreement", "pass 2 changed nothing")
+    assert made.asked == []
+    failed = Attempts(["a", FAILED, FAILED, "a"]).sequence(until="agreement")
+    assert (number(failed), failed.choice["by"]) == (3, "order")
+
+
+def test_only_the_ends_of_a_sequence_are_labelled_if_learning_needs_no_more() -> None:
+    made = Attempts(["a", "b", "c", "d", FAILED], found_right("d"), labels=False)
+    chosen = made.sequence(label="ends")
+    assert sorted(made.verdicts) == ["a", "d"]
+    assert [r.feedback.success for r in sorted(chosen.group, key=number)] == [False, None, None, True, False]
+
+
+def test_a_pass_that_failed_is_read_and_one_that_was_lost_is_not() -> None:
+    made = Attempts([LOST, "bad", LOST, FAILED, "good"])
+    made.sequence()
+    assert (made.notes[0], made.notes[1]) == ("", "")
+    assert "1. bad\n2. failed: it fell over" in made.notes[4]
+    assert "the line is dead" not in made.notes[4]
 
 
 @pytest.mark.parametrize(("profile", "window", "longest"), [

@@ -14,16 +14,17 @@ import scripts
 from helpers import client, context_bytes, make_tasks
 from profiles import cases
 from scripts import Learned, material, shape
-from teams import SHOWING, divided, learned, number, plan, quality, solution, team, written
+from teams import SHOWING, critique, divided, learned, number, plan, quality, solution, team, written
 
 import practicum
 from practicum import methods
 from practicum.agents.team import make_team
 from practicum.analysis.monitor import monitor
+from practicum.blocks.act.network import AVOID, EXPERIENCE
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Entry
 from practicum.core.errors import ProviderError, UsageError, WindowError
-from practicum.core.types import Rollout, Task
+from practicum.core.types import Profile, Rollout, Task
 from practicum.models.scripted import Call
 
 SHOWN = "# From your experience"
@@ -43,14 +44,16 @@ def moves(rollout: Rollout) -> list[dict[str, Any]]:
 
 def test_each_step_enters_the_pool_of_its_agent_with_its_reward(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(1))
-    # The first half was 0.5 and came to 0.9; the second is 0.5, and the whole is right.
+    # The first half was 0.5 and came to 0.9; the second is 0.5, and the whole is right. An acceptance is worth what it
+    # accepted.
     assert pools(run.result.context) == [
         ("agent1", "judge", 0.7), ("agent1", "decompose", 0.7),
-        ("agent2", "solve", 0.5), ("agent1", "critique", 0.4), ("agent2", "solve", 0.9),
-        ("agent3", "solve", 0.5), ("agent1", "aggregate", 1.0),
+        ("agent2", "solve", 0.5), ("agent1", "critique", 0.4), ("agent2", "solve", 0.9), ("agent1", "critique", 0.9),
+        ("agent3", "solve", 0.5), ("agent1", "critique", 0.5), ("agent1", "aggregate", 1.0),
     ]  # fmt: skip
     entries = list(run.result.context)
-    assert {e.data["trace"] for e in entries} == {run.rollouts[0].place}
+    (trace,) = {e.data["trace"] for e in entries}
+    assert trace.partition("/")[2] == run.rollouts[0].place
     assert entries[0].key == "Message 1: say word1"
     assert entries[2].key == "first half of Message 1"
     assert entries[2].text == "poor of Message 1"
@@ -65,11 +68,54 @@ def test_an_agent_that_solves_a_task_alone_keeps_two_steps(tmp_path: Path) -> No
     assert not run.calls("judge")
 
 
-def test_critiques_that_accept_a_solution_are_kept_if_asked_for(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(1), {"accepted": True})
+def test_critiques_that_accept_a_solution_can_be_left_out(tmp_path: Path) -> None:
+    run = learned(tmp_path, divided(1), {"accepted": False})
     kept = [(e.text, e.data["reward"]) for e in run.result.context if e.data["kind"] == "critique"]
-    # The reward of an acceptance is the quality of what was accepted.
-    assert kept == [("say more", 0.4), ("adequate", 0.9), ("adequate", 0.5)]
+    assert kept == [("say more", 0.4)]
+
+
+@pytest.mark.parametrize(
+    ("failing", "mean"), [(("first",), 0.25), (("second",), 0.45), (("first", "second"), 0.0)], ids=str
+)
+def test_a_part_that_no_agent_solves_counts_zero(tmp_path: Path, failing: tuple[str, ...], mean: float) -> None:
+    def solve(call: Call) -> dict[str, Any] | Exception:
+        said: Any = solution(call)
+        return ProviderError("away") if any(f"{half} half" in material(call.prompt) for half in failing) else said
+
+    plans = {"parts": [{"text": f"{half} half of Message 1"} for half in ("first", "second")]}
+    run = learned(tmp_path, divided(1), respond=team(Plan=lambda call: plans, Answered=solve))
+    found = {kind: reward for _, kind, reward in pools(run.result.context)}
+    assert (found["judge"], found["decompose"], found["aggregate"]) == (mean, mean, 1.0)
+
+
+@pytest.mark.parametrize(
+    "parts", [[], ["half of it"], ["Message 1: say word1", "half of it"]], ids=["none", "one", "itself"]
+)
+def test_a_discarded_plan_is_counted_and_is_no_experience(tmp_path: Path, parts: list[str]) -> None:
+    respond = team(Plan=lambda call: {"parts": [{"text": part} for part in parts]})
+    run = learned(tmp_path, divided(1), respond=respond)
+    # "Not alone" is worth the solution that the agent then made alone.
+    assert [(e.data["kind"], e.text[:9], e.data["reward"]) for e in run.result.context] == [
+        ("judge", "not alone", 1.0), ("solve", "word1", 1.0),
+    ]  # fmt: skip
+    assert run.result.errors == {"discarded_plans": 1}
+
+
+def test_a_critique_without_feedback_neither_accepts_nor_rejects(tmp_path: Path) -> None:
+    """The first critique finds fault and names none. It is asked again; a critic that never does is counted."""
+
+    def once(call: Call) -> dict[str, Any]:
+        asked = "# A part of it\nfirst half" in call.text and "is called inadequate" not in call.text
+        said: Any = critique(call)
+        return {"feedback": " ", "adequate": False} if asked and "better" not in call.prompt.user else said
+
+    mended = learned(tmp_path / "mended", divided(1), respond=team(Critique=once))
+    assert pools(mended.result.context) == pools(learned(tmp_path / "plain", divided(1)).result.context)
+    assert mended.result.errors == {"repaired_outputs": 1}
+    never = team(Critique=lambda call: {"feedback": "", "adequate": False})
+    run = learned(tmp_path / "never", divided(1), respond=never)
+    assert [kind for _, kind, _ in pools(run.result.context)] == ["judge", "decompose", "solve", "solve", "aggregate"]
+    assert run.result.errors == {"repaired_outputs": 4, "unparsed_outputs": 2}
 
 
 def test_a_wrong_answer_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) -> None:
@@ -104,7 +150,7 @@ def experiences(run: Learned, rollout: Rollout) -> list[Entry]:
 
 def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(3), {"experience": "none"})
-    assert len(run.result.context) == 3 * 7
+    assert len(run.result.context) == 3 * 9
     assert not [call for call in run.model.calls if SHOWN in call.text]
 
 
@@ -122,6 +168,23 @@ def test_each_step_is_shown_experience_of_its_agent_and_kind(tmp_path: Path) -> 
     again = next(t for t in turns if "(it was rewarded 0.90 of 1)\n# Task\nfirst half of Message" in t.user)
     assert json.loads(again.assistant)["solution"].startswith("better of Message")
     assert {"reason", "alone"} in [{*json.loads(t.assistant)} for t in turns if t.assistant.startswith("{")]
+
+
+@pytest.mark.parametrize("profile", ["small", "full"])
+@pytest.mark.parametrize(("settings", "avoided"), [({}, False), ({"follow_from": 0.95}, True)], ids=["well", "badly"])
+def test_what_is_shown_says_what_it_was_worth_and_how_to_use_it(
+    tmp_path: Path, profile: Profile, settings: dict[str, Any], avoided: bool
+) -> None:
+    """Also beside the whole task, whose answer is scored. A gain is not measured by the reward of a solution."""
+    right = team(Quality=lambda call: {"reason": "", "points": 9 if "better" in call.text else 8})
+    run = learned(tmp_path, divided(2), {**SHOWING, **settings}, right, profile=profile)
+    shown = [call for call in run.calls("agent") if SHOWN in call.text]
+    assert {shape(call) for call in shown} >= {"Ability", "Plan", "Critique", ""}
+    assert all(EXPERIENCE.text(profile) in call.text for call in shown)
+    headings = [call.prompt.turns[-1].user.splitlines()[0] for call in shown]
+    marked = {heading for heading in headings if heading.endswith(AVOID)}
+    assert {heading for heading in headings if "1.00 of 1" in heading or "gained" in heading} - marked
+    assert bool(marked) == avoided
 
 
 def test_of_two_similar_experiences_the_better_or_the_worse_is_shown(tmp_path: Path) -> None:
@@ -224,10 +287,10 @@ def test_an_experience_that_was_shown_counts_as_used(tmp_path: Path) -> None:
     shown = Counter(e.id for r in run.rollouts for e in experiences(run, r))
     assert {e.id: e.uses for e in run.result.context if e.uses} == shown
     assert "critique" in {e.data["kind"] for e in run.result.context if e.uses}
-    # What was shown is no experience: of a task with its judge away there is the whole, and of the other all seven.
-    assert len(run.result.context) == 2 * 7 + 4 * 1
+    # What was shown is no experience: of a task with its judge away there is the whole, and of the other all nine.
+    assert len(run.result.context) == 2 * 9 + 4 * 1
     assert [len(report.applied) for report in run.reports] == [
-        len(experiences(run, report.rollouts[0])) + (7 if report.rollouts[0].task.id == "t1" else 1)
+        len(experiences(run, report.rollouts[0])) + (9 if report.rollouts[0].task.id == "t1" else 1)
         for report in run.reports
     ]
 
@@ -423,6 +486,72 @@ def test_an_agent_called_as_a_role_keeps_its_model_to_itself(tmp_path: Path) -> 
     assert asked[1:] == [{"Answered": 2}, {"Answered": 1}]
 
 
+NAMED = [{"name": "lead", "role": "You plan."}, {"name": "analyst"}, {"name": "coder"}, {"name": "tester"}]
+LINKS = [["lead", other] for other in ("analyst", "coder", "tester")]
+
+
+@pytest.mark.parametrize(
+    ("to", "solved", "counts"),
+    [
+        (["coder", "tester"], ["coder", "tester"], {}),
+        ([" Tester ", "CODER", "coder"], ["tester", "coder", "coder"], {}),
+        (["", "coder", "", ""], ["analyst", "coder", "tester", "analyst"], {}),
+        (["boss", "lead"], ["analyst", "coder"], {"unknown_colleagues": 2}),
+    ],
+    ids=["named", "in other spelling", "in turns", "unknown"],
+)
+def test_a_part_goes_to_the_colleague_that_the_plan_names(
+    tmp_path: Path, to: list[str], solved: list[str], counts: dict[str, int]
+) -> None:
+    made = {"parts": [{"text": f"part {n} of Message 1", "to": name} for n, name in enumerate(to)]}
+    team_file = written(tmp_path / "team.json", agents=NAMED, links=LINKS)
+    respond = team(Plan=lambda call: made, Critique=lambda call: {"feedback": "", "adequate": True})
+    run = learned(tmp_path, divided(1), {"topology": str(team_file)}, respond)
+    parts = {e.key: e.section for e in run.result.context if e.data["kind"] == "solve"}
+    assert parts == {f"part {n} of Message 1": POOLS + name for n, name in enumerate(solved)}
+    assert run.result.errors == counts
+
+
+def test_a_plan_is_asked_for_with_the_colleagues_that_may_get_parts(tmp_path: Path) -> None:
+    """An agent below another one may not hand a part back to it."""
+    agents = [{"name": name} for name in ("lead", "coder", "tester")]
+    links = [["lead", "coder"], ["lead", "tester"], ["coder", "tester"]]
+    file = written(tmp_path / "team.json", agents=agents, links=links)
+    respond = team(
+        Ability=lambda call: {"reason": "", "alone": False},
+        Plan=lambda call: {"parts": [{"text": f"{w} of {material(call.prompt)[-20:]} Message 1"} for w in "xy"]},
+        Critique=lambda call: {"feedback": "", "adequate": True},
+    )  # fmt: skip
+    run = learned(tmp_path, divided(1), {"topology": str(file), "depth": 2}, respond)
+    asked = [call for call in run.calls("agent") if shape(call) == "Plan"]
+    listed = [re.findall(r"^- (\w+)", call.prompt.user.partition("# Task")[0], re.M) for call in asked]
+    # The task enters at the first by name.
+    assert listed[0] == ["lead", "tester"]
+    assert sorted(map(tuple, listed[1:])) == [("lead",), ("tester",)]
+
+
+@pytest.mark.parametrize(
+    ("needs", "kept", "dropped"),
+    [
+        ([[], [1]], [[], [1]], 0),
+        ([[1], [2, 9]], [[], []], 3),
+        ([[2], [1]], [[], [1]], 1),
+        ([[], [0, -1, 1]], [[], [1]], 2),
+    ],
+    ids=["met", "itself and none", "circle", "no numbers"],
+)
+def test_needs_that_cannot_be_met_are_dropped_and_counted(
+    tmp_path: Path, needs: list[list[int]], kept: list[list[int]], dropped: int
+) -> None:
+    made = {"parts": [{"text": f"part {n} of Message 1", "needs": of} for n, of in enumerate(needs, 1)]}
+    respond = team(Plan=lambda call: made, Critique=lambda call: {"feedback": "", "adequate": True})
+    run = learned(tmp_path, divided(1), respond=respond)
+    states = [m["state"] for m in moves(run.rollouts[0]) if m["kind"] == "solve"]
+    given = [[int(n) for n in re.findall(r"^- part (\d+)", state, re.M)] for state in states]
+    assert given == kept
+    assert run.result.errors == ({"dropped_needs": dropped} if dropped else {})
+
+
 def test_a_run_keeps_its_team_and_reads_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roles = ("You plan.", "You do.", "You check.")
     agents = [{"name": f"a{n}", "role": role} for n, role in enumerate(roles)]
@@ -504,7 +633,7 @@ def test_an_attempt_is_lost_if_every_agent_of_the_network_fails(tmp_path: Path) 
     [lost] = [r for r in run.rollouts if r.task.id == "t1"]
     assert (lost.trace.lost, lost.trace.error) == (True, "down")
     assert "task:t1" not in {source for e in run.result.context for source in e.sources}
-    assert len(run.result.context) == 7
+    assert len(run.result.context) == 9
 
 
 # ---- no labels
@@ -553,9 +682,11 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], said: 
         ({"links": [["lead", "coder"]]}, "not connected"),
         ({"links": [["lead", "boss"]]}, "'boss'"),
         ({"agents": [{"name": "a"}, {"name": "a"}], "links": []}, "called 'a'"),
+        ({"agents": [{"name": "Ann"}, {"name": "ann"}], "links": [["Ann", "ann"]]}, "differ only in case"),
+        ({"agents": [{"name": "a\nb"}], "links": []}, "one line"),
         ({"agents": [{"name": "a", "rank": "x"}], "links": []}, "unknown field 'rank'"),
     ],
-    ids=["empty", "not connected", "nobody", "twice", "unknown field"],
+    ids=["empty", "not connected", "nobody", "twice", "case", "two lines", "unknown field"],
 )
 def test_a_file_without_a_team_is_refused_before_any_call(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     file, model = written(tmp_path / "team.json", **changes), client(team())

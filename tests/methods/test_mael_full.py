@@ -90,7 +90,7 @@ def test_pools_hold_what_was_given_and_done_word_for_word(run: Learned) -> None:
     known = [(e.data["kind"], e.key, e.text) for e in run.result.context]
     assert ("solve", PART, CODE) in known
     assert ("solve", REPORT, PRINTED) in known
-    assert [text for kind, _, text in known if kind == "critique"] == [FEEDBACK]
+    assert [text for kind, _, text in known if kind == "critique"] == [FEEDBACK, "adequate", "adequate"]
 
 
 def test_experience_is_shown_as_it_was_and_there_are_no_worked_examples(run: Learned) -> None:

@@ -35,7 +35,7 @@ from practicum import methods
 from practicum.blocks.act.show import FOLLOW
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
-from practicum.core.types import Score, Task
+from practicum.core.types import Rollout, Score, Task
 from practicum.methods.reasoning_bank import Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
@@ -61,6 +61,12 @@ def run(
     return learned(folder, made, tasks, settings, METHOD, **how)
 
 
+def stored(made: Learned) -> list[Rollout]:
+    """The attempts as they lie in the run's folder."""
+    with Store.open(made.folder) as store:
+        return [rollout for _, rollouts, _ in step_records(store) for rollout in rollouts]
+
+
 # ---- what a task costs
 
 
@@ -82,10 +88,14 @@ def run(
         ({"contrast": False}, {}, 3 + 1, 3 + 3),
         ({"preset": "routine"}, {}, 1 + 1, 1 + 1),
         ({"preset": "critical"}, {"labels": False}, 5 + 1 + 1 + 1, 5 + 5 + 1 + 5),
-        ({"scaling": "sequential"}, {}, 1 + 1, 6 + 6),
-        ({"scaling": "sequential"}, {"labels": False}, 1 + 1 + 1, 6 + 6 + 6),
-        ({"scaling": "sequential", "k": 2, "extract": "chosen"}, {}, 1 + 1, 3 + 1),
-        ({"scaling": "sequential", "choose": "agreement"}, {"labels": False}, 2 + 1 + 1, 6 + 6 + 6),
+        ({"scaling": "sequential"}, {}, 6 + 1, 6 + 6),
+        ({"scaling": "sequential"}, {"labels": False}, 6 + 1 + 1, 6 + 6 + 6),
+        ({"scaling": "sequential", "online": True}, {}, 6 + 1, 6 + 6),
+        ({"scaling": "sequential", "k": 2, "extract": "chosen"}, {}, 3 + 1, 3 + 1),
+        ({"scaling": "sequential", "extract": "chosen"}, {"labels": False}, 6 + 1 + 1, 6 + 2 + 1),
+        ({"scaling": "sequential", "until": "judge"}, {}, 1 + 1 + 1, 6 + 6 + 6),
+        ({"scaling": "sequential", "until": "score"}, {}, 1 + 1, 6 + 6),
+        ({"scaling": "sequential", "until": "agreement"}, {"labels": False}, 2 + 1 + 1, 6 + 6 + 6),
     ],
     ids=str,
 )
@@ -97,6 +107,94 @@ def test_a_task_costs_attempts_verdicts_a_contrast_and_extractions(
     assert same.counts == [alike] * 3
     other = run(tmp_path / "other", model(Differing(), refusing), 3, settings, **how)
     assert other.counts == [differing] * 3
+
+
+UNTIL: list[tuple[dict[str, Any], dict[str, Any], str, tuple[int, int, int], tuple[int, int, int]]] = [
+    # settings beside k=2; how it learns; what ends the passes; for three agents: attempts, verdicts
+    ({}, {}, "order", (3, 3, 3), (0, 0, 0)),
+    ({}, {"labels": False}, "order", (3, 3, 3), (1, 1, 3)),
+    ({"online": True}, {}, "order", (3, 3, 3), (0, 0, 0)),
+    ({"extract": "chosen"}, {"labels": False}, "order", (3, 3, 3), (1, 1, 2)),
+    ({"until": "judge"}, {}, "judge", (1, 3, 3), (1, 1, 3)),
+    ({"until": "judge"}, {"labels": False}, "judge", (1, 3, 3), (1, 1, 3)),
+    ({"until": "judge", "online": True}, {}, "judge", (1, 3, 3), (1, 1, 3)),
+    ({"until": "score"}, {}, "score", (1, 3, 3), (0, 0, 0)),
+    ({"until": "score"}, {"labels": False}, "order", (3, 3, 3), (1, 1, 3)),
+    ({"until": "score", "online": True}, {}, "order", (3, 3, 3), (0, 0, 0)),
+    ({"until": "agreement"}, {}, "agreement", (2, 2, 3), (0, 0, 0)),
+    ({"until": "agreement"}, {"labels": False}, "agreement", (2, 2, 3), (1, 1, 3)),
+]
+
+IN_EVALUATION: dict[str, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
+    "k": ((3, 3, 3), (0, 0, 0)), "score": ((3, 3, 3), (0, 0, 0)), "judge": ((1, 3, 3), (1, 1, 3)),
+    "agreement": ((2, 2, 3), (0, 0, 0)),
+}  # fmt: skip
+"""Where no score is seen and nothing is learned."""
+
+
+@pytest.mark.parametrize(("settings", "how", "by", "attempts", "verdicts"), UNTIL, ids=str)
+def test_a_sequence_makes_k_passes_or_ends_as_it_is_set_to(
+    tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], by: str, attempts: Any, verdicts: Any
+) -> None:
+    """For an agent that is right at once, one that repeats a wrong answer, and one with different wrong answers."""
+    settings = {"scaling": "sequential", "k": 2, **settings}
+    in_evaluation = []
+    for n, (agent, judge) in enumerate(((right, nothing), (wrong, refusing), (Differing(), refusing))):
+        made = run(tmp_path / str(n), model(agent, judge), 1, settings, **how)
+        (kept,) = stored(made)
+        assert len(kept.group) == kept.choice["of"] == kept.choice["number"] == attempts[n]
+        assert kept.choice["by"] == (by if attempts[n] < 3 else "order")
+        assert len(made.calls("judge")) == verdicts[n]
+        assert {call.options.temperature for call in made.calls("agent")} == {0.7}
+        first, *between = (r.feedback.success for r in sorted(kept.group, key=lambda r: r.place))
+        assert [first, *between[-1:]] == [n == 0] * min(attempts[n], 2)
+        assert between[:-1] == [None if verdicts[n] == 2 else n == 0] * (attempts[n] - 2)
+        again = model(agent, judge)
+        work = practicum.evaluate(
+            make_tasks(1), Context(), method=METHOD, settings=settings, parts=practicum.Parts(clients={"agent": again})
+        )
+        (one,) = practicum.run_sync(work).rollouts
+        in_evaluation.append((len(one.group), sum(call.role == "judge" for call in again.calls)))
+    assert in_evaluation == list(zip(*IN_EVALUATION[settings.get("until", "k")], strict=True))
+
+
+@pytest.mark.parametrize(("until", "labels", "verdict"), [
+    ("k", True, []), ("k", False, []), ("agreement", True, []), ("score", False, []), ("score", True, ["found wrong"]),
+    ("judge", True, ["found wrong: A judge found the answer wrong: it is a guess"]),
+])  # fmt: skip
+def test_a_pass_reads_that_an_answer_is_wrong_only_if_a_judge_or_the_score_says_so(
+    tmp_path: Path, until: str, labels: bool, verdict: list[str]
+) -> None:
+    settings = {"scaling": "sequential", "k": 1, "until": until}
+    made = run(tmp_path, model(Differing(), refusing), 1, settings, labels=labels)
+    _, second = (call.prompt.user for call in made.calls("agent"))
+    earlier = second[second.index("1. guess b1") :].splitlines()
+    assert [line.strip() for line in earlier if line.startswith("   ")] == verdict
+    assert "wrong" not in "".join(line for line in earlier[:-1] if not line.startswith("   "))
+
+
+@pytest.mark.parametrize(("settings", "attempts", "temperature"), [
+    ({"k": 1}, 1, 0.7), ({"k": 1, "warmth": 0.9}, 1, 0.9), ({"k": 2}, 2, 0.7), ({"scaling": "none"}, 1, 0.2),
+    ({"scaling": "sequential"}, 6, 0.7), ({"scaling": "sequential", "k": 0}, 1, 0.7),
+    ({"preset": "routine"}, 1, 0.7), ({"preset": "routine", "scaling": "sequential"}, 1, 0.7),
+    ({"preset": "standard"}, 3, 0.7), ({"preset": "standard", "scaling": "sequential"}, 6, 0.7),
+    ({"preset": "critical"}, 5, 0.7), ({"preset": "critical", "scaling": "sequential"}, 6, 0.7),
+    ({"preset": "routine", "scaling": "sequential", "k": 2}, 3, 0.7),
+    ({"preset": "standard", "scaling": "none"}, 1, 0.2),
+], ids=str)  # fmt: skip
+def test_a_preset_and_a_way_to_scale_make_so_many_attempts_at_one_temperature(
+    tmp_path: Path, settings: dict[str, Any], attempts: int, temperature: float
+) -> None:
+    made = run(tmp_path, model(), 1, settings, temperature=0.2)
+    (kept,) = stored(made)
+    assert len(kept.group) == attempts
+    assert [call.options.temperature for call in made.calls("agent")] == [temperature] * attempts
+    again = model()
+    parts = practicum.Parts(clients={"agent": again})
+    work = practicum.evaluate(make_tasks(1), Context(), method=METHOD, settings=settings, parts=parts, temperature=0.2)
+    (one,) = practicum.run_sync(work).rollouts
+    assert len(one.group) == attempts
+    assert [call.options.temperature for call in again.calls] == [temperature] * attempts
 
 
 @pytest.mark.parametrize("settings", [{}, {"scaling": "sequential", "k": 2}, {"scaling": "none"}], ids=str)
@@ -141,8 +239,7 @@ def test_the_most_similar_memories_are_shown_after_the_instructions_and_kept_wit
     assert "(memories) Successful approach: message 1 (such tasks). do message 1" in page
     assert page.startswith(FOLLOW)
     assert page.count("\n") == 2
-    with Store.open(made.folder) as store:
-        kept = [rollout for _, rollouts, _ in step_records(store) for rollout in rollouts]
+    kept = stored(made)
     assert kept[0].retrieved == ()
     assert [len(r.retrieved) for r in kept] == [0, 1, 2, 2]
     (first, how), (_, less) = kept[-1].retrieved
@@ -157,8 +254,7 @@ def test_a_step_is_kept_with_its_attempts_the_choice_and_its_reason(tmp_path: Pa
         model(guessing, reflector=lambda call: {**distilling(call), "holds": ["care"], "why": "it is", "best": 3}),
         6,
     )
-    with Store.open(made.folder) as store:
-        kept = [rollout for _, rollouts, _ in step_records(store) for rollout in rollouts]
+    kept = stored(made)
     assert kept == made.rollouts
     assert [len(r.group) for r in kept] == [3] * 6
     assert all(r.choice["of"] == 3 and r.choice["why"] and r.choice["contrast"]["holds"] == ["care"] for r in kept)
@@ -198,7 +294,7 @@ def test_consolidation_merges_what_says_the_same_and_keeps_where_it_came_from(tm
 # ---- what is reported
 
 
-@pytest.mark.parametrize("settings", [{}, {"scaling": "sequential", "k": 2}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"scaling": "sequential", "k": 2, "until": "judge"}], ids=str)
 def test_scores_are_those_of_first_attempts_and_the_best_of_k_stands_beside_them(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -245,7 +341,7 @@ def test_a_function_is_an_agent_without_a_model_of_its_own(tmp_path: Path) -> No
     parts = practicum.Parts(agent=agent, clients={"reflector": made, "judge": made})
     work = practicum.learn(
         make_tasks(2), test=make_tasks(1, 50), out=tmp_path / "run", method=METHOD, parts=parts, labels=False,
-        settings={"scaling": "sequential", "k": 1, "notes": True},
+        settings={"scaling": "sequential", "k": 1, "notes": True, "until": "judge"},
     )  # fmt: skip
     result = practicum.run_sync(work)
     assert len(seen) == 2 * 3
@@ -311,6 +407,7 @@ def test_a_run_continues_without_verdicts_of_a_failed_judge(tmp_path: Path) -> N
 WAYS: tuple[dict[str, Any], ...] = (
     {"batch": 2, "k": 2},
     {"scaling": "sequential", "k": 2, "notes": True},
+    {"scaling": "sequential", "k": 2, "until": "judge"},
     {"online": True, "consolidate": True, "k": 2},
 )
 
@@ -434,8 +531,11 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         ({"preset": "critical", "k": "2"}, 2, 10, 2),
         ({"preset": "critical", "memories": 7}, 5, 7, 5),
         ({"preset": "critical", "scaling": "none"}, None, 10, 1),
-        ({"preset": "routine", "scaling": "sequential"}, 1, 3, 2),
-        ({"preset": "routine", "scaling": "sequential", "warmth": 0.9}, 1, 3, 2),
+        ({"preset": "critical", "scaling": "sequential"}, None, 10, 6),
+        ({"preset": "critical", "scaling": "sequential", "k": "2"}, 2, 10, 3),
+        ({"preset": "routine", "scaling": "sequential"}, 0, 3, 1),
+        ({"preset": "routine", "scaling": "sequential", "warmth": 0.9, "notes": True}, 0, 3, 1),
+        ({"preset": "routine", "scaling": "sequential", "k": 1, "until": "judge"}, 1, 3, 2),
         ({"preset": "routine", "k": 2, "warmth": 0.9}, 2, 3, 2),
     ],
     ids=str,
@@ -450,10 +550,10 @@ def test_what_is_set_by_hand_goes_before_a_preset(
 @pytest.mark.parametrize(
     ("given", "left"),
     [
-        ({"k": 1}, {"k": 1}),
-        ({"preset": "routine"}, {"preset": "routine"}),
-        ({"k": 5}, {"k": 5, "warmth": 0.9}),
-        ({"preset": "critical"}, {"preset": "critical", "warmth": 0.9}),
+        ({"k": 1}, {"k": 1, "warmth": 0.9}),
+        ({"preset": "routine"}, {"preset": "routine", "warmth": 0.9}),
+        ({"k": 5}, {"k": 5, "warmth": 0.9, "choose": "judge"}),
+        ({"preset": "critical"}, {"preset": "critical", "warmth": 0.9, "choose": "judge"}),
         ({"scaling": "sequential", "k": 1, "warmth": 0.9}, {"scaling": "sequential", "k": 1, "warmth": 0.9}),
     ],
     ids=str,
@@ -461,7 +561,7 @@ def test_what_is_set_by_hand_goes_before_a_preset(
 def test_what_a_run_was_set_to_for_several_attempts_goes_where_one_is_asked_for(
     given: dict[str, Any], left: dict[str, Any]
 ) -> None:
-    made = methods.override_settings(METHOD, {"k": 3, "warmth": 0.9}, given)
+    made = methods.override_settings(METHOD, {"k": 3, "warmth": 0.9, "choose": "judge"}, given)
     assert made == left
     methods.read_settings(METHOD, made)
     with pytest.raises(UsageError, match="choose needs k=2 or more"):
@@ -471,15 +571,40 @@ def test_what_a_run_was_set_to_for_several_attempts_goes_where_one_is_asked_for(
 
 
 @pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"k": 2}, {"until": "judge", "notes": True}),
+        ({"scaling": "parallel"}, {}),
+        ({"preset": "routine"}, {"notes": True}),
+        ({"preset": "critical"}, {"until": "judge", "notes": True}),
+        ({"until": "k"}, {"k": 3, "notes": True}),
+    ],
+    ids=str,
+)
+def test_what_ended_the_passes_of_a_run_goes_where_there_are_none(given: dict[str, Any], left: dict[str, Any]) -> None:
+    of_run = {"scaling": "sequential", "k": 3, "until": "judge", "notes": True}
+    made = methods.override_settings(METHOD, of_run, given)
+    assert made == {"scaling": "sequential", **left, **given}
+    methods.read_settings(METHOD, made)
+
+
+@pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"k": 0}, "setting k=0 of method reasoning_bank: Input should be greater than or equal to 1"),
-        ({"k": "-2"}, "setting k='-2' of method reasoning_bank: Input should be greater than or equal to 1"),
+        ({"k": 0}, "k=0 needs scaling=sequential"),
+        ({"k": "-2"}, "setting k='-2' of method reasoning_bank: Input should be greater than or equal to 0"),
         ({"k": 65}, "setting k=65 of method reasoning_bank: Input should be less than or equal to 64"),
         ({"scaling": "none", "k": 3}, "k needs scaling=parallel or sequential"),
-        ({"scaling": "none", "choose": "judge", "warmth": 1}, "choose, warmth needs scaling=parallel or sequential"),
-        ({"k": "1", "warmth": 0.9, "choose": "agreement"}, "choose, warmth needs k=2 or more, or scaling=sequential"),
-        ({"preset": "routine", "warmth": 0.9}, "warmth needs k=2 or more"),
+        ({"scaling": "none", "choose": "judge", "warmth": 1}, "warmth needs scaling=parallel or sequential"),
+        ({"scaling": "none", "choose": "judge"}, "choose needs scaling=parallel"),
+        ({"scaling": "sequential", "choose": "agreement"}, "choose needs scaling=parallel"),
+        ({"k": "1", "warmth": 0.9, "choose": "agreement"}, "choose needs k=2 or more"),
+        ({"preset": "routine", "choose": "judge"}, "choose needs k=2 or more"),
+        ({"until": "k"}, "until needs scaling=sequential"),
+        ({"scaling": "none", "until": "judge"}, "until needs scaling=sequential"),
+        ({"scaling": "sequential", "k": "0", "until": "judge"}, "until needs k=1 or more"),
+        ({"scaling": "sequential", "preset": "routine", "until": "judge"}, "until needs k=1 or more"),
+        ({"scaling": "sequential", "until": "right"}, "setting until='right' of"),
         ({"notes": True}, "notes=true needs scaling=sequential"),
         ({"scaling": "sequential", "contrast": False}, "contrast needs scaling=parallel"),
         ({"k": 1, "contrast": False}, "contrast needs k=2 or more"),

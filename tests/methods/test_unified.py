@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from banks import Differing, chancy, guessing, refusing, traced
-from helpers import client, context_bytes, make_tasks, world
+from helpers import client, context_bytes, make_tasks, run_command, world, write_tasks
 from labels import changed
 from runs import Late, learner
 from scripts import (
+    FORM,
     Learned,
     learned,
+    material,
     memory,
     nothing,
     number,
@@ -29,28 +32,27 @@ from scripts import (
 
 import practicum
 from practicum import methods
+from practicum.blocks.act.parts import PARTS
 from practicum.blocks.act.show import AVOID, FOLLOW
-from practicum.blocks.attempt.propose import OUTCOMES
+from practicum.blocks.attempt.propose import OUTCOMES, refinements
 from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.playbook import export
-from practicum.core.types import Lesson, Rollout, Score, Task, Trace
+from practicum.core.types import Lesson, Profile, Rollout, Score, Task, Trace
+from practicum.methods.expel import EPISODES
+from practicum.methods.memory import PRESETS
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
-from practicum.session.records import step_records
+from practicum.session.records import read_config, step_records
+from practicum.store import schema
 from practicum.store.database import Store
 
 METHOD = "unified"
 
-SPECIFIED = {"examples": 0, "weigh": False}
-"""The settings with which the method is the specification's alone."""
-
-
-def pass_of(call: Call) -> int:
-    """Which pass over its rules a reflector makes: 0 proposes."""
-    return 0 if "Propose 5 to 10" in call.prompt.user else 1
+PLAIN = {"examples": 0, "weigh": False, "delta_min": 2}
+"""No solved tasks and no comparisons; proposals of the two bullets that the scripted model gives."""
 
 
 def task_of(call: Call) -> int:
@@ -90,7 +92,22 @@ def model(agent: Any = right, judge: Any = nothing, reflector: Any = thinking) -
 def run(
     folder: Path, made: ScriptedClient, tasks: Any = 3, settings: Mapping[str, Any] | None = None, **how: Any
 ) -> Learned:
-    return learned(folder, made, tasks, {**SPECIFIED, **(settings or {})}, METHOD, **how)
+    return learned(folder, made, tasks, {**PLAIN, **(settings or {})}, METHOD, **how)
+
+
+def proposals(made: Learned) -> list[Call]:
+    """The calls for proposals, and for passes over them."""
+    return [call for call in made.calls("reflector") if shape(call) == "Bullets"]
+
+
+def request_of(call: Call) -> str:
+    """What a proposal or a pass is asked to do."""
+    return material(call.prompt).rpartition("# Now\n")[2]
+
+
+def outcomes_in(text: str) -> list[str]:
+    """The right answers of the outcomes in a text."""
+    return re.findall(r"Feedback: The answer is wrong. The right answer is: (\w+)", text)
 
 
 def kept(made: Learned) -> tuple[list[Rollout], list[Lesson]]:
@@ -109,7 +126,7 @@ def kept(made: Learned) -> tuple[list[Rollout], list[Lesson]]:
         ({}, {}, 4 + 3 + 1 + 1, 4 + 3 + 1 + 3),
         ({}, {"labels": False}, 4 + 3 + 1 + 1 + 1, 4 + 3 + 3 + 1 + 3),
         ({"passes": 0, "scaling": "none"}, {}, 1 + 1 + 1, 1 + 1 + 1),
-        ({"scaling": "sequential"}, {"labels": False}, 4 + 1 + 1 + 1, 4 + 6 + 6 + 6),
+        ({"scaling": "sequential"}, {"labels": False}, 4 + 6 + 1 + 1, 4 + 6 + 6 + 6),
         ({"memory": False, "scaling": "none"}, {}, 4 + 1, 4 + 1),
         ({"memory": False, "scaling": "none"}, {"labels": False}, 4 + 1 + 1, 4 + 1 + 1),
         ({"memory": False}, {"labels": False}, 4 + 3 + 1 + 1, 4 + 3 + 3 + 1),
@@ -170,13 +187,103 @@ def test_a_prompt_has_instructions_playbook_memories_and_task_in_this_order(tmp_
     assert len(asked) == 3
 
 
-def test_outcomes_of_the_last_attempts_are_read_by_the_next_proposals_alone(tmp_path: Path) -> None:
-    made = run(tmp_path, model(wrong), 5, {"online": True, "scaling": "none", "passes": 0})
-    told = [call.prompt.user for call in made.calls("reflector") if shape(call) == "Bullets"]
-    found = [re.findall(r"Feedback: The answer is wrong. The right answer is: (\w+)", text) for text in told]
-    assert found == [[], ["word0"], ["word0", "word1"], ["word0", "word1", "word2"], ["word1", "word2", "word3"]]
-    assert len(made.result.context.in_section(OUTCOMES)) == 3
+@pytest.mark.parametrize("outcomes", [3, 1, 0])
+def test_outcomes_of_the_last_attempts_are_read_by_the_next_proposals_alone(tmp_path: Path, outcomes: int) -> None:
+    made = run(tmp_path, model(wrong), 5, {"online": True, "scaling": "none", "passes": 0, "outcomes": outcomes})
+    shown = [outcomes_in(call.prompt.user) for call in proposals(made)]
+    assert shown == [[f"word{n}" for n in range(max(task - outcomes, 0), task)] for task in range(5)]
+    stored = [outcomes_in(entry.text)[0] for entry in made.result.context.in_section(OUTCOMES)]
+    assert stored == [f"word{n}" for n in range(5 - outcomes, 5)]
     assert not [c for c in made.calls("agent") if "Feedback:" in c.text]
+
+
+@pytest.mark.parametrize("outcomes", [1, 0])
+def test_a_context_with_more_outcomes_than_are_kept_loses_the_older_ones(tmp_path: Path, outcomes: int) -> None:
+    settings = {"online": True, "scaling": "none", "passes": 0}
+    before = run(tmp_path / "before", model(wrong), 4, settings).result.context
+    made = run(
+        tmp_path / "after", model(wrong), make_tasks(1, 7), {**settings, "outcomes": outcomes}, seed_context=before
+    )
+    assert [outcomes_in(call.prompt.user) for call in proposals(made)] == [["word3"][:outcomes]]
+    stored = made.result.context.in_section(OUTCOMES)
+    assert [outcomes_in(entry.text) for entry in stored] == [["word7"]][:outcomes]
+
+
+# ---- the size of a delta
+
+
+def proposing(*answers: int | list[str] | Exception) -> ScriptedClient:
+    """A model whose proposals and passes answer with so many bullets, or with these, one after the other; the last
+    answer repeats."""
+    left = [*answers]
+
+    def reflector(call: Call) -> dict[str, Any] | Exception:
+        if shape(call) != "Bullets":
+            return thinking(call)
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            return answer
+        return {"bullets": numbered(answer) if isinstance(answer, int) else answer}
+
+    return model(reflector=reflector)
+
+
+def numbered(n: int) -> list[str]:
+    """Bullets that nothing merges, since their numbers differ."""
+    return [f"If it is about number {i}, say {i}." for i in range(n)]
+
+
+DOWN = ProviderError("down")
+
+
+@pytest.mark.parametrize(
+    ("answers", "settings", "stored", "counts", "calls"),
+    [
+        # More than delta_max, in the proposal and in each pass.
+        ([40], {"passes": 0}, 10, {"excess_bullets": 30}, 1),
+        ([40, 40, 12], {"passes": 2}, 10, {"excess_bullets": 62}, 3),
+        ([5], {"passes": 0, "delta_min": 2, "delta_max": 3}, 3, {"excess_bullets": 2}, 1),
+        # Fewer than delta_min: requested once more.
+        ([2], {"passes": 0}, 2, {"short_deltas": 1}, 2),
+        ([2, 6], {"passes": 0}, 6, {}, 2),
+        ([2, 1], {"passes": 0}, 2, {"short_deltas": 1}, 2),
+        ([2, DOWN], {"passes": 0}, 2, {"short_deltas": 1, "lost_proposals": 1}, 2),
+        ([0], {}, 0, {"short_deltas": 1}, 2),
+        ([0], {"delta_min": 0}, 0, {}, 1),
+        # A pass that joins bullets is not requested again.
+        ([6, 3], {"passes": 1}, 3, {"short_deltas": 1}, 2),
+        ([6, 3, 7], {"passes": 2}, 7, {}, 3),
+        # The same text counts once.
+        ([["If in doubt, look twice."] * 12, 5], {"passes": 0}, 5, {}, 2),
+        ([[*numbered(4), *numbered(8)]], {"passes": 0}, 8, {}, 1),
+        ([DOWN], {}, 0, {"lost_proposals": 1}, 1),
+    ],
+    ids=str,
+)
+def test_a_delta_has_5_to_10_bullets_or_is_counted(
+    tmp_path: Path, answers: list[Any], settings: dict[str, Any], stored: int, counts: dict[str, int], calls: int
+) -> None:
+    settings = {"scaling": "none", "threshold": 1.0, "delta_min": 5, **settings}
+    made = run(tmp_path, proposing(*answers), 1, settings)
+    assert [e.text for e in made.result.context.in_section(SECTION)] == numbered(stored)
+    assert made.result.errors == counts
+    assert len(proposals(made)) == calls
+
+
+def test_requests_name_the_numbers_of_the_settings_and_the_second_one_those_given(tmp_path: Path) -> None:
+    made = run(tmp_path, proposing(2), 1, {"scaling": "none", "passes": 1, "delta_min": 4, "delta_max": 7})
+    numbers = [re.findall(r"\d+", request_of(call)) for call in proposals(made)]
+    assert numbers == [["4", "7"], ["4", "7", "2", "4", "7"], ["7"]]
+    with Store.open(made.folder) as store:
+        places = [row.place for row in store.rows(store.select(schema.journal.c.place))]
+    asked = sorted(place.partition("/propose/")[2] for place in places if "/propose/" in place)
+    assert asked == ["again/reflector", "pass 0/reflector", "pass 1/reflector"]
+
+
+def test_the_third_pass_and_each_later_one_remove_redundancy(tmp_path: Path) -> None:
+    made = run(tmp_path, proposing(6), 1, {"scaling": "none", "passes": 5})
+    kinds = [refinement.full for refinement in refinements(10)]
+    assert [kinds.index(request_of(call)) for call in proposals(made)[1:]] == [0, 1, 2, 2, 2]
 
 
 def test_evaluation_shows_what_was_learned_and_proposes_nothing(tmp_path: Path) -> None:
@@ -273,7 +380,7 @@ def test_stored_traces_teach_memories_and_no_bullets(tmp_path: Path, memory: boo
 WAYS: tuple[dict[str, Any], ...] = (
     {"batch": 2, "k": 2, "passes": 1},
     {"scaling": "sequential", "k": 1, "passes": 1, "online": True, "bullets": "relied_on"},
-    {"memory": False, "scaling": "none", "harmful": 1},
+    {"memory": False, "scaling": "none", "harmful": 1, "delta_min": 3},
 )
 
 
@@ -374,6 +481,10 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     s = Settings()
     assert (s.attempts, s.memories, s.items, s.passes, s.threshold) == (3, 5, 3, 3, "auto")
     assert (s.memory, s.bullets, s.warmth) == (True, "all", 0.7)
+    assert (s.delta_min, s.delta_max, s.outcomes) == (5, 10, 3)
+    small = methods.read_settings(METHOD, {}, "small")
+    assert isinstance(small, Settings)
+    assert (small.delta_min, small.delta_max, small.outcomes) == (0, 10, 3)
 
 
 @pytest.mark.parametrize(
@@ -382,6 +493,9 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         ({"preset": "routine"}, (1, 3, 3)),
         ({"preset": "standard"}, (3, 3, 5)),
         ({"preset": "critical"}, (5, 5, 10)),
+        ({"preset": "routine", "scaling": "sequential"}, (1, 3, 3)),
+        ({"preset": "standard", "scaling": "sequential"}, (6, 3, 5)),
+        ({"preset": "critical", "scaling": "sequential"}, (6, 5, 10)),
         ({"preset": "critical", "passes": 1, "k": 2}, (2, 1, 10)),
         ({"preset": "critical", "memory": False, "scaling": "none"}, (1, 5, 10)),
     ],
@@ -392,6 +506,19 @@ def test_what_is_set_by_hand_goes_before_a_preset(given: dict[str, Any], found: 
     assert (s.attempts, s.passes, s.memories) == found
 
 
+@pytest.mark.parametrize("preset", ["routine", "standard", "critical"])
+@pytest.mark.parametrize(
+    ("profile", "given"), [("small", {}), ("small", {"scaling": "sequential"}), ("full", {"rules": "reflected"})]
+)
+def test_a_preset_leaves_out_what_has_no_effect(profile: Profile, given: dict[str, Any], preset: str) -> None:
+    s = methods.read_settings(METHOD, {"preset": preset, **given}, profile)
+    assert isinstance(s, Settings)
+    assert s.rules == "reflected"
+    assert "passes" not in s.model_fields_set
+    sequence = 1 if preset == "routine" else 6
+    assert s.attempts == (sequence if given.get("scaling") else 1 if profile == "small" else PRESETS[preset]["k"])
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -400,9 +527,18 @@ def test_what_is_set_by_hand_goes_before_a_preset(given: dict[str, Any], found: 
         ({"memory": False, "preset": "routine", "items": 2}, "items needs memory=true"),
         ({"preset": ["routine"]}, "setting preset=['routine'] of"),
         ({"passes": -1}, "setting passes=-1 of"),
-        ({"k": 0}, "setting k=0 of"),
+        ({"k": 0}, "k=0 needs scaling=sequential"),
         ({"budget": 0}, "setting budget=0 of"),
         ({"bullets": "some"}, "setting bullets='some' of"),
+        ({"delta_min": 8, "delta_max": 7}, "delta_min=8 is more than delta_max=7"),
+        ({"delta_max": 3}, "delta_min=5 is more than delta_max=3"),
+        ({"delta_min": -1}, "setting delta_min=-1 of"),
+        ({"delta_max": 0}, "setting delta_max=0 of"),
+        ({"delta_max": 51}, "setting delta_max=51 of"),
+        ({"outcomes": -1}, "setting outcomes=-1 of"),
+        ({"rules": "reflected", "outcomes": 1, "delta_max": 9}, "delta_max, outcomes needs rules=proposed"),
+        ({"preset": "specification", "memory": False, "items": 2}, "items needs memory=true"),
+        ({"preset": "specification", "delta_max": 4}, "delta_min=5 is more than delta_max=4"),
     ],
     ids=str,
 )
@@ -410,6 +546,74 @@ def test_impossible_settings_are_refused_in_one_line(settings: dict[str, Any], l
     with pytest.raises(UsageError) as refused:
         methods.build(METHOD, settings)
     assert str(refused.value).removeprefix(f"method {METHOD}: ").startswith(line)
+
+
+SPECIFIED: dict[str, Any] = {
+    "memory": True, "memories": 5, "extract": "chosen", "examples": 0, "weigh": False, "rules": "proposed", "passes": 3,
+    "proposal": 0.7, "delta_min": 5, "delta_max": 10, "bullets": "all", "threshold": 0.85, "harmful": 0,
+    "scaling": "parallel", "k": 3, "batch": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("profile", ["full", "small"])
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({}, {}),
+        ({"k": 5, "examples": 2, "weigh": "true", "threshold": "auto"},
+         {"k": 5, "examples": 2, "weigh": True, "threshold": "auto"}),
+        ({"delta_min": 0, "passes": "5", "extract": "all"}, {"delta_min": 0, "passes": 5, "extract": "all"}),
+        ({"scaling": "sequential"}, {"scaling": "sequential", "k": None}),
+        ({"scaling": "none"}, {"scaling": "none", "k": None}),
+        ({"memory": "false"}, {"memory": False, "extract": "all"}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_explicit_settings_override_those_of_the_preset_specification(
+    given: dict[str, Any], changed: dict[str, Any], profile: Profile
+) -> None:
+    settings = methods.read_settings(METHOD, {"preset": "specification", **given}, profile).model_dump()
+    assert {name: settings[name] for name in SPECIFIED} == {**SPECIFIED, **changed}
+
+
+def test_the_preset_specification_has_no_effect_on_rules_from_failures() -> None:
+    reflected = methods.read_settings(METHOD, {"preset": "specification", "rules": "reflected"})
+    assert not {"passes", "proposal", "delta_min", "delta_max", "bullets"} & reflected.model_fields_set
+
+
+def test_the_preset_specification_is_of_unified_alone() -> None:
+    with pytest.raises(UsageError, match="setting preset='specification' of method reasoning_bank"):
+        methods.read_settings("reasoning_bank", {"preset": "specification"})
+
+
+def test_the_specification_keeps_no_solved_task_compares_nothing_and_learns_from_the_chosen_attempt(
+    tmp_path: Path,
+) -> None:
+    def one(name: str, settings: dict[str, Any]) -> tuple[Learned, dict[str, int]]:
+        made = learned(tmp_path / name, model(Differing(), refusing), 3, settings, METHOD)
+        return made, Counter(entry.section for entry in made.result.context)
+
+    specified, sections = one("specified", {"preset": "specification"})
+    with Store.open(specified.folder) as store:
+        assert read_config(store)[0].settings == {"preset": "specification"}
+    assert (len(specified.calls("agent")), sections[MEMORIES]) == (3 * 3, 3)
+    assert sections.keys() == {SECTION, MEMORIES, OUTCOMES}
+    ours, sections = one("ours", {})
+    assert len(ours.calls("agent")) > 3 * 3
+    assert sections[MEMORIES] == 3 * 3
+    assert sections.keys() == {SECTION, MEMORIES, OUTCOMES, EPISODES, PARTS}
+
+
+def test_the_command_line_takes_the_preset(tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(1))
+    (tmp_path / "model").write_text(json.dumps({"answer": {**FORM, "answer": "word0"}}) + "\n", encoding="utf-8")
+    words = ["learn", "tasks.jsonl", "--model", "scripted:model", "--preset", "specification", "--out", "run", "--json"]
+    refused = run_command([*words, "--method", "reasoning_bank"], tmp_path)
+    assert (refused.code, "preset='specification' of method reasoning_bank" in refused.err) == (2, True)
+    taken = run_command([*words, "--method", METHOD], tmp_path)
+    assert taken.code == 0, taken.err
+    with Store.open(tmp_path / "run") as store:
+        assert read_config(store)[0].settings == {"preset": "specification"}
 
 
 def put(place: str) -> str:

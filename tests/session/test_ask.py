@@ -124,7 +124,7 @@ def test_answering_changes_nothing_and_embeds_what_is_new_alone(tmp_path: Path) 
     [
         ({"scaling": "none"}, "word9", 1, None),
         ({"scaling": "parallel", "k": 4}, "word9", 4, "agreement"),
-        ({"scaling": "sequential", "k": 2}, "wrong", 3, "judge"),
+        ({"scaling": "sequential", "k": 2}, "wrong", 3, "order"),
     ],
 )
 def test_scaling_as_asked(
@@ -196,6 +196,11 @@ MERGING = {"consolidate": True, "threshold": 0.9}
         ("unified", {"items": 2, "memories": 3, "threshold": 0.9}, {"memory": "false"}, {"threshold": 0.9}),
         ("unified", {"preset": "critical", "memories": 3}, {"memory": False}, {"preset": "critical", "memories": 3}),
         ("unified", {"items": 2, "memories": 3}, {"memory": "true"}, {"items": 2, "memories": 3}),
+        ("unified", {"weigh": True, "k": 7, "items": 2}, {"preset": "specification"}, {"items": 2}),
+        ("unified", {"weigh": True, "k": 7, "items": 2}, {"preset": "critical"}, {"weigh": True, "items": 2}),
+        ("unified", {"preset": "specification", "items": 2}, {"preset": "critical"}, {"items": 2}),
+        ("unified", {"preset": "specification", "k": 2}, {"scaling": "none"}, {"preset": "specification"}),
+        ("unified", {"outcomes": 1, "delta_max": 9}, {"rules": "reflected"}, {}),
         ("dynamic_cheatsheet", {"form": "synthesis", "k": 5}, {"form": "cumulative"}, {}),
     ],
     ids=str,
@@ -390,7 +395,7 @@ def test_a_run_in_progress_cannot_be_changed(tmp_path: Path) -> None:
         ("ace", {"target": "word1"}, "a target is feedback to learn from"),
         ("ace", {"settings": {"scaling": "parallel"}}, "method ace has no setting 'scaling'"),
         ("ace", {"learn": True, "target": "word9", "choices": ("word1", "word2")}, "is not among the choices"),
-        ("reasoning_bank", {"settings": {"k": 0}}, "setting k=0"),
+        ("reasoning_bank", {"settings": {"k": 0}}, "k=0 needs scaling=sequential"),
         ("ace", {"no_such": 1}, "there is no setting 'no_such'"),
     ],
 )
@@ -470,15 +475,16 @@ def test_run_prints_the_answer_first_and_then_why(bank: Any) -> None:
     value = bank("run", "--context", "bank", "--scaling", "none", "Message 1: say word1", "--json").json
     assert (value["answer"], len(value["attempts"]), value["usage"]["calls"]) == ("word1", 1, 1)
     value = bank("run", "--context", "bank", "--scaling", "sequential", "--k", 1, "Message 1: say word1", "--json").json
-    assert value["choice"]["by"] == "judge"
+    assert (value["choice"]["of"], value["choice"]["by"]) == (2, "order")
     assert bank("run", "--context", "bank", "--preset", "critical", "Message 1: say word1", "--json").json[
         "choice"
     ]["of"] == 5  # fmt: skip
 
 
 def test_run_says_why_a_sequence_ended_with_its_first_attempt(bank: Any) -> None:
-    said = bank("run", "--context", "bank", "--scaling", "sequential", "Message 1: say word1").out
-    assert "chosen by judge: content after pass 0: A judge found the answer right: as asked" in said
+    sequence = ("--scaling", "sequential", "--set", "until=judge")
+    said = bank("run", "--context", "bank", *sequence, "Message 1: say word1").out
+    assert "chosen by judge: accepted after pass 0: A judge found the answer right: as asked" in said
     assert "chosen by" not in bank("run", "--context", "bank", "--scaling", "none", "Message 1: say word1").out
 
 
@@ -507,7 +513,8 @@ def test_run_in_one_clear_line(bank: Any, tmp_path: Path) -> None:
         ("--context", "nowhere", "q"): "nowhere",
         ("--context", "bank", " "): "the query is empty",
         ("--context", "bank", "-"): "the query is empty",
-        ("--context", "bank", "--k", "0", "q"): "--k",
+        ("--context", "bank", "--k", "-1", "q"): "--k",
+        ("--context", "bank", "--k", "0", "q"): "k=0 needs scaling=sequential",
         ("--context", "bank", "--scaling", "wide", "q"): "'wide' is not one of 'parallel', 'sequential', 'none'",
         ("--context", "bank", "--scaling", "none", "--k", "3", "q"): "k needs scaling=parallel or sequential",
         ("--context", "bank", "--scorer", "exact", "q"): "--scorer applies to --learn only",

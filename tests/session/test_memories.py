@@ -151,7 +151,8 @@ def test_an_experience_for_an_agents_pool(tmp_path: Path, run: Path) -> None:
     file = written(tmp_path / "m", {**EXPERIENCE, "data": {**LIVED, "reward": 1, "by": "me"}, "tags": ["phone"]})
     (made,) = run_sync(add(run, file, "pool agent2")).entries
     assert (made.section, made.text, made.key) == ("pool agent2", "word7", "Message 7")
-    assert made.data == {**LIVED, "reward": 1.0, "by": "me"}
+    assert made.data == {**LIVED, "reward": 1.0, "by": "me", "trace": made.data["trace"]}
+    assert made.data["trace"].endswith("/by hand")
     assert made.sources == ("file:m", "tag:phone")
 
 

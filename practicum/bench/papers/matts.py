@@ -6,13 +6,15 @@ from practicum.analysis.compare.variants import Variant
 from practicum.bench.papers.table import NONE, PaperTable
 
 BANK = Variant("reasoning_bank", "reasoning_bank")
-ONCE = Variant("once", "reasoning_bank", {"scaling": "none"})
+ONCE = Variant("once", "reasoning_bank", {"scaling": "parallel", "k": 1})
+"""One attempt at the temperature of the others, which `scaling=none` would not have."""
 PARALLEL = {3: "2x 3x", 5: "2.5x 5x"}
 
 
 def scaled(scaling: str, k: int) -> Variant:
-    """Several attempts at each task, or several passes."""
-    return Variant(f"{scaling} {k}", "reasoning_bank", {"scaling": scaling, "k": k})
+    """Several attempts at each task, or exactly k passes after the first attempt."""
+    until = {"until": "k"} if scaling == "sequential" else {}
+    return Variant(f"{scaling} {k}", "reasoning_bank", {"scaling": scaling, "k": k, **until})
 
 
 TABLES = (
@@ -31,8 +33,9 @@ TABLES = (
             *((scaled("sequential", k), "") for k in (1, 2, 3, 4, 5)),
         ),
         measures=("best_of_k", "calls", "tokens", "entries"),
-        note="Ours is the score of first attempts, best of k that of those which a judge chose. Sequential: k passes "
-        "after the first attempt.",
+        note="Ours is the score of first attempts, best of k that of the chosen ones. Parallel: a judge chooses. "
+        "Sequential: exactly k passes after the first attempt, whatever they answer (until=k), and the last answer is "
+        "chosen. All attempts have the same temperature, that of k = 1 too.",
     ),
     PaperTable(
         name="bank",

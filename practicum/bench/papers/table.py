@@ -38,6 +38,9 @@ DATA: Mapping[str, str] = {
 }
 """The data sets of the tables: what they are and where they can be had. `practicum tasks` knows their layouts."""
 
+SCORED: Mapping[str, str] = {"commongen": "commongen", "coverage": "commongen", "software": "srdd"}
+"""The data sets of scorers that no other set of the tables has."""
+
 OURS: Mapping[str, tuple[str, Callable[[Any], str]]] = {field: (title, write) for title, field, write in (BEST, *COSTS)}
 """Fields of a comparison's variants that a table may show: title, and how it is written."""
 
@@ -53,8 +56,9 @@ class PaperTable:
     `rows` are variants, each with the paper's numbers, which stand in the order of `columns` with blanks between; "-"
     is a number that the paper, or our copy of its text, does not give. `measures` are fields of a comparison's
     variants that stand beside the score, and `scored` are measures of the scorer. `settings` are the paper's, for every
-    method that has them, in addition to `RETRIEVAL`. `note` says what its text adds, and what is not as in the paper.
-    With `delays`, the times of the steps are fitted as Combee's controller does it (section 3.3).
+    method that has them, in addition to `RETRIEVAL`, and `on_data` those that it has on a data set alone, by the names
+    of `DATA`. `note` says what its text adds, and what is not as in the paper. With `delays`, the times of the steps
+    are fitted as Combee's controller does it (section 3.3).
     """
 
     name: str
@@ -68,6 +72,7 @@ class PaperTable:
     measures: tuple[str, ...] = ()
     scored: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    on_data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     note: str = ""
     delays: bool = False
 
@@ -92,6 +97,10 @@ class PaperTable:
         missing = {v.name: extra for v in self.variants if (extra := methods.missing_extra(v.method))}
         lines = [f"{name} is left out: {pip_install(extra)}" for name, extra in missing.items()]
         return replace(self, rows=tuple(row for row in self.rows if row[0].name not in missing)), lines
+
+    def on(self, data: str) -> PaperTable:
+        """The table with the settings that the paper has on this data set."""
+        return replace(self, settings={**self.settings, **self.on_data.get(data, {})})
 
     def study(self, given: Mapping[str, Any]) -> Study:
         """What is compared, with the paper's settings, unless the user has `given` others."""

@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from practicum.agents.network import ACCEPTED, Kind, Network, Question, StepOutput, TaskPart
 from practicum.agents.team import Team
@@ -24,7 +24,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.errors import AgentError, ProviderError, RequestError, WindowError
 from practicum.core.types import Instructions, Prompt, Rollout, Step, Task, Trace, Turn
-from practicum.core.views import View
+from practicum.core.views import View, count_tokens
 from practicum.core.visible import visible_to_model
 from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Match
@@ -56,6 +56,7 @@ class Subtask(Output):
     """A part of a task."""
 
     text: Annotated[str, MaxChars(400)] = Field(description="the part, so that it can be solved without the whole")
+    to: Annotated[str, MaxChars(80)] = Field(default="", description="the name of the colleague who solves it")
     needs: Annotated[list[int], MaxItems(8)] = Field(default=[], description="numbers of parts whose results it needs")
 
 
@@ -73,6 +74,13 @@ class Critique(Output):
     feedback: Annotated[str, MaxChars(300)] = Field(description="what is wrong or missing and how to mend it")
     adequate: bool = Field(description="whether the solution is good as it is")
 
+    @model_validator(mode="after")
+    def _require_feedback(self) -> Self:
+        """A critique that finds fault and names none is neither an acceptance nor a request, so it is asked again."""
+        if not self.adequate and not self.feedback.strip():
+            raise ValueError("the solution is called inadequate without feedback: say what is wrong and how to mend it")
+        return self
+
 
 # The schema with its title is a part of prompts, which stay as they are.
 class PartSolution(Output, title="Answered"):
@@ -89,18 +97,32 @@ FORMS: Mapping[Kind, type[Output]] = {
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """How experience is chosen. If `similarity` or `reward` is low, 1 - similarity or 1 - reward is used (table 4)."""
+    """How experience is chosen and shown. If `similarity` or `reward` is low, 1 - similarity or 1 - reward is used
+    (table 4). Experience with a reward below `follow_from` is shown as an example to avoid."""
 
     strategy: Strategy = "step"
     alpha: float = 0.5
     similarity: Level = "high"
     reward: Level = "high"
+    follow_from: float = 0.5
 
     def score(self, similarity: float, reward: float) -> float:
         """The retrieval score (equation 2)."""
         alike = similarity if self.similarity == "high" else 1 - similarity
         good = reward if self.reward == "high" else 1 - reward
         return self.alpha * alike + (1 - self.alpha) * good
+
+    def heading(self, entry: Entry) -> str:
+        """The heading of an experience: what it was worth, and how to use it. It stands in an earlier exchange: shown
+        beside the task, a small model takes it for the task."""
+        reward = step_reward(entry)
+        worth, follow = f"it was rewarded {reward:.2f} of 1", reward >= self.follow_from
+        if entry.data["kind"] == "critique":
+            # The reward of a request for changes is the gain, which is small where much was right already.
+            accepts = entry.text == ACCEPTED
+            worth = f"the solution {'was worth' if accepts else 'gained'} {reward:.2f} of 1"
+            follow = follow if accepts else reward > 0
+        return f"# From your experience ({worth})" + ("" if follow else AVOID)
 
 
 @dataclass(frozen=True)
@@ -232,13 +254,12 @@ class Decider:
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
                 most = MAX_PARTS if run.profile == "small" else None
-                parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts[:most]]
-                needs = (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "" for part in parts)
-                lines = [f"{n}. {part.text}{more}" for n, (part, more) in enumerate(zip(parts, needs, strict=True), 1)]
+                parts = [TaskPart(part.text, tuple(part.needs), part.to) for part in plan.parts[:most]]
+                lines = [f"{n}. {part.text}{_how(part)}" for n, part in enumerate(parts, 1)]
                 return StepOutput("\n".join(lines), parts, form=plan.model_dump_json())
             case "critique":
                 said = await run.ask("agent", prompt, Critique)
-                feedback = None if said.adequate or not said.feedback.strip() else said.feedback
+                feedback = None if said.adequate else said.feedback
                 return StepOutput(feedback or ACCEPTED, feedback, form=said.model_dump_json())
             case "solve" | "aggregate" if run.profile == "full":
                 return StepOutput((await run.ask_text("agent", prompt)).strip())
@@ -250,11 +271,14 @@ class Decider:
         # A whole task is put as without a network: asked to "solve it", a small model wrote about puzzles.
         now = () if question.kind == "solve" else (ASKED[question.kind].text(run.profile),)
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
-        turns = () if entry is None else (_turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
-        shown = partial(tuple, () if entry is None else (entry,))
-        trace = await run.agent(
-            replace(self.task, input=question.state), View(turns=turns, note=note, entries=shown), must_fit=True
-        )
+        view = View(note=note)
+        if entry is not None:
+            before, how = self.experience.heading(entry), EXPERIENCE.text(run.profile)
+            view = View(
+                (how,), (_turn(f"{before}\n{entry.key}\n\n{note}".strip(), entry.text),), note,
+                tokens=count_tokens(how), instructing=True, fixed=1, entries=lambda: (entry,),
+            )  # fmt: skip
+        trace = await run.agent(replace(self.task, input=question.state), view, must_fit=True)
         if trace.error is not None:
             raise (RequestError if trace.refused else ProviderError if trace.lost else AgentError)(trace.error)
         return trace.answer
@@ -262,9 +286,10 @@ class Decider:
     def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:
         role = self.team.member(question.agent).role
         system = TEAM.text(run.profile) + (f"\nYour role: {role}" if role else "")
+        system += f"\n\n{EXPERIENCE.text(run.profile)}" if entry is not None else ""
         parts = [*run.agent_instructions]
         if question.kind == "decompose":
-            others = (self.team.member(name) for name in self.team.neighbours(question.agent))
+            others = (self.team.member(name) for name in question.colleagues)
             listed = "\n".join(f"- {other.name}{f': {other.role}' if other.role else ''}" for other in others)
             parts.append(f"# Colleagues\n{listed}")
         asked = f"# Now\n{ASKED[question.kind].text(run.profile)}"
@@ -273,7 +298,7 @@ class Decider:
             said = entry.text
             if run.profile == "small" or question.kind not in ("solve", "aggregate"):
                 said = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
-            turns += (_turn(f"{_heading(entry)}\n# Task\n{entry.key}\n\n{asked}", said),)
+            turns += (_turn(f"{self.experience.heading(entry)}\n# Task\n{entry.key}\n\n{asked}", said),)
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
 
@@ -282,10 +307,11 @@ def _turn(user: str, assistant: str) -> Turn:
     return Turn(visible_to_model(user), visible_to_model(assistant))
 
 
-def _heading(entry: Entry) -> str:
-    """The heading of an experience, which is shown as an earlier exchange: shown beside the task, a small model takes
-    it for the task."""
-    return f"# From your experience (it was rewarded {step_reward(entry):.2f} of 1)"
+def _how(part: TaskPart) -> str:
+    """Who solves a part, and what it needs, as the plan has it."""
+    said = [f"for {part.to}"] if part.to else []
+    said += [f"needs {', '.join(map(str, part.needs))}"] if part.needs else []
+    return f" ({'; '.join(said)})" if said else ""
 
 
 READINGS = "Rain in mm, January to March. North: 41, 18, 27. South: 12, 55, 30. Which had more in all, and by how much?"
@@ -304,9 +330,13 @@ ORDERS = (
 )
 
 
-def _plan(*parts: str) -> dict[str, Any]:
-    """A plan whose last part needs the two before it."""
-    return {"parts": [{"text": text, "needs": [1, 2] if n == 2 else []} for n, text in enumerate(parts)]}
+def _plan(*parts: str, to: tuple[str, str]) -> dict[str, Any]:
+    """A plan for two colleagues, whose last part needs the two before it."""
+    return {
+        "parts": [
+            {"text": text, "to": to[n % 2], "needs": [1, 2] if n == 2 else []} for n, text in enumerate(parts)
+        ]
+    }  # fmt: skip
 
 
 EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
@@ -315,8 +345,14 @@ EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
         {"reason": "reading, reckoning and reporting are parts of their own", "alone": False},
     ),
     ("judge", f"# Task\n{NORTH}", {"reason": "one sum", "alone": True}),
-    ("decompose", f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{READINGS}", _plan(NORTH, SOUTH, COMPARED)),
-    ("decompose", f"# Colleagues\n- Ben\n- Eve\n\n# Task\n{LETTER}", _plan(THANKS, ASKS, WHOLE)),
+    (
+        "decompose", f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{READINGS}",
+        _plan(NORTH, SOUTH, COMPARED, to=("Ada", "Ben")),
+    ),
+    (
+        "decompose", f"# Colleagues\n- Ben\n- Eve\n\n# Task\n{LETTER}",
+        _plan(THANKS, ASKS, WHOLE, to=("Ben", "Eve")),
+    ),
     ("solve", f"# Task\n{NORTH}", {"solution": NORTH_SUM}),
     (
         "solve", f"# Task\n{COMPARED}\n\n# Results it needs\n- {NORTH}: {NORTH_SUM}\n- {SOUTH}: {SOUTH_SUM}",
@@ -352,15 +388,26 @@ You are one of a team of agents that solve tasks together. An agent that cannot 
 into parts and hands them to colleagues, reviews each solution that comes back, returns it with feedback if it falls \
 short, and combines the parts into one solution. You are asked for one step of this work: do this step alone, and do \
 it completely. Nothing is shortened on its way to your colleagues, so write what they need, over several lines and \
-with code if it serves.
-
-Earlier exchanges in this conversation, if there are any, are steps of the same kind from past tasks, each with the \
-reward that it earned. Follow how a step with a high reward was done as far as it fits the present task; do not take \
-over facts that belong to the past one.""",
+with code if it serves.""",
     small="""\
 You work in a team that solves tasks by dividing them, solving the parts, criticising each other's solutions and \
 putting them together. Do what is asked of you now, and no more.""",
 )
+
+EXPERIENCE = Instructions(
+    full="""\
+The last exchange before the present task is from your experience: a step of the same kind on a past task, with the \
+reward that it earned, from 0 to 1. If it was rewarded well, work in the same way as far as it fits the present task. \
+If it is marked as one to avoid, find out what it lacked, and work in another way. Facts of the past task do not hold \
+for the present one.""",
+    small="""\
+The exchange before the present task is an example from an earlier task, with its reward from 0 to 1. Work as in a \
+good example, and not as in one to avoid. Its facts are not those of your task.""",
+)
+"""What an experience is, wherever one is shown."""
+
+AVOID = ": an example to avoid"
+"""Ends the heading of an experience that was worth little."""
 
 ASKED: dict[Kind, Instructions] = {
     "judge": _asked(
@@ -380,9 +427,10 @@ do everything that is asked; each must be worth a solution of its own. A colleag
 parts. So write into each part all that it takes to solve it: the requirements, what is given, the names, formats and \
 interfaces that it shares with other parts, and what its result must look like, in up to 2,000 characters. If a part \
 builds on the results of others, give their numbers in `needs`, and these results will be shown with it; parts that \
-need nothing are solved at the same time. Solve nothing yourself.""",
+need nothing are solved at the same time. Name in `to` the colleague who solves the part: the one whose role fits it. \
+Solve nothing yourself.""",
         small="Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
-        "itself. Say which parts need the results of others. Do not solve anything.",
+        "itself. Say which parts need the results of others, and which colleague solves each. Do not solve anything.",
     ),
     "solve": _asked(
         "solve",

@@ -1,9 +1,9 @@
-"""Memory-aware test-time scaling: more than one attempt at a task, and which of them stands (ReasoningBank; METHODS,
-section 4).
+"""Memory-aware test-time scaling: more than one attempt at a task, and which of them is chosen (ReasoningBank;
+METHODS, section 4).
 
-Parallel: k attempts at once, then the best of them. Sequential: one attempt, refined up to k times. Both wrap an `act`
-and are an `act`, so that evaluation scales as learning does. The choice is made by scores only if labels may be seen
-and the attempt is not a prediction that counts; else by a judge; else by how many attempts agree.
+Parallel: k attempts at once, then the best of them. Sequential: one attempt, refined k times or until it is accepted.
+Both wrap an `act` and are an `act`, so that evaluation scales as learning does. Scores choose among parallel attempts
+only if labels may be seen and the attempt is not a prediction that counts; else a judge does; else agreement.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -28,6 +28,7 @@ from practicum.engine.run import Run
 from practicum.tasks.scoring.rules import normalise
 
 By = Literal["judge", "agreement"]
+Until = Literal["k", "judge", "score", "agreement"]
 
 WORK = 1_200
 """Characters of an earlier attempt's work that a small model reads in the next pass."""
@@ -37,9 +38,16 @@ WORK = 1_200
 class Scaling:
     """How an attempt is made more than once.
 
-    `warmth` is the temperature of the attempts. `by` says who chooses if no score may be seen: a judge, or the answer
-    that most attempts agree on. A `blind` choice, that of a prediction which counts, never sees a score. With
-    `contrast`, parallel attempts are contrasted with each other while learning.
+    `k` is the number of parallel attempts, or of passes after the first attempt of a sequence. `warmth` is the
+    temperature of all of them; None: that of the run. A `blind` choice, that of a prediction which counts, never sees a
+    score.
+
+    Parallel: `by` says who chooses if no score may be seen: a judge, or the answer that most attempts agree on. With
+    `contrast`, the attempts are contrasted with each other while learning.
+
+    Sequence: `until` says what ends it before the k-th pass: nothing (k), a judge or a score that accepts an answer, or
+    a pass that changes nothing (agreement). `label` says which attempts a judge labels afterwards, where learning knows
+    no outcome: all, or only its ends, which are the first attempt (the one that reports count) and the chosen one.
     """
 
     k: int
@@ -47,6 +55,12 @@ class Scaling:
     by: By = "judge"
     blind: bool = True
     contrast: bool = True
+    until: Until = "k"
+    label: Literal["all", "ends"] = "all"
+
+    def sees_scores(self, run: Run) -> bool:
+        """Whether scores may be looked at in the middle of this run."""
+        return run.teaches and run.labels and not self.blind
 
 
 def in_parallel(act: Answer, how: Scaling) -> Answer:
@@ -54,11 +68,13 @@ def in_parallel(act: Answer, how: Scaling) -> Answer:
     attempts may also be contrasted with each other, which decides between those that are equally good."""
 
     async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
-        attempts = _Attempts(how, run)
+        attempts = _Attempts(how, run, scored=how.sees_scores(run), judging=how.by == "judge")
         jobs = [(f"try {n}", partial(act, task, context, note=note)) for n in range(1, how.k + 1)]
-        made = await attempts.attempting.gather(jobs)
-        choosing = len({outcome_of(r.trace) for r in made}) > 1
-        await attempts.add(made, run.at("verdicts"), choosing)
+        attempts.tries[:] = made = await attempts.attempting.gather(jobs)
+        choosing = attempts.judging and len({outcome_of(r.trace) for r in made}) > 1
+        asked = [r for r in made if attempts.unlabelled(r) or (choosing and attempts.verdict(r) is None)]
+        await attempts.judge(asked, run.at("verdicts"))
+        attempts.label()
         if len(made) == 1:
             return attempts.tries[0]
         contrast = await contrasted(attempts.tries, run.at("contrast")) if run.teaches and how.contrast else None
@@ -69,21 +85,24 @@ def in_parallel(act: Answer, how: Scaling) -> Answer:
 
 
 def in_sequence(act: Answer, how: Scaling) -> Answer:
-    """One attempt, then up to `how.k` passes that each read the earlier ones. It ends when the judge is content or, if
-    nobody judges, when a pass changes nothing. The last pass that gave an answer stands; the others are its siblings.
-    """
+    """One attempt, then `how.k` passes that each read the earlier ones, or fewer if `how.until` ends them. A pass that
+    failed or was lost counts as a pass. The last pass with an answer is chosen; the others are its siblings."""
 
     async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
-        attempts = _Attempts(how, run)
+        scored = how.until == "score" and how.sees_scores(run)
+        attempts = _Attempts(how, run, scored, judging=how.until == "judge")
+        tries = attempts.tries
         while (ended := attempts.ended()) is None:
-            n = len(attempts.tries)
+            n = len(tries)
             notes = "\n\n".join(filter(None, (note, attempts.as_note())))
-            made = await act(task, context, attempts.attempting.at(f"pass {n}"), notes)
-            await attempts.add([made], run.at(f"verdict {n}"), choosing=True)
-        best = max(range(len(attempts.tries)), key=lambda n: (*attempts.rank(attempts.tries[n])[:2], n))
-        standing = attempts.tries[best]
-        judged = attempts.verdict(standing) is not None and standing.trace.error is None
-        return attempts.choose(best, attempts.chooser(standing) if judged else "agreement", ended)
+            tries.append(await act(task, context, attempts.attempting.at(f"pass {n}"), notes))
+            if attempts.judging:
+                await attempts.judge(tries[-1:], run.at(f"verdict {n}"))
+        best = max(range(len(tries)), key=lambda n: (*attempts.rank(tries[n])[:2], n))
+        asked = tries if how.label == "all" else [tries[0], tries[best]]
+        await attempts.judge(filter(attempts.unlabelled, asked), run.at("verdicts"))
+        attempts.label()
+        return attempts.choose(best, *ended)
 
     return scaled
 
@@ -111,11 +130,13 @@ def outcome_of(trace: Trace) -> str:
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Attempts at one task, and what is known about them: the verdicts of a judge by outcome, scores if they may be
-    seen."""
+    """Attempts at one task, and the verdicts of a judge by outcome. The choice, or the next pass, uses scores if they
+    are `scored`, and these verdicts if they are `judging`."""
 
     how: Scaling
     run: Run
+    scored: bool
+    judging: bool
     tries: list[Rollout] = field(default_factory=list)
     judged: dict[str, Feedback] = field(default_factory=dict)
 
@@ -124,35 +145,34 @@ class _Attempts:
         """The run for the attempts. They are judged together, so no attempt is judged by itself."""
         return replace(self.run, warmth=self.how.warmth, teaches=False)
 
-    @property
-    def scored(self) -> bool:
-        """Whether the choice may look at scores."""
-        return self.run.teaches and self.run.labels and not self.how.blind
+    def unlabelled(self, rollout: Rollout) -> bool:
+        """Whether an attempt is learned from whose outcome is not known."""
+        return self.run.teaches and rollout.feedback.success is None
 
-    async def add(self, made: Sequence[Rollout], at: Run, choosing: bool) -> None:
-        """Add attempts. A judge is asked about each new outcome that has no other verdict: to learn from it or, if
-        `choosing`, to choose. Its verdict becomes the feedback that learning sees."""
+    async def judge(self, tries: Iterable[Rollout], at: Run) -> None:
+        """Ask a judge about each outcome among these attempts that it has not judged, all at once."""
         asked: dict[str, Rollout] = {}
-        for rollout in made:
+        for rollout in tries:
             outcome = outcome_of(rollout.trace)
-            learning = self.run.teaches and rollout.feedback.success is None
-            undecided = choosing and self.how.by == "judge" and self.verdict(rollout) is None
-            if rollout.trace.error is None and outcome not in self.judged and (learning or undecided):
+            if rollout.trace.error is None and outcome not in self.judged:
                 asked.setdefault(outcome, rollout)
         jobs = [(f"{n}", partial(judged_feedback, task=r.task, trace=r.trace)) for n, r in enumerate(asked.values(), 1)]
         self.judged.update(zip(asked, await at.gather(jobs), strict=True))
-        for rollout in made:
-            if self.run.teaches and rollout.feedback.success is None:
-                rollout = replace(rollout, feedback=self.judged.get(outcome_of(rollout.trace), rollout.feedback))
-            self.tries.append(rollout)
+
+    def label(self) -> None:
+        """The judge's verdicts become the feedback that learning sees, where it has no other."""
+        for n, rollout in enumerate(self.tries):
+            if self.unlabelled(rollout) and (verdict := self.judged.get(outcome_of(rollout.trace))):
+                self.tries[n] = replace(rollout, feedback=verdict)
 
     def verdict(self, rollout: Rollout) -> Feedback | None:
-        """What the choice may know about an attempt: that it failed, its score, else a judge's verdict."""
+        """What the choice, or the next pass, may know about an attempt: that it failed, its score, else a judge's
+        verdict."""
         if rollout.trace.error is not None:
             return Feedback(False, rollout.trace.error)
         if self.scored and rollout.score is not None:
             return rollout.feedback
-        return self.judged.get(outcome_of(rollout.trace)) if self.how.by == "judge" else None
+        return self.judged.get(outcome_of(rollout.trace)) if self.judging else None
 
     def rank(self, rollout: Rollout) -> tuple[bool, bool, int, float]:
         """How good an attempt is, by all that the choice may know: whether there is an answer, whether there was an
@@ -181,28 +201,30 @@ class _Attempts:
                 why = f"it scored {first[-1]:.3g}, the next best {second[-1]:.3g}"
             return most, self.chooser(self.tries[most]), why
         # The contrast has read the scores, which a prediction that counts must not know.
-        decides = self.how.by == "judge" and not (self.how.blind and self.run.labels)
+        decides = self.judging and not (self.how.blind and self.run.labels)
         if len(shares) > 1 and decides and contrast is not None and contrast.best - 1 in best:
             return contrast.best - 1, "contrast", contrast.why
         return most, "agreement", f"{shares[outcomes[most]]} of {len(self.tries)} came to it"
 
-    def ended(self) -> str | None:
-        """Why no further pass is made; None if there is one."""
-        if not self.tries:
+    def ended(self) -> tuple[str, str] | None:
+        """What ended the passes of a sequence, and why; None if there is another one."""
+        passes = len(self.tries) - 1
+        if passes < 0:
             return None
-        last, verdict, n = self.tries[-1], self.verdict(self.tries[-1]), len(self.tries) - 1
-        if last.trace.lost:
-            return f"pass {n} was lost"
-        if verdict is not None and verdict.success:
-            return f"content after pass {n}: {verdict.text}"
-        unjudged = verdict is None or verdict.success is None
-        if n and unjudged and outcome_of(last.trace) == outcome_of(self.tries[-2].trace):
-            return f"pass {n} changed nothing"
-        return None if n < self.how.k else f"the last of {len(self.tries)} passes"
+        last, verdict = self.tries[-1].trace, self.verdict(self.tries[-1])
+        repeats = passes and last.error is None and outcome_of(last) == outcome_of(self.tries[-2].trace)
+        match self.how.until:
+            case "judge" | "score" as by if verdict is not None and verdict.success:
+                return by, f"accepted after pass {passes}: {verdict.text}"
+            case "agreement" as by if repeats:
+                return by, f"pass {passes} changed nothing"
+        return ("order", f"all {passes} passes were made") if passes == self.how.k else None
 
     def choose(self, best: int, by: str, why: str) -> Rollout:
         """The attempt that stands, with the others as its siblings and a record of the choice."""
-        outcomes, verdicts = [outcome_of(r.trace) for r in self.tries], map(self.verdict, self.tries)
+        outcomes = [outcome_of(r.trace) for r in self.tries]
+        # Also those that only labelled the attempts for learning.
+        verdicts = [self.verdict(r) or self.judged.get(o) for r, o in zip(self.tries, outcomes, strict=True)]
         choice: dict[str, object] = {
             "of": len(self.tries), "number": best + 1, "by": by, "why": why,
             "agreement": outcomes.count(outcomes[best]) / len(self.tries),
@@ -212,13 +234,13 @@ class _Attempts:
         return replace(self.tries[best], choice=choice, siblings=others)
 
     def as_note(self) -> str:
-        """What the next pass reads about the earlier ones: their work and answers, the agent's notes, and whether they
-        were found wrong. A judge's reason is shown; the feedback of a score is not, because it holds the right answer.
-        """
-        said = []
+        """What the next pass reads about the earlier ones: their work and answers, the agent's notes and, if the
+        sequence consults a judge or the score, whether they were found wrong. A judge's reason is shown; the feedback
+        of a score is not, because it holds the right answer. A lost attempt left nothing to read."""
         # All of them together take at most half of the agent's window.
         most = WORK if self.run.profile == "small" else 2 * self.run.room("agent") // max(len(self.tries), 1)
-        for n, rollout in enumerate(self.tries, 1):
+        earlier: list[str] = []
+        for rollout in (r for r in self.tries if not r.trace.lost):
             trace, verdict = rollout.trace, self.verdict(rollout)
             parts = [f"failed: {trace.error}" if trace.error is not None else trace.answer]
             work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
@@ -228,11 +250,12 @@ class _Attempts:
                 parts.append(f"your note: {note}")
             if trace.error is None and verdict is not None and verdict.success is False:
                 parts.append("found wrong" if self.scored else f"found wrong: {verdict.text}")
-            said.append(f"{n}. " + "\n   ".join(parts))
-        return REFINE.format("\n".join(said)) if said else ""
+            earlier.append(f"{len(earlier) + 1}. " + "\n   ".join(parts))
+        return REFINE.format("\n".join(earlier)) if earlier else ""
 
 
 REFINE = """\
-You have worked on this before. Your earlier answers, in order:
+You have worked on this task before. Your earlier answers, in order:
 {}
-Look at them again with fresh eyes: check each step, mend what is wrong, keep what is right. Then give your answer."""
+Go through them again step by step. Correct what you find to be wrong, and keep what is right: an answer without a \
+mistake stays as it is. Then give your answer."""

@@ -40,12 +40,12 @@ class Quality(Output):
     points: int = Field(ge=0, le=10, description="from 0, useless, to 10, complete and right")
 
 
-def rewarded(accepted: bool = False) -> ReflectSeam:
-    """Each step of each attempt with its reward, in [0, 1]; all solutions are scored at once. A critique that accepts a
-    solution has a reward only with `accepted`.
+def rewarded(accepted: bool = True) -> ReflectSeam:
+    """Each step of each attempt with its reward, in [0, 1]; all solutions are scored at once. Without `accepted`, a
+    critique that accepts a solution has no reward.
 
-    A step whose reward is unknown, because its judge failed or nothing was changed, is no experience: its lesson has no
-    text and holds only the experience that the step was shown, if any.
+    A step without a reward makes no experience: a discarded plan, and a step whose reward is unknown, because a judge
+    failed. Its lesson has no text and holds only the experience that the step was shown, if any.
     """
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
@@ -136,47 +136,56 @@ async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards from the moves of one attempt and the qualities of its solutions, by the numbers of the moves. With
-    `accepted`, the reward of a critique that accepts a solution is the quality of that solution."""
+    """Rewards from the moves of one attempt and the qualities of its solutions, by the numbers of the moves (section
+    2.2). With `accepted`, the reward of a critique that accepts a solution is the quality of that solution."""
 
     moves: Sequence[MoveData]
     qualities: Mapping[int, float | None]
-    accepted: bool = False
+    accepted: bool = True
 
     def of(self, number: int) -> float | None:
-        """The reward of a move, in [0, 1]; None if it is unknown."""
+        """The reward of a move, in [0, 1]; None if it is unknown, and for a plan that was discarded."""
         move = self.moves[number]
-        solutions = self._solutions(_try(move))
         match move["kind"]:
             case "solve" | "aggregate":
                 return self.qualities.get(number)
             case "judge" | "decompose":
-                # The last solutions of the parts or, if the task was not divided, its own last solution.
-                if parts := [self._solutions(part) for part in self._parts(_try(move))]:
-                    known = [qualities[max(qualities)] for qualities in parts if qualities]
-                    return fmean(known) if known else None
-                return solutions[max(solutions)] if solutions else None
+                if parts := self._parts(_try(move)):
+                    known = [quality for quality in parts if quality is not None]
+                    return fmean(known) if len(known) == len(parts) else None
+                # The agent solved the task alone, after it said so or after its plan was discarded.
+                solutions = self._solutions(_try(move))
+                return solutions[-1][1] if solutions and move["kind"] == "judge" else None
             case _:
-                before = [q for n, q in solutions.items() if n < number]
-                if self.accepted and move["action"] == ACCEPTED:
-                    return before[-1] if before else None
-                # How much a critique improved the solution; unknown if it asked for nothing.
-                after = [q for n, q in solutions.items() if n > number and self.moves[n]["round"] == move["round"]]
-                return max(after[0] - before[-1], 0.0) if before and after else None
+                return self._gain(number, move)
 
-    def _solutions(self, of: TryId) -> dict[int, float]:
-        """Known qualities of the solutions of one try, by the numbers of their moves, in order."""
-        found = ((n, self.qualities.get(n)) for n, move in enumerate(self.moves) if _try(move) == of)
-        return {n: quality for n, quality in found if quality is not None}
+    def _gain(self, number: int, move: MoveData) -> float | None:
+        """How much a critique improved the solution, at least 0. It is unknown if no refined solution came back."""
+        solutions = self._solutions(_try(move))
+        before = next((quality for n, quality in reversed(solutions) if n < number), None)
+        if move["action"] == ACCEPTED:
+            return before if self.accepted else None
+        after = next((q for n, q in solutions if n > number and self.moves[n]["round"] == move["round"]), None)
+        return None if before is None or after is None else max(after - before, 0.0)
 
-    def _parts(self, of: TryId) -> list[TryId]:
-        """The tries at the parts that one try was divided into; at most one try at each part gave a solution."""
-        tries = dict.fromkeys(map(_try, self.moves))
-        # What was handed back before a part was begun is what its `again` holds besides the part itself.
+    def _parts(self, whole: TryId) -> list[float | None]:
+        """The quality of each part that a try was divided into: 0 if it was not solved, None if it is unknown."""
+        plan = next((m for m in self.moves if m["kind"] == "decompose" and _try(m) == whole), None)
+        qualities: list[float | None] = []
+        for n in range(1, 1 + len(plan["to"] if plan else ())):
+            id = f"{whole[0]}.{n}".lstrip(".")
+            # A part that its first agent could not solve was handed to another one.
+            tries = (self._solutions((id, again)) for again in (whole[1], (*whole[1], id)))
+            solutions = [solution for solutions in tries for solution in solutions]
+            qualities.append(solutions[-1][1] if solutions else 0.0)
+        return qualities
+
+    def _solutions(self, of: TryId) -> list[tuple[int, float | None]]:
+        """The solutions of one try in order: the number of the move, and the quality."""
         return [
-            (id, again)
-            for id, again in tries
-            if id and (id.rpartition(".")[0], tuple(other for other in again if other != id)) == of
+            (n, self.qualities.get(n))
+            for n, move in enumerate(self.moves)
+            if _try(move) == of and move["kind"] in SOLUTIONS
         ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +15,10 @@ from practicum.core.types import Lesson
 from practicum.core.views import count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
+from practicum.store.journal import digest
+
+IDENTIFIED = re.compile(r"(seed|trace) [0-9a-f]{8}/")
+"""How a name begins that has an identity, and so is unique over runs. No place of a run begins like this."""
 
 
 def votes(lessons: Iterable[Lesson]) -> Delta:
@@ -55,14 +61,38 @@ async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta
     """Experience pools (MAEL, section 2.3; METHODS, section 6): add each step of an attempt by a network of agents to
     the pool of its agent, and count a use of each experience that was shown."""
     shown = (x for x in lessons if x.data.get("experience") in context)
-    edits: list[Edit] = [Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown]
+    uses = [Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown]
+    adds: list[Add] = []
     for lesson in lessons:
         if "reward" in lesson.data:
             kept = ("kind", "reward", "whole", "trace", "said")
             data = {name: lesson.data[name] for name in kept if lesson.data.get(name, "") != ""}
             section, key = POOL + lesson.data["agent"], lesson.data["state"]
-            edits.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
-    return Delta(tuple(edits))
+            adds.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
+    return Delta((*uses, *with_trace_ids(adds)))
+
+
+def with_trace_ids(adds: Sequence[Add]) -> list[Add]:
+    """The edits, with an identity before the name of each trace that has none: a digest of its steps.
+
+    An attempt names its trace by its place, and a person by any word, such as "by hand". Another run, or another file,
+    uses the same name. With the digest two traces of one name stay apart wherever they meet, even if contexts are
+    joined, and the same trace has the same id everywhere.
+    """
+    traces: dict[str, list[Add]] = defaultdict(list)
+    for add in adds:
+        if name := _unidentified(add):
+            traces[name].append(add)
+    steps = {name: [[x.section, x.text, x.key, dict(x.data)] for x in some] for name, some in traces.items()}
+    ids = {name: f"trace {digest(some)[:8]}/{name}" for name, some in steps.items()}
+    named = ((add, ids.get(_unidentified(add))) for add in adds)
+    return [add if id is None else replace(add, data={**add.data, "trace": id}) for add, id in named]
+
+
+def _unidentified(add: Add) -> str:
+    """The name of the trace that an experience belongs to, if it has no identity; otherwise empty."""
+    name = str(add.data.get("trace", "")) if add.section.startswith(POOL) else ""
+    return "" if IDENTIFIED.match(name) else name
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:

@@ -18,6 +18,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vote, changed_entries, ordered_union
 from practicum.core.types import Lesson
+from practicum.core.words import folded
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.provenance import traced
 from practicum.engine.run import Run
@@ -213,7 +214,7 @@ def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
     for group in groups:
         made: Counter[object] = Counter()
         for add in group:
-            text = (add.section, " ".join(add.text.split()).casefold(), repr(dict(add.data)))
+            text = (add.section, folded(add.text), repr(dict(add.data)))
             lesson = (add.section, add.lessons)
             made[lesson] += 1
             # A group may make several entries of one lesson; the groups with its copies make the same ones again.

@@ -21,6 +21,7 @@ from pydantic_core import from_json
 from practicum.core.errors import TaskFileError
 from practicum.core.trust import Trust
 from practicum.core.types import Task
+from practicum.tasks.load import BY_POSITION
 from practicum.tasks.records import field_names
 from practicum.tasks.survey import digest
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
@@ -80,7 +81,7 @@ class TraceStream:
         for source in find(self.address, self._problem):
             for format, task in (("practicum", task) for task in runs.read(source)) if source.is_run else _read(source):
                 id = names.free(task.id)
-                own_id = {} if id == task.id else {"own_id": task.id}
+                own_id = {} if id == (first := names.first(task, id)) else {"own_id": first}
                 meta = {**task.meta, "format": format, "file": source.name, **own_id}
                 task = replace(task, id=id, meta=meta, trust=self.trust)
                 if self.trust == "foreign" and not self.trust_scores:
@@ -141,6 +142,14 @@ class _Names:
     def __init__(self) -> None:
         self._taken: set[int] = set()
         self._repeats: Counter[str] = Counter()
+        self._by_position: dict[int, str] = {}
+
+    def first(self, task: Task, id: str) -> str:
+        """The id that the first trace of a task has, where this one has `id`. If the task's own id is a position in a
+        file, only a trace with the same input is about the same task."""
+        if not BY_POSITION.fullmatch(task.id):
+            return task.id
+        return self._by_position.setdefault(digest(f"{task.id} {task.input}"), id)
 
     def free(self, wanted: str) -> str:
         """This id or, if it is taken, the first that is free of those with a number behind it. It is taken then."""

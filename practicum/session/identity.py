@@ -1,0 +1,89 @@
+"""Identities of what is named by its place in a run, for contexts that become the start of another run.
+
+Within a run, an attempt is named by its place, a lesson by where it was made, and a task without an id of its own by
+its line in the file. These names are short, and equal in equal runs. But the next run gives the same names again. So a
+seed keeps them below an identity, a digest of what it brings: "rollout:seed 3f9a1c2b/step 1/attempt/0.line-2". Names
+that have an identity keep it, so a trace has the same one in all runs that follow. A task with an id that its user gave
+has this id everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from practicum.blocks.act.network import POOL
+from practicum.blocks.search.candidates import FEEDBACK
+from practicum.blocks.update.append import IDENTIFIED, with_trace_ids
+from practicum.core.edits import Add, ordered_union
+from practicum.store.journal import digest
+from practicum.tasks.load import BY_POSITION
+
+
+def identified(adds: Sequence[Add]) -> list[Add]:
+    """The entries of a seed, with an identity for each name that is unique within one run only.
+
+    An attempt has the identity of its trace if the seed holds the trace, so that the attempts of joined contexts stay
+    apart. All else has the identity of the seed.
+    """
+    adds = with_trace_ids(adds)
+    traces: dict[str, dict[str, None]] = defaultdict(dict)
+    for add in adds:
+        identity, place = _split(_trace(add))
+        traces[place][identity] = None
+    brought = [[x.section, x.text, x.key, dict(x.data), x.sources] for x in adds if _is_local(x)]
+    seed = f"seed {digest(brought)[:8]}/"
+
+    def named(source: str, own: str) -> Iterable[str]:
+        if not _is_local_source(source):
+            return (source,)
+        kind, _, id = source.partition(":")
+        identity, place = _split(own)
+        # Beside its own attempt, an entry may rest on others.
+        found = (seed,) if kind == "task" else (identity,) if place == id else traces.get(id, (seed,))
+        return (f"{kind}:{before}{id}" for before in found)
+
+    def below(add: Add) -> Add:
+        lesson = {"lesson": f"{seed}{add.data['lesson']}"} if _has_local_lesson(add) else {}
+        sources = ordered_union(named(source, _trace(add)) for source in add.sources)
+        return replace(add, sources=sources, data={**add.data, **lesson})
+
+    return [below(add) if _is_local(add) else add for add in adds]
+
+
+def namesakes(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Those of the known sources that had one of these names in an earlier run."""
+    wanted = {*names}
+    parts = ((source, *source.partition(":")) for source in known)
+    return tuple(
+        sorted(source for source, kind, _, id in parts if IDENTIFIED.match(id) and f"{kind}:{_split(id)[1]}" in wanted)
+    )
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The identity of a name, empty if it has none, and what it was in its own run."""
+    found = IDENTIFIED.match(name)
+    return (found[0], name[found.end() :]) if found else ("", name)
+
+
+def _trace(add: Add) -> str:
+    """The id of the trace that an experience belongs to; empty for other entries."""
+    return str(add.data.get("trace", "")) if add.section.startswith(POOL) else ""
+
+
+def _is_local(add: Add) -> bool:
+    """Whether an entry has a name that is unique within one run only."""
+    return _has_local_lesson(add) or any(map(_is_local_source, add.sources))
+
+
+def _is_local_source(source: str) -> bool:
+    kind, _, id = source.partition(":")
+    if IDENTIFIED.match(id):
+        return False
+    return kind == "rollout" or (kind == "task" and BY_POSITION.fullmatch(id) is not None)
+
+
+def _has_local_lesson(add: Add) -> bool:
+    """Whether an entry holds the id of a lesson that has no identity."""
+    return add.section == FEEDBACK and "lesson" in add.data and not IDENTIFIED.match(str(add.data["lesson"]))
