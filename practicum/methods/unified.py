@@ -35,7 +35,7 @@ from practicum.methods.settings import is_off
 from practicum.methods.worked_examples import WITHOUT_RULES
 
 SPECIFICATION: Mapping[str, Any] = {
-    # "retrieval": "cosine",
+    "retrieval": "cosine",
     "memory": True,
     "memories": 5,
     "extract": "chosen",

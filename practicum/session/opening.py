@@ -19,13 +19,14 @@ from practicum.core.views import count_tokens, render_full
 from practicum.core.words import quantity
 from practicum.engine.door import Door
 from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots
+from practicum.methods.settings import RetrievalSettings
 from practicum.models.budget import Budget, Need
 from practicum.models.client import WINDOW_ADVICE, CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
 from practicum.retrieval.search import DEFAULT, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
-from practicum.session.components import Parts
-from practicum.session.config import Config
+from practicum.session.components import Parts, make_settings
+from practicum.session.config import PYTHON, Config
 from practicum.session.setup import Setup, given_client
 from practicum.store.database import Store
 from practicum.store.flight import Flight
@@ -209,11 +210,13 @@ def run_embedder(config: Config, parts: Parts) -> Embedder:
 
 
 def run_retrieval(config: Config, parts: Parts) -> Retrieval:
-    """The measure of similarity that a run was learned with."""
+    """The measure of similarity that a run was learned with. A run does not store the one of a Method object."""
     if parts.method is not None:
         return parts.method.retrieval
-    given: Retrieval = config.settings.get("retrieval", DEFAULT)
-    return given
+    if config.method.startswith(PYTHON):
+        return DEFAULT
+    settings = make_settings(config)
+    return settings.retrieval if isinstance(settings, RetrievalSettings) else DEFAULT
 
 
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:

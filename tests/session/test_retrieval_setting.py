@@ -15,11 +15,15 @@ from serving import asynchronous, served
 
 import practicum
 from practicum import methods
+from practicum.core.context import initial_context
+from practicum.core.edits import Add
 from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.retrieval.search import WEIGHTS, Retrieval
 from practicum.retrieval.vectors import WordLlama
+from practicum.session.config import Config
 from practicum.session.memories import search
+from practicum.session.records import create_seed
 from practicum.session.story.parts import AttemptLine
 from practicum.session.story.story import Story
 from practicum.store.database import Store
@@ -93,6 +97,13 @@ def test_everything_that_reads_a_run_follows_its_setting(tmp_path: Path, retriev
     # Another value for one answer leaves the run as it is.
     assert practicum.run_sync(asked(settings={"retrieval": "cosine"}))[1] == BY_COSINE
     assert practicum.run_sync(asked())[1] == texts
+
+
+@pytest.mark.parametrize(("preset", "first"), [("specification", NEAR), ("standard", NAMED)])
+def test_a_search_follows_what_a_preset_sets(tmp_path: Path, preset: str, first: str) -> None:
+    memories = initial_context([Add("memories", text) for text in (NEAR, NAMED)])
+    create_seed(tmp_path / "run", memories, config=Config(method="unified", settings={"preset": preset}))
+    assert practicum.run_sync(search(tmp_path / "run", QUERY))[0].entry.text == first
 
 
 def test_a_method_of_ones_own_names_its_measure(tmp_path: Path) -> None:
