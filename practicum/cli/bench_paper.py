@@ -67,7 +67,7 @@ def paper(
         for needed in table.data:
             out.print(f"  {DATA[needed]}")
         out.print("give --tasks FILE, and --test FILE unless it holds enough tasks for both")
-        _introduce(out, table, missing)
+        _introduce(out, table, missing, config_values(given)["settings"])
         out.result({"table": name, "source": table.source, "theirs": table.theirs, "data": list(table.data)})
         return 0
     data, learning, told = _read(tasks, fields)
@@ -83,12 +83,13 @@ def paper(
     config = {**told, **config_values(given, learning)}
     # Tasks of one's own are of the data set that has their scorer.
     table = table.on(data or SCORED.get(str(config.get("scorer")), ""))
-    study, folder = table.study(config.pop("settings")), folder or new_folder(name)
+    settings = config.pop("settings")
+    study, folder = table.study(settings), folder or new_folder(name)
     config |= {"max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
 
     progress = ComparisonLines(lambda line: out.print(opt.as_options(line)))
-    _introduce(out, table, missing)
+    _introduce(out, table, missing, settings)
     comparison = run_work(
         lambda stop: compare(
             learning, test=testing, methods=study, seeds=seeds, seed_context=seed, out=folder, parts=parts_for(out),
@@ -122,9 +123,9 @@ def paper(
     return 130 if comparison.interrupted else 1 if comparison.failed else 0
 
 
-def _introduce(out: Printer, table: PaperTable, missing: list[str]) -> None:
+def _introduce(out: Printer, table: PaperTable, missing: list[str], given: dict[str, Any]) -> None:
     """What a reader should know before anything is paid: the rows that are missing or differ, the paper's settings."""
-    settings = ", ".join(f"{name}={value}" for name, value in table.settings.items())
+    settings = ", ".join(f"{name}={value}" for name, value in table.paper_settings(given).items())
     for line in (*missing, table.note, f"the paper's settings: {settings}" if settings else ""):
         if line:
             out.print(line)

@@ -162,7 +162,7 @@ def test_the_note_and_the_papers_settings_stand_before_the_run(folder: Path, own
     words += [] if own else ["--scorer", "coverage"]
     # The model fits none of the forms; the rows and their settings are stored before it is asked.
     shown = run_command([*words, "--model", "scripted:model", "--out", "o"], folder).out.splitlines()
-    at = shown.index("the paper's settings: rounds=3, depth=2")
+    at = shown.index("the paper's settings: retrieval=cosine, rounds=3, depth=2")
     assert shown[at - 1] == TABLES["mael4"].note
     assert at < next(n for n, line in enumerate(shown) if line.startswith("MAEL, table 4"))
     runs = json.loads((folder / "o" / "compare.json").read_text())["runs"].values()

@@ -102,16 +102,19 @@ class PaperTable:
         """The table with the settings that the paper has on this data set."""
         return replace(self, settings={**self.settings, **self.on_data.get(data, {})})
 
-    def study(self, given: Mapping[str, Any]) -> Study:
-        """What is compared, with the paper's settings, unless the user has `given` others."""
-        theirs = {
+    def paper_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The paper's settings that hold, unless the user has `given` others."""
+        return {
             name: value
             for name, value in {**RETRIEVAL, **self.settings}.items()
             # Epochs and steps both say when learning ends.
             if name not in given and not (name in LENGTH and given.keys() & LENGTH) and self.takes(name, given)
         }
+
+    def study(self, given: Mapping[str, Any]) -> Study:
+        """What is compared, with the paper's settings, unless the user has `given` others."""
         table = ComparisonTable(f"{self.source}: {self.about}", self.baseline, self.variants)
-        return Study((table,)).with_settings({**theirs, **given})
+        return Study((table,)).with_settings({**self.paper_settings(given), **given})
 
     def takes(self, name: str, given: Collection[str] = ()) -> bool:
         """Whether some row has a setting of this name, and neither a value of its own nor one `given` to it alone."""

@@ -38,6 +38,7 @@ TABLES = (
         ),
         measures=("best_of_k", "calls", "tokens", "entries"),
         note="Rows from specification to stand-alone ACE have preset=specification, with the named part left out; no "
-        "proposals is then reasoning_bank with extract=chosen. Ours is unified at its defaults; like all rows, by cosine.",
+        "proposals is then reasoning_bank with extract=chosen. Ours is unified at its defaults, but by cosine as all "
+        "rows.",
     ),
 )
