@@ -67,7 +67,7 @@ def first(tmp_path: Path) -> Learned:
 
 def following(folder: Path, first: Learned, respond: Any = None, **how: Any) -> Learned:
     """A run on other tasks at the same places, on the context of the first."""
-    tasks, settings = lines(folder.parent / "two.jsonl", 5, 7), {**SHOWING, "retrieval": "task"}
+    tasks, settings = lines(folder.parent / "two.jsonl", 5, 7), {**SHOWING, "experience": "task"}
     return learned(folder, tasks, settings, respond, seed_context=first.result.context, **how)
 
 
