@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,8 @@ def paper(
             out.print(f"  {DATA[needed]}")
         out.print("give --tasks FILE, and --test FILE unless it holds enough tasks for both")
         _introduce(out, table, missing, config_values(given)["settings"])
+        for data, settings in table.on_data.items():
+            out.print(f"on {data}: {_listed(settings)}")
         out.result({"table": name, "source": table.source, "theirs": table.theirs, "data": list(table.data)})
         return 0
     data, learning, told = _read(tasks, fields)
@@ -125,10 +128,14 @@ def paper(
 
 def _introduce(out: Printer, table: PaperTable, missing: list[str], given: dict[str, Any]) -> None:
     """What a reader should know before anything is paid: the rows that are missing or differ, the paper's settings."""
-    settings = ", ".join(f"{name}={value}" for name, value in table.paper_settings(given).items())
-    for line in (*missing, table.note, f"the paper's settings: {settings}" if settings else ""):
+    settings = table.paper_settings(given)
+    for line in (*missing, table.note, f"the paper's settings: {_listed(settings)}" if settings else ""):
         if line:
             out.print(line)
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: int) -> None:
