@@ -158,7 +158,7 @@ def test_an_experience_for_an_agents_pool(tmp_path: Path, run: Path) -> None:
 
 SAID: dict[str, dict[str, Any]] = {
     "judge": {"reason": "two parts", "alone": False},
-    "decompose": {"parts": [{"text": "one", "needs": []}, {"text": "two", "needs": [1]}]},
+    "decompose": {"parts": [{"text": "one", "to": "a", "needs": []}, {"text": "two", "to": "", "needs": [1]}]},
     "critique": {"feedback": "say more", "adequate": False},
     "solve": {"solution": "word7"},
 }
