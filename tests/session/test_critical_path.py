@@ -40,7 +40,8 @@ def timed(folder: Path, method: str, settings: Mapping[str, Any], seconds: str, 
         ("naive", {"batch": 6, "rounds": 0}, 6),
         ("rcl", {"batch": 12, "group": 3, "twin": True, "heads": True, "replay": 0, "state": True}, 4),  # and the state
         ("reasoning_bank", {"batch": 12, "k": 3}, 3),  # tries, contrasts, extractions
-        ("mael", {"batch": 12, "rounds": 2}, 6),  # judge, divide, solve, criticise, aggregate, reward
+        # Judge, divide, solve, criticise and refine twice, aggregate, reward.
+        ("mael", {"batch": 12, "rounds": 2}, 9),
         ("rcl", {"batch": 1, "rollouts": "none", "group": 1, "heads": False, "replay": 0, "state": False}, None),
     ],
 )
