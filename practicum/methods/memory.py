@@ -13,14 +13,6 @@ from practicum.blocks.act.show import Answer, Show, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
 from practicum.methods.settings import Batched, RetrievalSettings, SameFrom
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "routine": {"k": 1, "memories": 3, "passes": 3},
-    "standard": {"k": 3, "memories": 5, "passes": 3},
-    "critical": {"k": 5, "memories": 10, "passes": 5},
-}
-"""The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has. `k` is
-that of parallel attempts: a sequence makes its default of 5 passes, and none where one attempt is enough."""
-
 
 class MemorySettings(Batched, RetrievalSettings):
     """Settings of methods with a memory bank."""
@@ -63,8 +55,13 @@ class MemorySettings(Batched, RetrievalSettings):
         "scaling": ("k", "until", "warmth", "choose", "notes", "contrast")
     }
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
-    """The settings of each preset."""
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "routine": {"k": 1, "memories": 3, "passes": 3},
+        "standard": {"k": 3, "memories": 5, "passes": 3},
+        "critical": {"k": 5, "memories": 10, "passes": 5},
+    }
+    """The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has. `k`
+    is that of parallel attempts: a sequence makes its default of 5 passes, and none where one attempt is enough."""
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extra
 from practicum.engine.loop import Method
 from practicum.methods.ace import REFLECTOR
 from practicum.methods.expel import EPISODES
-from practicum.methods.memory import PRESETS, MemorySettings, acting
+from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
 from practicum.methods.worked_examples import WITHOUT_RULES
 
@@ -93,7 +93,7 @@ class Settings(MemorySettings):
         "rules": "reflected", "memory": False, "scaling": "none", "batch": 4, "proposal": 0.0, "delta_min": 0
     }  # fmt: skip
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {**PRESETS, "specification": SPECIFICATION}
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {**MemorySettings.PRESETS, "specification": SPECIFICATION}
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:

@@ -41,7 +41,6 @@ from practicum.core.errors import ProviderError, UsageError
 from practicum.core.playbook import export
 from practicum.core.types import Lesson, Profile, Rollout, Score, Task, Trace
 from practicum.methods.expel import EPISODES
-from practicum.methods.memory import PRESETS
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
@@ -516,7 +515,9 @@ def test_a_preset_leaves_out_what_has_no_effect(profile: Profile, given: dict[st
     assert s.rules == "reflected"
     assert "passes" not in s.model_fields_set
     sequence = 1 if preset == "routine" else 6
-    assert s.attempts == (sequence if given.get("scaling") else 1 if profile == "small" else PRESETS[preset]["k"])
+    assert s.attempts == (
+        sequence if given.get("scaling") else 1 if profile == "small" else Settings.PRESETS[preset]["k"]
+    )
 
 
 @pytest.mark.parametrize(
