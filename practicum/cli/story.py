@@ -32,7 +32,7 @@ NAMED = 3
 WIDE = 240
 """Characters of a text in a list, where no terminal limits it."""
 
-NOT_STORED = "(not stored: this run was made by an older version)"
+NOT_STORED = "(no prompt is stored: no model was asked, or the run had to forget it)"
 
 MARKS = {"right": "right", "wrong": "WRONG", "failed": "FAILED", "lost": "LOST", "unknown": "?"}
 """How outcomes are printed: what went wrong stands out."""
@@ -56,9 +56,7 @@ def show_attempts(
         if not outcomes:
             if step is not None and step > (last := story.info.steps):
                 raise UsageError(f"there is no step {step} in {run}: its last one is {last}")
-            older = split != "train" and step is None and story.evaluations_missing
-            why = "; those of evaluations are not stored (run of an older version)" if older else ""
-            out.print(f"no attempts{' of this kind' if failed or split or step or task else ''} in {run}{why}")
+            out.print(f"no attempts{' of this kind' if failed or split or step or task else ''} in {run}")
             return
         counted = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.most_common())
         one = "attempt" if outcomes.total() == 1 else "attempts"

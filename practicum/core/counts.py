@@ -221,11 +221,6 @@ class Count(StrEnum):
     UNTRACKED_RECORDS = "untracked_records", "record[|s] that a tracker (--log) could not send", True
 
 
-def said(key: str, number: int) -> str:
-    """A number and what was counted. Reports of earlier versions have words in place of keys."""
-    return next((count.said(number) for count in Count if count == key), f"{number:,} {key}")
-
-
 def counted(counts: Mapping[str, int]) -> list[Count]:
     """The counters above zero, those that need attention first."""
     return [count for count in sorted(Count, key=lambda count: not count.attention) if counts.get(count)]

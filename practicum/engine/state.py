@@ -131,7 +131,7 @@ class RunState:
     the parameters that the server of each model refused.
     `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last failure of a
     model. `door` decides which edits wait for review, and `trust_tools` says that what tools return is the
-    operator's own. `nonce` marks what is shown as material; empty in runs older than that. `redactor` replaces
+    operator's own. `nonce` marks what is shown as material, if it is not empty. `redactor` replaces
     sensitive values in all that comes in or is sent. `pace` is the number of attempts made and their seconds in
     sum. `most_calls` is the most calls of an attempt so far; `longer_attempt` is called when it rises.
     `token_ratio` is, for each model, the tokens it counted per token that was estimated, and `output_ratio` the

@@ -33,7 +33,7 @@ from practicum.retrieval.lists import AT_ONCE, Lists, Order, arrange, highest_pl
 from practicum.retrieval.postings import MOST_COUNT, Postings, counts_of, merged, rows_of
 from practicum.retrieval.rough import rounded
 from practicum.retrieval.words import WordQuery, word_keys
-from practicum.store.folder import INDEX_FILES, OLD_INDEX_FILES
+from practicum.store.folder import INDEX_FILES
 
 NAME = re.compile(r"index\.(\d+)\.(\d+)")
 """The name of a file: the first and the last version that it is about."""
@@ -559,7 +559,7 @@ def _saved(folder: Path, covers: Covers, write: Callable[[BinaryIO], None]) -> P
 
 def remove_files(folder: Path, keep: Collection[str] = ()) -> None:
     """Delete the files of an index, except those with these names."""
-    for path in (*folder.glob(INDEX_FILES), *(folder / name for name in OLD_INDEX_FILES)):
+    for path in folder.glob(INDEX_FILES):
         if path.name not in keep:
             # Windows does not delete a file that somebody has mapped. The next one to write an index does.
             with suppress(PermissionError):

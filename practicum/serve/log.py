@@ -39,6 +39,7 @@ from practicum.serve.identities import living
 from practicum.serve.names import UnknownSpace
 from practicum.store.dialects import insert_new
 from practicum.store.folder import is_run
+from practicum.store.migrations import bring_up_to_date
 from practicum.store.sqlite import pooled, synchronous
 
 T = TypeVar("T")
@@ -409,15 +410,7 @@ class FolderDatabase:
         try:
             with engine.begin() as db:
                 db.execute(text("BEGIN IMMEDIATE"))
-                version = int(db.execute(text("PRAGMA user_version")).scalar_one())
-                if version not in (0, tables.FORMAT):
-                    raise StoreError(
-                        f"the store {self.folder} has format {version}, this practicum reads {tables.FORMAT} alone: "
-                        "serve it with the practicum that made it, or give another --store"
-                    )
-                if version == 0:
-                    tables.metadata.create_all(db)
-                    db.execute(text(f"PRAGMA user_version = {tables.FORMAT}"))
+                bring_up_to_date(db, tables.FORMAT, f"the store {self.folder}")
         except SQLAlchemyError as error:
             raise self.failure("open", error) from error
         return engine

@@ -999,7 +999,7 @@ class Service:
         rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.run_id == space.id, t.c.number == number))
         if not rows:
             raise Unknown(f"there is no correction or note c{number} in space {name}")
-        return rows[0].interaction if json.loads(rows[0].data).get("note") else None
+        return rows[0].interaction if json.loads(rows[0].data)["note"] else None
 
     async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""

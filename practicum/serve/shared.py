@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from shutil import rmtree
@@ -45,13 +45,7 @@ TABLES = postgresql.tables(tables.metadata)
 """The tables as PostgreSQL has them, by name."""
 
 
-def p001_tables(db: Connection) -> None:
-    """All tables."""
-    TABLES["spaces"].metadata.create_all(db, checkfirst=False)
-
-
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_tables,)
-"""What is applied to the schema, in order."""
+FORMAT = replace(tables.FORMAT, create=TABLES["spaces"].metadata.create_all)
 
 
 class SharedDatabase:
@@ -62,11 +56,11 @@ class SharedDatabase:
     def __init__(self, url: URL) -> None:
         self.url = url
         self._database = connected(url, SCHEMA)
-        self._database.bring_up_to_date(MIGRATIONS)
+        self._database.bring_up_to_date(FORMAT)
         self.engine = self._database.engine
         # The connection that listens is that of the runs there.
         self._runs = connected(url)
-        self._runs.bring_up_to_date(postgresql_run.MIGRATIONS)
+        self._runs.bring_up_to_date(postgresql_run.FORMAT)
 
     def begin(self, db: Connection, spaces: Sequence[str]) -> None:
         for space in spaces:

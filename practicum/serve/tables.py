@@ -24,11 +24,12 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from practicum.store.dialects import NAME, TEXT, insert_adding
-
-FORMAT = 4
-"""Counted in SQLite's `user_version`. No other format is read."""
+from practicum.store.migrations import Format
 
 metadata = MetaData()
+
+FORMAT = Format(0x70537631, metadata.create_all)
+"""The format of a service's file."""
 
 
 class _next_interaction(FunctionElement[int]):

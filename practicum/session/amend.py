@@ -209,7 +209,7 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
             )
         yield from ((statement, []) for statement in delete_snapshot(store.run_id))
         columns = config_columns(config)
-        yield run_update(store.run_id, **(columns if own else {**columns, "mark": None})), []
+        yield run_update(store.run_id, **(columns if own else {**columns, "mark": ""})), []
 
     store.execute_all(statements())
     await save_snapshot(store, read_context(store, store.run_id), Retriever(Vectors(embedder, store)))

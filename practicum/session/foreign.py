@@ -1,4 +1,4 @@
-"""Runs that were made elsewhere: by another user, on another machine, or before runs were marked.
+"""Runs that were made elsewhere: by another user or on another machine.
 
 A run folder names an agent, a scorer, models and more. Where this installation did not write that, the run is data: it
 does only what the caller names, or what the caller says to trust. Reading it is free.
@@ -115,7 +115,7 @@ class Origin:
             fields = list(dict.fromkeys(field for field, _ in found))
             instead = f"Name your own ({', '.join(f'`{field}`' for field in fields)}), or say"
             raise UsageError(
-                f"{self.folder} was made elsewhere, or before runs were marked: it would "
+                f"{self.folder} was made elsewhere: it would "
                 f"{', '.join(dict.fromkeys(text for _, text in found))}. "
                 f"{instead if set(fields) <= {*self.nameable} else 'Say'} that you trust this run (`trust_run=True`)"
             )

@@ -479,10 +479,10 @@ def _remove(
     statements += notes
     for row in run.of(schema.steps):
         data = json.loads(row.data)
-        data["tasks"] = [id for id in data.get("tasks", ()) if f"task:{id}" not in wanted]
+        data["tasks"] = [id for id in data["tasks"] if f"task:{id}" not in wanted]
         # The sampler's notes on sizes stay. Its notes on tasks, the reasons of resolutions and the refused edits may
         # quote what is forgotten; the number of refused edits stays in `data`.
-        data["sampled"] = {k: v for k, v in data.get("sampled", {}).items() if k in ("size", "fit")}
+        data["sampled"] = {k: v for k, v in data["sampled"].items() if k in ("size", "fit")}
         data |= {"fates": [], "evidence": {}}
         update = schema.steps.update().values(data=json.dumps(data), refused="[]")
         statements.append(of_run(update, schema.steps.c.step, row.step))

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sqlalchemy import Table, func
 
 from practicum import methods
@@ -299,21 +299,10 @@ def read_config(store: Store) -> tuple[Config, str]:
         raise StoreError(
             f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
         )
-    try:
-        with as_stored(store.folder):
-            # A run without a profile is older than profiles, and had the forms that are those of small models now. One
-            # without `review` is older than reviews: what it learned then does not wait for one now.
-            values = {"profile": "small", "review": "none", **json.loads(found[0].config)}
-        config = Config.model_validate(values)
-        # A run that nobody writes to was killed.
-        state = "stopped" if found[0].state == "running" and not store.is_written else found[0].state
-        return config, state
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise StoreError(
-            f"{store.folder} was made by another version of practicum: its setting {first['loc'][0]!r} is unknown "
-            "here; start a new run from its context (`seed_context`)"
-        ) from error
+    with as_stored(store.folder):
+        config = Config.model_validate_json(found[0].config)
+    # A run that nobody writes to was killed.
+    return config, "stopped" if found[0].state == "running" and not store.is_written else found[0].state
 
 
 def is_own(store: Store, config: Config) -> bool:

@@ -88,7 +88,7 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
         raise UsageError("there are no tasks")
     setup = build_setup(with_defaults(config, parts), splits, parts)
     setup = replace(setup, known=survey(setup.splits.train))
-    # A run that was begun keeps its nonce, or has none, if it is older than that.
+    # A run that was begun keeps its nonce.
     if "nonce" not in values:
         digests = (setup.survey.content, *(survey(tasks).content for tasks in (setup.splits.val, setup.splits.test)))
         setup = replace(setup, config=setup.config.model_copy(update={"nonce": nonce_for(digests)}))

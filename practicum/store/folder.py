@@ -25,9 +25,6 @@ INDEX_FILES = "index.*"
 LOG_FILE = "llama.log"
 """The log of a model in this process."""
 
-OLD_INDEX_FILES = ("vectors.usearch", "words.postings")
-"""The files of an index that an earlier version of practicum made. They are not read any more."""
-
 FILES = (
     DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), STORE_FILE, LOCK_FILE,
     LOG_FILE,

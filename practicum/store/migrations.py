@@ -1,55 +1,95 @@
-"""Migrations of a run's file: named functions, applied in order and counted in SQLite's `user_version`.
+"""Formats of stores: how tables are made and migrated, the same way in SQLite and in PostgreSQL.
 
-A function never changes once it is released; a new one is appended. A file of a newer format is refused.
+A store keeps the number of its format: SQLite in `user_version`, beside an `application_id` that says what made the
+file, PostgreSQL in the table `format` of the schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
 from practicum.core.errors import StoreError
-from practicum.store import schema
 
 
-def m002_runs_of_texts_and_vectors(db: Connection) -> None:
-    """Texts and vectors belong to a run, as all other rows do."""
-    for table in ("texts", "vectors"):
-        db.execute(text(f"ALTER TABLE {table} RENAME TO old_{table}"))
-    keys = 'run_id VARCHAR NOT NULL, embedder VARCHAR NOT NULL, "key" BLOB NOT NULL, vector BLOB NOT NULL'
-    db.execute(text(f'CREATE TABLE vectors ({keys}, PRIMARY KEY (run_id, embedder, "key"))'))
-    keys = 'run_id VARCHAR NOT NULL, "key" BLOB NOT NULL, text TEXT NOT NULL'
-    db.execute(text(f'CREATE TABLE texts ({keys}, PRIMARY KEY (run_id, "key"))'))
-    db.execute(text("INSERT INTO vectors SELECT 'run', embedder, \"key\", vector FROM old_vectors"))
-    db.execute(text("INSERT INTO texts SELECT 'run', \"key\", text FROM old_texts"))
-    for table in ("texts", "vectors"):
-        db.execute(text(f"DROP TABLE old_{table}"))
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The tables of one kind of store.
+
+    `application_id` marks its SQLite files, `create` makes all tables as they are now, and `migrations` turn format 1
+    into 2, 2 into 3, and so on. A migration never changes once it is released; a new one is appended.
+    """
+
+    application_id: int
+    create: Callable[[Connection], None]
+    migrations: tuple[Callable[[Connection], None], ...] = ()
+
+    @property
+    def newest(self) -> int:
+        return 1 + len(self.migrations)
 
 
-def m003_index_of_tasks(db: Connection) -> None:
-    """A task is found by its id."""
-    db.execute(text("CREATE INDEX tasks_by_id ON tasks (run_id, task_id)"))
+def bring_up_to_date(db: Connection, format: Format, store: str) -> None:
+    """Create the tables of an empty store, or apply the migrations that it lacks. The transaction of `db` must exclude
+    other writers; it makes this whole or not at all. `store` names the store in errors.
 
-
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (m002_runs_of_texts_and_vectors, m003_index_of_tasks)
-"""What follows the first format, in order."""
-
-NEWEST = 1 + len(MIGRATIONS)
-
-
-def migrate(db: Connection, folder: str) -> None:
-    """Bring an open database up to date; an empty one gets the tables as they are now. Raises StoreError if a newer
-    practicum wrote it."""
-    version = int(db.execute(text("PRAGMA user_version")).scalar_one())
-    if version > NEWEST:
-        raise StoreError(
-            f"{folder} was written by a newer practicum (format {version}, this one knows {NEWEST}): "
-            "upgrade practicum to open it"
-        )
-    if version == 0:
-        schema.metadata.create_all(db, checkfirst=False)
-    for migration in MIGRATIONS[version - 1 :] if version else ():
+    Raises StoreError for a store of another format.
+    """
+    number = read_number(db, format, store)
+    if number == 0:
+        format.create(db)
+    elif not 1 <= number <= format.newest:
+        raise _other(number, format, store)
+    for migration in format.migrations[number - 1 :] if number else ():
         migration(db)
-    if version < NEWEST:
-        db.execute(text(f"PRAGMA user_version = {NEWEST}"))
+    if number != format.newest:
+        _write_number(db, format)
+
+
+def check(db: Connection, format: Format, store: str) -> None:
+    """Raises StoreError if a store is not of the newest format."""
+    if (number := read_number(db, format, store)) != format.newest:
+        raise _other(number, format, store)
+
+
+def read_number(db: Connection, format: Format, store: str) -> int:
+    """The number of a store's format; 0 for a database without tables. Raises StoreError for tables of another program
+    or of another kind of store."""
+    if db.dialect.name == "sqlite":
+        application_id, number = (
+            int(db.execute(text(f"PRAGMA {name}")).scalar_one()) for name in ("application_id", "user_version")
+        )
+        if application_id == format.application_id and number:
+            return number
+        tables = "SELECT 1 FROM sqlite_master LIMIT 1"
+    else:
+        if db.execute(text("SELECT to_regclass('format')")).scalar_one() is not None:
+            return int(db.execute(text("SELECT max(version) FROM format")).scalar_one() or -1)
+        tables = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() LIMIT 1"
+    if db.execute(text(tables)).first() is not None:
+        raise StoreError(
+            f"{store} has tables of another program or of an earlier practicum, which this one does not read: open it "
+            "with what made it, or start a new one elsewhere"
+        )
+    return 0
+
+
+def _write_number(db: Connection, format: Format) -> None:
+    if db.dialect.name == "sqlite":
+        db.execute(text(f"PRAGMA application_id = {format.application_id}"))
+        db.execute(text(f"PRAGMA user_version = {format.newest}"))
+        return
+    db.execute(text("CREATE TABLE IF NOT EXISTS format (version integer NOT NULL)"))
+    db.execute(text("DELETE FROM format"))
+    db.execute(text("INSERT INTO format VALUES (:version)"), {"version": format.newest})
+
+
+def _other(number: int, format: Format, store: str) -> StoreError:
+    has, advice = f"has format {number}", "open it with the practicum that made it, or start a new one elsewhere"
+    if number == 0:
+        has, advice = "has no tables yet", "what made it was stopped before it wrote anything: start that again"
+    elif 0 < number < format.newest:
+        advice = "the next command that writes to it, such as practicum resume, migrates it"
+    return StoreError(f"{store} {has}, and this practicum reads format {format.newest}: {advice}")

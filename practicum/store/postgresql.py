@@ -45,7 +45,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
 from practicum.core.requirements import pip_install
 from practicum.core.words import one_line
+from practicum.store import migrations
 from practicum.store.dialects import NAME, ROW_ORDER, TWIN
+from practicum.store.migrations import Format
 
 try:
     import psycopg
@@ -202,45 +204,21 @@ class Database:
         with self.errors(), retried(self.engine.connect) as db, db.begin():
             yield db
 
-    def bring_up_to_date(self, migrations: Sequence[Callable[[Connection], None]]) -> None:
-        """Make the schema and its tables with those migrations that it has not had. Raises StoreError if a newer
-        practicum made it."""
+    def bring_up_to_date(self, format: Format) -> None:
+        """Make the schema and its tables, or migrate them. Raises StoreError if they are of another format."""
         with self.errors():
-            if self._format() == len(migrations):
-                return
+            with self.engine.connect() as db:
+                if migrations.read_number(db, format, self.name) == format.newest:
+                    return
             with self.engine.begin() as db:
                 db.execute(select(func.pg_advisory_xact_lock(lock_number(f"{self.schema} format"))))
                 db.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"'))
-                db.execute(text("CREATE TABLE IF NOT EXISTS format (version integer NOT NULL)"))
-                version = db.execute(text("SELECT max(version) FROM format")).scalar_one() or 0
-                self._check(version, len(migrations))
-                for migration in migrations[version:]:
-                    migration(db)
-                db.execute(text("DELETE FROM format"))
-                db.execute(text("INSERT INTO format VALUES (:version)"), {"version": len(migrations)})
+                migrations.bring_up_to_date(db, format, self.name)
 
-    def check_format(self, newest: int) -> None:
+    def check_format(self, format: Format) -> None:
         """Raises StoreError if the schema is not of this format."""
-        with self.errors():
-            self._check(self._format(), newest, exactly=True)
-
-    def _format(self) -> int:
-        with self.engine.connect() as db:
-            if db.execute(text("SELECT to_regclass('format')")).scalar_one() is None:
-                return 0
-            return int(db.execute(text("SELECT max(version) FROM format")).scalar_one())
-
-    def _check(self, version: int, newest: int, exactly: bool = False) -> None:
-        if version > newest:
-            raise StoreError(
-                f"{self.name} was written by a newer practicum (format {version}, this one knows {newest}): upgrade "
-                "practicum to use it"
-            )
-        if exactly and version < newest:
-            raise StoreError(
-                f"{self.name} has format {version} and this practicum reads {newest}: the next one who writes to a run "
-                "there brings it up to date"
-            )
+        with self.errors(), self.engine.connect() as db:
+            migrations.check(db, format, self.name)
 
     def changes(self, name: str) -> int:
         """A number that is another one after each change that was announced for this name."""

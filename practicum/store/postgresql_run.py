@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
@@ -51,8 +52,7 @@ PGVECTOR = (0, 8)
 """The first version of pgvector that goes on searching until a filter is satisfied."""
 
 
-def p001_tables(db: Connection) -> None:
-    """All tables."""
+def _create_tables(db: Connection) -> None:
     TABLES["runs"].metadata.create_all(db, checkfirst=False)
     leases.metadata.create_all(db, checkfirst=False)
     # A trigger sees every change, whoever makes it. Equal notices of one transaction are sent once.
@@ -67,9 +67,7 @@ def p001_tables(db: Connection) -> None:
         db.execute(text(f"{row} FOR EACH ROW EXECUTE FUNCTION announce()"))
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (p001_tables,)
-"""What is applied to a database, in order. A function never changes once it is released; a new one is appended."""
-
+FORMAT = replace(schema.FORMAT, create=_create_tables)
 
 indexes = Table(
     "indexes",
@@ -90,7 +88,7 @@ part of the format: it is made with the first of them."""
 def names(url: URL) -> list[str]:
     """The runs of a database."""
     database = connected(url)
-    database.check_format(len(MIGRATIONS))
+    database.check_format(FORMAT)
     return [row.run_id for row in database.rows(select(leases.c.run_id).order_by(leases.c.run_id))]
 
 
@@ -99,7 +97,7 @@ def reserve(url: URL, name: str) -> bool:
     is taken."""
     database = connected(url)
     _index_database(url, database)
-    database.bring_up_to_date(MIGRATIONS)
+    database.bring_up_to_date(FORMAT)
     # A name may be used again. Random numbers keep writers and indexes of the run that had it before apart.
     values = {"run_id": name, "token": secrets.randbits(40), "rewritten": secrets.randbits(40)}
     row = insert_new(leases, "postgresql").values(values).returning(leases.c.run_id)
@@ -147,9 +145,9 @@ class PostgresqlRun:
         self.engine: Engine = self._database.engine
         self.pgvector = _index_database(url, self._database)
         if read_only:
-            self._database.check_format(len(MIGRATIONS))
+            self._database.check_format(FORMAT)
         else:
-            self._database.bring_up_to_date(MIGRATIONS)
+            self._database.bring_up_to_date(FORMAT)
         if not self.rows(select(leases.c.token).where(leases.c.run_id == run_id)):
             raise self._missing()
         self._lease = Lease(self._database, run_id) if writer else None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, LargeBinary, MetaData, Table, select
 
 from practicum.store.dialects import NAME, TEXT
+from practicum.store.migrations import Format
 
 metadata = MetaData()
 
+FORMAT = Format(0x70526E31, partial(metadata.create_all, checkfirst=False))
+"""The format of a run in a file of its own."""
 
 IN_FLIGHT = "in flight"
 """The role, in the journal, of calls that were in flight when their process was killed."""
@@ -36,8 +40,8 @@ runs = _table(
     *_required(TEXT, "config"),  # the whole configuration as JSON, enough to resume from
     *_required(NAME, "state"),  # running, stopped, done, forgetting, forgotten, ...
     *_required(Float, "seconds"),  # spent over all resumes
-    Column("result", TEXT),  # the last report as JSON
-    Column("mark", TEXT),  # of the installation that wrote `config`
+    *_required(TEXT, "mark"),  # of the installation that wrote `config`; empty for that of a stranger
+    Column("result", TEXT),  # the last report as JSON; None until the run ended once
 )
 
 tasks = _table(

@@ -66,24 +66,16 @@ class SqliteRun:
             if writer:
                 # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
                 with self.begin(alone=True) as db:
-                    migrations.migrate(db, str(folder))
+                    migrations.bring_up_to_date(db, schema.FORMAT, str(folder))
                     # A process that was killed while it made a run may have left a file without rows.
                     if new and not schema.is_empty(db, RUN_ID):
                         raise StoreError(
                             f"{folder} already holds a run: continue it with practicum resume {folder}, or give "
                             "another `out`"
                         )
-            elif not read_only and self._format() < migrations.NEWEST:
-                SqliteRun(folder, writer=True, read_only=False).close()
-            elif (version := self._format()) != migrations.NEWEST:
-                advice = (
-                    "upgrade practicum"
-                    if version > migrations.NEWEST
-                    else f"bring it up to date: practicum resume {folder}"
-                )
-                raise StoreError(
-                    f"{folder} has run format {version}, this practicum reads {migrations.NEWEST}: {advice}"
-                )
+            else:
+                with self._errors(), self.engine.connect() as db:
+                    migrations.check(db, schema.FORMAT, str(folder))
         except BaseException:
             if self._lock is not None:
                 self._lock.release()
@@ -168,6 +160,7 @@ class SqliteRun:
     def _refuse_active(self) -> None:
         """Raises StoreError for a database that does something by itself, which those of runs never do."""
         with self._errors(), self.engine.connect() as db:
+            migrations.read_number(db, schema.FORMAT, str(self.folder))  # that of another program is not one of ours
             objects = db.execute(text("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master")).all()
         for kind, name, table, rootpage, sql in objects:
             ours = str(table).lower() in schema.metadata.tables
@@ -177,10 +170,6 @@ class SqliteRun:
                     f"{self.folder} is not opened: its database has the {kind} {name!r}, which practicum never makes "
                     "and which could change what is read or written; ask for an export of the run (practicum export)"
                 )
-
-    def _format(self) -> int:
-        with self._errors(), self.engine.connect() as db:
-            return int(db.execute(text("PRAGMA user_version")).scalar_one())
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

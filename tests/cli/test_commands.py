@@ -545,16 +545,6 @@ def test_a_finished_run_is_not_resumed(run: Any, learned: Path) -> None:
     assert "run is finished, so there is nothing to resume" in run("resume", "run", code=2).line
 
 
-def test_a_run_of_a_newer_practicum_is_refused(run: Any, learned: Path) -> None:
-    import sqlite3
-
-    with sqlite3.connect(learned / "run.sqlite") as db:
-        db.execute("pragma user_version = 99")
-    db.close()
-    assert "newer practicum" in run("resume", "run", code=1).line
-    assert "99" in run("show", "run", code=1).line
-
-
 def test_a_run_folder_that_cannot_be_made_is_reported(run: Any, here: Path) -> None:
     (here / "file").write_text("")
     assert "cannot make the run folder" in run(

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from serving import Place, Served, asynchronous, served, serving
-from sqlalchemy import select, text
+from sqlalchemy import select
 
-from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.identities import add_space
 from practicum.serve.log import FolderDatabase, Log
@@ -151,13 +150,3 @@ async def test_a_row_that_cannot_be_written_takes_no_others_along(tmp_path: Path
         assert (log.lost, log.unwritten) == (2, 0)
     finally:
         log.close()
-
-
-@pytest.mark.parametrize("format", [1, tables.FORMAT - 1, tables.FORMAT + 1])
-def test_a_store_of_another_format_is_refused(format: int, tmp_path: Path) -> None:
-    database = FolderDatabase(tmp_path)
-    with database.engine.begin() as db:
-        db.execute(text(f"PRAGMA user_version = {format}"))
-    database.close()
-    with pytest.raises(StoreError, match=f"has format {format}, this practicum reads {tables.FORMAT}"):
-        FolderDatabase(tmp_path)

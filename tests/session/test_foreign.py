@@ -67,7 +67,7 @@ def rewrite(run: Path, marked: bool = True, state: str | None = None, **config: 
         ((old,),) = db.execute("SELECT config FROM runs").fetchall()
         db.execute("UPDATE runs SET config = ?", [json.dumps({**json.loads(old), **config})])
         if not marked:
-            db.execute("UPDATE runs SET mark = NULL")
+            db.execute("UPDATE runs SET mark = ''")
         if state is not None:
             db.execute("UPDATE runs SET state = ?", [state])
     return run
@@ -117,7 +117,7 @@ def test_a_run_made_elsewhere_executes_nothing(
     sys.modules.pop("evil", None)
     assert code(*ACTING[command](str(run))) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"{run} was made elsewhere, or before runs were marked: " in said
+    assert f"{run} was made elsewhere: " in said
     assert says in said
     assert said.endswith("that you trust this run (--trust-run)")
     assert "evil" not in sys.modules

@@ -155,7 +155,9 @@ def a_run(
 ) -> Store:
     """A run whose rows look like those of a real one: one rollout, lesson and two journal rows a task."""
     store = Store.create(folder, url, "run")
-    store.put(schema.runs, [{"run_id": "run", "config": "{}", "state": "done", "seconds": 1.0, "result": said}])
+    store.put(
+        schema.runs, [{"run_id": "run", "config": "{}", "state": "done", "seconds": 1.0, "mark": "", "result": said}]
+    )
     for n, t in enumerate(tasks):
         place = f"step 1/{t.id}"
         rollout = Rollout(t, Trace(f"answer of {t.id}", said), None, Feedback(True, "right"), place)

@@ -14,7 +14,7 @@ import pytest
 from helpers import client, make_tasks, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
 import practicum
 from practicum.core.context import Context
@@ -25,7 +25,6 @@ from practicum.session.config import Config, Splits
 from practicum.session.records import begin, create, rollout_row
 from practicum.session.story import Story
 from practicum.store import schema
-from practicum.store.database import Store
 
 TEST = make_tasks(2, 20)
 TRACES = [
@@ -201,19 +200,6 @@ def test_verdicts_of_a_judge_are_told() -> None:
 def test_an_unknown_attempt_is_refused_with_those_that_are_like_it(id: str, words: str) -> None:
     with Story.open(run_of("ace")) as story, pytest.raises(UsageError, match=words):
         story.attempt(id)
-
-
-def test_a_run_of_an_older_version_says_what_is_not_stored(tmp_path: Path) -> None:
-    made = run_of("own agent")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.sqlite").write_bytes((made / "run.sqlite").read_bytes())
-    with Store.open(tmp_path / "run") as store:
-        store.execute(delete(schema.prompts), delete(schema.rollouts).where(schema.rollouts.c.step == 0))
-    with Story.open(tmp_path / "run") as story:
-        assert story.evaluations_missing
-        assert story.attempt(next(story.attempts()).id).calls[0].prompt is None
-        with pytest.raises(UsageError, match="not stored"):
-            story.attempt("test.t20")
 
 
 def test_a_leg_after_a_rollback_and_a_query_are_told_too(tmp_path: Path) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,7 @@ from practicum.core.errors import StoreError
 from practicum.session.records import create_seed
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.dialects import ROW
 from practicum.store.folder import DATABASE_FILE
-from practicum.store.journal import REMOVED, Journal
-from practicum.store.migrations import MIGRATIONS, NEWEST
-from practicum.store.snapshot import read_context
 
 
 def vector(key: bytes, value: bytes = b"v", run: str = "run") -> dict[str, Any]:
@@ -93,72 +87,6 @@ def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path) -> N
         Store.read(tmp_path).close()
         other.kill()
     Store.open(tmp_path).close()
-
-
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    Store.create(tmp_path).close()
-    with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
-        db.execute(f"PRAGMA user_version = {NEWEST + 1}")
-    db.close()
-    with pytest.raises(StoreError, match="written by a newer practicum"):
-        Store.open(tmp_path)
-    with pytest.raises(StoreError, match="upgrade practicum"):
-        Store.read(tmp_path)
-
-
-FIRST_FORMAT = Path(__file__).with_name("format1.sql")
-"""A run with texts and vectors as the first release wrote it."""
-
-
-def first_format(folder: Path) -> Path:
-    folder.mkdir()
-    with sqlite3.connect(folder / DATABASE_FILE) as db:
-        db.executescript(FIRST_FORMAT.read_text())
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-    return folder
-
-
-@pytest.mark.parametrize("opened", [Store.open, Store.beside])
-def test_an_older_format_is_brought_up_to_date_by_who_writes(tmp_path: Path, opened: Callable[[Path], Store]) -> None:
-    folder = first_format(tmp_path / "old")
-    with closing(sqlite3.connect(folder / DATABASE_FILE)) as db:
-        prompts, vectors = (db.execute(f"SELECT * FROM {table}").fetchall() for table in ("prompts", "vectors"))
-        places = [place for (place,) in db.execute("SELECT place FROM journal ORDER BY rowid")]
-    with pytest.raises(StoreError, match=f"bring it up to date: practicum resume {folder}"):
-        Store.read(folder)
-    for _ in range(2):
-        opened(folder).close()
-    with Store.read(folder) as store:
-        found = [(row.embedder, row.key, row.vector) for row in store.rows(select(schema.vectors))]
-        assert found == vectors
-        assert {row.run_id for row in store.rows(select(schema.vectors))} == {"run"}
-        asked = [Journal(store, store.run_id).prompt(place) for _, place, _ in prompts]
-        assert len(asked) == 10
-        assert not [prompt for prompt in asked if prompt is None or REMOVED in str(prompt)]
-        assert [row.place for row in store.rows(select(schema.journal.c.place).order_by(ROW))] == places
-        assert read_context(store, store.run_id).version == 2
-    Store.create(tmp_path / "new").close()
-    with (
-        closing(sqlite3.connect(folder / DATABASE_FILE)) as old,
-        closing(sqlite3.connect(tmp_path / "new" / DATABASE_FILE)) as new,
-    ):
-        columns = "SELECT m.name, c.name, c.type, c.pk FROM sqlite_master m, pragma_table_info(m.name) c ORDER BY 1, 4"
-        assert old.execute(columns).fetchall() == new.execute(columns).fetchall()
-
-
-def test_a_migration_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(db: Connection) -> None:
-        MIGRATIONS[0](db)
-        raise KeyboardInterrupt
-
-    folder = first_format(tmp_path / "old")
-    monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (fails,))
-    with pytest.raises(KeyboardInterrupt):
-        Store.open(folder)
-    with closing(sqlite3.connect(folder / DATABASE_FILE)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (1,)
-        assert not [row for row in db.execute("PRAGMA table_info(vectors)") if row[1] == "run_id"]
 
 
 FILL = """

@@ -266,7 +266,7 @@ def store_run(folder: Path, rollouts: Sequence[Rollout], **more: str) -> None:
     rows += [(place, 99, data) for place, data in more.items()]
     config = json.dumps({"method": "ace", "model": "local:small"})
     with Store.create(folder) as store:
-        store.put(schema.runs, [{"run_id": "run", "config": config, "state": "done", "seconds": 0.0}])
+        store.put(schema.runs, [{"run_id": "run", "config": config, "state": "done", "seconds": 0.0, "mark": ""}])
         store.put(
             schema.rollouts,
             [{"run_id": "run", "place": p, "step": s, "sources": "[]", "data": data} for p, s, data in rows],

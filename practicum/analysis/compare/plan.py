@@ -88,9 +88,7 @@ class ComparisonPlan:
             run.folder: {
                 "method": run.config.method, "settings": run.config.settings,
                 "stream": run.variant.stream, "after": run.variant.after,
-                # Plans of early versions have neither.
-                **({"part": [*run.variant.part]} if run.variant.part != (0, 1) else {}),
-                **({"options": dict(run.variant.options)} if run.variant.options else {}),
+                "part": [*run.variant.part], "options": dict(run.variant.options),
             }
             for run in self.runs
         }  # fmt: skip
@@ -239,10 +237,9 @@ def save_plan(plan: ComparisonPlan, folder: Path) -> None:
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mapping[str, Any]) -> Iterator[str]:
     if before["tasks"] != now["tasks"]:
         yield "the tasks"
-    # Plans of early versions have no digest of the tasks' meta.
-    if before.get("meta", now["meta"]) != now["meta"]:
+    if before["meta"] != now["meta"]:
         yield "the tasks' meta"
-    if before.get("seed") != now["seed"]:
+    if before["seed"] != now["seed"]:
         yield "the context that the runs start from (`seed_context`)"
     for name in sorted({*before["common"], *now["common"]}):
         old, new = before["common"].get(name), now["common"].get(name)

@@ -11,7 +11,7 @@ from practicum.analysis.compare import figures
 from practicum.analysis.compare.summary import THESE_RUNS
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
-from practicum.core.counts import said
+from practicum.core.counts import Count
 from practicum.core.files import write_atomic
 from practicum.core.formats import UNKNOWN, count, decimal, effect, money, percent, scored, seconds, verdict_label
 from practicum.core.intervals import MIN_SEEDS
@@ -103,8 +103,7 @@ def _contents(report: ReportData) -> dict[str, Any]:
     rows = report["variants"]
     roles = sorted({role for row in rows for role in row["by_role"]})
     columns = (*([BEST] if any(row["best_of_k"] is not None for row in rows) else []), *COSTS)
-    # Reports of early versions have no measures.
-    measured = list(dict.fromkeys(name for row in rows for name in row.get("measures", ())))
+    measured = list(dict.fromkeys(name for row in rows for name in row["measures"]))
     return {
         "report": report,
         "variants": {row["name"]: row for row in rows},
@@ -152,8 +151,7 @@ def _problems(report: ReportData) -> list[str]:
         lines += [f"{row['name']}, seed {seed}, failed: {why}" for seed, why in row["failed"].items()]
         early = {seed: why for seed, why in row["stopped"].items() if seed not in row["failed"]}
         lines += [f"{row['name']}, seed {seed}, ended early: {why}" for seed, why in early.items()]
-        # Outcomes that earlier versions kept have the words themselves.
-        lines += [f"{row['name']}: {said(key, n)}" for key, n in row["errors"].items()]
+        lines += [f"{row['name']}: {Count[key.upper()].said(n)}" for key, n in row["errors"].items()]
     return lines
 
 

@@ -265,7 +265,6 @@ class RunPages:
             "only": only,
             "numbers": {name: sum(map(chosen, lines)) for name, chosen in ONLY.items()},
             "wanted": frame.query.get("q", ""),
-            "missing": self.story.evaluations_missing,
         }
 
     def _attempt(self, name: str, frame: Frame) -> Made:

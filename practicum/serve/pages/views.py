@@ -162,7 +162,7 @@ def _marks(
     for row in rollouts:
         version, kind = f"v{row['version']}", {"promoted": "good", "taken back": "bad"}.get(row["state"], "")
         if kind:
-            mark(row.get("ended"), kind, version, f"version {row['version']} {row['state']}: {row['reason']}")
+            mark(row["ended"], kind, version, f"version {row['version']} {row['state']}: {row['reason']}")
         # An edit by hand is shown to all at once.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -87,15 +87,15 @@ class StepStory(Plain):
     lessons: int
     applied: int
     refused: int
+    held: int
     version: int
     entries: int
     tokens: int
-    held: int = 0
-    seconds: float | None = None
-    val: float | None = None
-    best_of_k: float | None = None
-    sampled: Mapping[str, Any] = field(default_factory=dict)
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float | None
+    val: float | None
+    best_of_k: float | None
+    sampled: Mapping[str, Any]
+    evidence: Mapping[str, Any]
 
 
 STEP = TypeAdapter(StepStory)
@@ -166,7 +166,7 @@ class CallStory(Plain):
 
     @property
     def prompt(self) -> Prompt | None:
-        """What was asked; None if it was not stored, as in runs of older versions."""
+        """What was asked; None if no model was, or if the run had to forget it."""
         return self._story.journal.prompt(self.place)
 
     @property

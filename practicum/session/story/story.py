@@ -242,14 +242,6 @@ class Story:
         evaluated = sorted({self._split(one) for one in self._evaluations()})
         return [*(["train"] if self.store.rows(learned.limit(1)) else []), *evaluated]
 
-    @property
-    def evaluations_missing(self) -> bool:
-        """Whether the run has evaluations whose attempts are not stored, as in runs of older versions."""
-        calls, attempts = schema.journal, schema.rollouts
-        made = select(calls.c.place).where(_below(self.store.run_id, calls, "evaluate ", "evaluate!")).limit(1)
-        kept = select(attempts.c.place).where(_below(self.store.run_id, attempts, "evaluate ", "evaluate!")).limit(1)
-        return bool(self.store.rows(made)) and not self.store.rows(kept)
-
     # Lessons
 
     def lessons(self, step: int | None = None) -> Iterator[LessonStory]:
@@ -519,8 +511,6 @@ class Story:
             return f"{said}; did you mean {', '.join(similar)}?"
         if at_task := [line.id for line in self.attempts(task=id)]:
             return f"{said}; at the task {id}: {', '.join(at_task[:LISTED])}{', …' if len(at_task) > LISTED else ''}"
-        if id.startswith(("test.", "val", "before.")) and self.evaluations_missing:
-            return f"{said}: attempts of its evaluations are not stored (run of an older version)"
         return f"{said}: practicum show {self.folder} --attempts lists them"
 
     def _row_near(self, place: str) -> Any:
@@ -709,7 +699,7 @@ class Story:
                     fate = _edited("refused", refused.edit, row.step, "", None, refused.reason)
                     for lesson in refused.edit.lessons:
                         found[lesson].append(fate)
-                for settled in RESOLUTIONS.validate_python(json.loads(row.data).get("fates", [])):
+                for settled in RESOLUTIONS.validate_python(json.loads(row.data)["fates"]):
                     settled_as: FateWord = "covered" if settled.entry else "dropped"
                     found[settled.lesson].append(Fate(settled_as, row.step, settled.entry, reason=settled.reason))
         return found

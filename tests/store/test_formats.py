@@ -1,0 +1,124 @@
+"""The format of a store: how it is made, migrated, and refused where it is another one."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, text
+
+from practicum.core.errors import StoreError
+from practicum.serve import tables
+from practicum.serve.log import DATABASE_FILE as SERVICE_FILE
+from practicum.serve.log import FolderDatabase
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.folder import DATABASE_FILE
+from practicum.store.migrations import Format, bring_up_to_date, check
+
+OTHER = r"practicum reads format|which this one does not read"
+
+
+def adds(name: str) -> Callable[[Connection], None]:
+    return lambda db: db.execute(text("INSERT INTO applied (name) VALUES (:name)"), {"name": name}) and None
+
+
+def fails(db: Connection) -> None:
+    adds("half")(db)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def opened(engine: Engine) -> Iterator[Connection]:
+    with engine.begin() as db:
+        if engine.dialect.name == "sqlite":
+            db.execute(text("BEGIN IMMEDIATE"))
+        yield db
+
+
+def test_migrations_are_applied_once_in_order_and_whole_or_not_at_all(tmp_path: Path, store_url: str | None) -> None:
+    url = f"sqlite:///{tmp_path}/store" if store_url is None else store_url.replace("://", "+psycopg://")
+    engine = create_engine(url)
+    first = Format(7, lambda db: db.execute(text("CREATE TABLE applied (name VARCHAR)")) and None)
+    third = replace(first, migrations=(adds("a"), adds("b")))
+
+    def bring(format: Format) -> list[str]:
+        with opened(engine) as db:
+            bring_up_to_date(db, format, "it")
+        with engine.connect() as db:
+            check(db, format, "it")
+            return [row.name for row in db.execute(text("SELECT name FROM applied"))]
+
+    assert bring(first) == []
+    with engine.connect() as db, pytest.raises(StoreError):
+        check(db, third, "it")
+    for _ in range(2):
+        assert bring(third) == ["a", "b"]
+    with pytest.raises(KeyboardInterrupt):
+        bring(replace(first, migrations=(*third.migrations, adds("c"), fails)))
+    assert bring(third) == ["a", "b"]
+    assert bring(replace(first, migrations=(*third.migrations, adds("c")))) == ["a", "b", "c"]
+    with pytest.raises(StoreError):
+        bring(third)
+    engine.dispose()
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE albums (title TEXT)")
+
+
+def with_pragma(name: str, value: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(f"PRAGMA {name} = {value}")
+
+    return change
+
+
+OTHERS = {
+    "newer": with_pragma("user_version", schema.FORMAT.newest + 1),
+    "below zero": with_pragma("user_version", -5),
+    "without a number": with_pragma("user_version", 0),
+    "of an earlier practicum": with_pragma("application_id", 0),
+    "of another program": foreign,
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_store_of_another_format_is_refused(tmp_path: Path, other: str) -> None:
+    Store.create(tmp_path / "run").close()
+    FolderDatabase(tmp_path / "service").close()
+    OTHERS[other](tmp_path / "run" / DATABASE_FILE)
+    OTHERS[other](tmp_path / "service" / SERVICE_FILE)
+    opening = [lambda way=way: way(tmp_path / "run") for way in (Store.open, Store.read, Store.beside)]
+    for way in (*opening, lambda: FolderDatabase(tmp_path / "service")):
+        with pytest.raises(StoreError, match=OTHER):
+            way()
+
+
+def test_the_file_of_a_service_is_no_run(tmp_path: Path) -> None:
+    FolderDatabase(tmp_path / "service").close()
+    (tmp_path / "run").mkdir()
+    shutil.copy(tmp_path / "service" / SERVICE_FILE, tmp_path / "run" / DATABASE_FILE)
+    with pytest.raises(StoreError, match=OTHER):
+        Store.open(tmp_path / "run")
+    assert schema.FORMAT.application_id != tables.FORMAT.application_id
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("change", ["UPDATE practicum.format SET version = 99", "DROP TABLE practicum.format"])
+def test_a_database_of_another_format_is_refused(tmp_path: Path, postgresql: str, change: str) -> None:
+    Store.create(tmp_path / "run", postgresql).close()
+    with psycopg.connect(postgresql, autocommit=True) as db:
+        db.execute(change)
+    for way in (Store.open, Store.read, Store.beside):
+        with pytest.raises(StoreError, match=OTHER):
+            way(tmp_path / "run")
