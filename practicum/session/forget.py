@@ -346,7 +346,7 @@ def _rare_words(
         for id, data in run.tasks():
             if (f"task:{id}" in wanted) == forgotten:
                 # What is known of a query beside its input may come from an answer, and so from what was learned.
-                yield from strings(data.get("input", "") if id in asked else data)
+                yield from strings(data["query"] if id in asked else data)
 
     raw.update(texts_of_tasks(forgotten=True))
     for row in run.of(schema.lessons):

@@ -171,7 +171,7 @@ def a_run(
         store.put(schema.journal, [_journal(f"{place}/agent", answer, rollout.sources)])
         store.put(schema.journal, [_journal(f"evaluate test x 0/{t.id}/agent", answer, (f"task:{t.id}",))])
         store.put(schema.vectors, [{"run_id": "run", "embedder": "x", "key": text_key(t.input), "vector": b"v"}])
-    data = {"tasks": [t.id for t in tasks], "score": 1.0}
+    data = {"tasks": [t.id for t in tasks], "score": 1.0, "sampled": {}}
     store.put(schema.steps, [{"run_id": "run", "step": 1, "data": json.dumps(data), "refused": json.dumps([said])}])
     store.put(schema.versions, [version_row("run", v) for v in log(*steps)])
     return store
@@ -402,14 +402,14 @@ def scattered_run(folder: Path) -> Store:
     edit = {"op": "add", "section": "s", "text": COPIES, "sources": B, "lessons": []}
     for table, row in (
         (schema.reviews, {"id": "1.1", "step": 1, "state": "rejected", "reason": COPIES, "data": {"edits": [edit]}}),
-        (schema.outcomes, {"id": "asked-1", "data": {"input": "What?", "correction": COPIES}}),
+        (schema.outcomes, {"id": "asked-1", "data": {"query": "What?", "correction": COPIES}}),
         (schema.names, {"name": PASSPHRASE, "version": 1}),
         (schema.prompts, {"place": "step 1/c/agent", "parts": {"system": text_key(COPIES).hex()}}),
     ):
         plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in row.items()}
         store.put(table, [{"run_id": "run", **plain}])
     store.put(schema.texts, [{"run_id": "run", "key": text_key(COPIES), "text": COPIES}])
-    evidence = {"tasks": [], "fates": [{"lesson": "l", "reason": COPIES}], "evidence": {"why": COPIES}}
+    evidence = {"tasks": [], "sampled": {}, "fates": [{"lesson": "l", "reason": COPIES}], "evidence": {"why": COPIES}}
     store.put(schema.steps, [{"run_id": "run", "step": 2, "data": json.dumps(evidence), "refused": f'["{COPIES}"]'}])
     return store
 
