@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from practicum.session.components import Parts
     from practicum.session.config import Config, RunOptions, Splits
     from practicum.session.corrections import Corrections
-    from practicum.session.evaluate import Evaluation, evaluate
+    from practicum.session.evaluate import evaluate
     from practicum.session.learn import learn, resume
     from practicum.session.records import load_context
-    from practicum.session.result import Progress, Result, RunInfo, Watch
+    from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
     from practicum.session.space import Shown, Space, ask, open
     from practicum.tasks.load import load_tasks
     from practicum.tasks.traces import TraceStream, load_traces
@@ -78,10 +78,10 @@ _HOMES = {
     "session.components": ("Parts",),
     "session.config": ("Config", "RunOptions", "Splits"),
     "session.corrections": ("Corrections",),
-    "session.evaluate": ("Evaluation", "evaluate"),
+    "session.evaluate": ("evaluate",),
     "session.learn": ("learn", "resume"),
     "session.records": ("load_context",),
-    "session.result": ("Progress", "Result", "RunInfo", "Watch"),
+    "session.result": ("Evaluation", "Progress", "Result", "RunInfo", "Watch"),
     "session.space": ("Shown", "Space", "ask", "open"),
     "tasks.load": ("load_tasks",),
     "tasks.traces": ("TraceStream", "load_traces"),

@@ -41,8 +41,8 @@ def run(
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import Interrupted, Warnings, parts_for, run_work
-    from practicum.session.result import Watches
     from practicum.session.space import ask
+    from practicum.session.watching import Watches
 
     if given["scorer"] is not None and not learn:
         raise UsageError("--scorer applies to --learn only, because nothing else is scored: leave it out")

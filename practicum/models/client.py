@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from practicum.core.counts import Count
 from practicum.core.thoughts import SILENCES
@@ -16,10 +16,6 @@ from practicum.core.types import Prompt, Usage
 from practicum.models.refused import Refused
 
 T = TypeVar("T")
-Structure = Literal["native", "tool", "prompted", "grammar"]
-"""How a model is made to answer in JSON: a schema in the request, a tool call, instructions in the prompt, or a grammar
-for llama.cpp."""
-
 JSON = dict[str, Any]
 
 KEPT_SCHEMAS = 256

@@ -12,12 +12,12 @@ from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Prompt, Usage
 from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
-from practicum.models.client import JSON, CallOptions, Reply, Structure, Wait, causes, once_per_schema
+from practicum.models.client import JSON, CallOptions, Reply, Wait, causes, once_per_schema
 from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
 from practicum.models.prompting import prompt_tokens
 from practicum.models.receiving import within_limit
-from practicum.models.refused import Form, Refused
+from practicum.models.refused import Form, Refused, Structure
 from practicum.models.transport import RefusedReply
 
 if TYPE_CHECKING:

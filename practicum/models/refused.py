@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from practicum.core.types import Prompt
 
-if TYPE_CHECKING:
-    from practicum.models.client import JSON, Structure
+Structure = Literal["native", "tool", "prompted", "grammar"]
+"""How a model is made to answer in JSON: a schema in the request, a tool call, instructions in the prompt, or a grammar
+for llama.cpp."""
 
 Form = Literal["native", "tool", "prompted", "grammar", "json_object", "text"]
 """How JSON is asked for: a `Structure`, or, where the server refused that, JSON without a schema, or text. The last two
@@ -80,7 +81,7 @@ class Refused:
                 extra[str(instead)] = value
         return {**kept, **({"extra_body": extra} if extra else {})}
 
-    def prompt(self, prompt: Prompt, form: Form, schema: JSON | None) -> Prompt:
+    def prompt(self, prompt: Prompt, form: Form, schema: Mapping[str, Any] | None) -> Prompt:
         """The prompt with the schema where the form has none, and without messages of the system where these were
         refused."""
         if schema is not None and form in ("json_object", "text"):

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from practicum.core.certificates import require_certificates
 from practicum.core.errors import UsageError
 from practicum.core.requirements import require, unmet_requirements
-from practicum.models.client import Client, Structure
+from practicum.models.client import Client
 from practicum.models.keys import (
     ADDRESSES,
     addresses,
@@ -27,6 +27,7 @@ from practicum.models.keys import (
 )
 from practicum.models.options import ModelOptions
 from practicum.models.prices import Price, Pricing, list_price, list_window, pricing
+from practicum.models.refused import Structure
 from practicum.models.transport import MAX_REPLY_MB, connect, http_client
 
 if TYPE_CHECKING:

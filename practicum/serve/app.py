@@ -12,13 +12,12 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from multidict import CIMultiDict
@@ -29,13 +28,17 @@ from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong, require_key_of
 from practicum.serve.admission import Refused, require_clear
 from practicum.serve.answers import Health
+from practicum.serve.call import JSON_TYPE, RETRY, Asgi, Call, Held, Left, Receive, Send
 from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.lines import requests
+from practicum.serve.mcp_http import Agents
 from practicum.serve.metrics import Metrics
 from practicum.serve.names import UnknownSpace
-from practicum.serve.operations import MOST, OPERATIONS, At, Operation, perform
+from practicum.serve.openapi import document
+from practicum.serve.operations import OPERATIONS, At, Operation, perform
 from practicum.serve.passing import Passing
 from practicum.serve.protocols import (
+    PROTOCOLS,
     Answer,
     Kind,
     Oversized,
@@ -55,19 +58,7 @@ from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream, decoded
 
-if TYPE_CHECKING:
-    from practicum.serve.mcp_http import Agents
-
 logger = logging.getLogger("practicum.serve")
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-
-PROTOCOLS: Mapping[str, Kind] = {
-    "/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"
-}  # fmt: skip
 
 COUNTING: Mapping[str, Kind] = {"/v1/messages/count_tokens": "messages", "/v1/responses/input_tokens": "responses"}
 """Where a client asks how many tokens a request would have: with what it would be shown."""
@@ -75,18 +66,11 @@ COUNTING: Mapping[str, Kind] = {"/v1/messages/count_tokens": "messages", "/v1/re
 MOST_BODY = 32 * 2**20
 """Bytes of the largest request: images are sent in it."""
 
-MOST_HELD = 2**30
-"""Bytes of the requests and answers that are in memory at a time. Further ones have to wait, or pass unread."""
-
 AGENT = b"x-practicum-agent"
 """The header of a request in which an agent speaks for itself: what the filter flags in its words waits."""
 
 LEFT = 499
 """The status of a request whose client left, as proxies write it."""
-
-RETRY = 2
-"""Seconds after which a client may try again what could not be written because the database is away."""
-
 
 OFF_LOOP = 2**18
 """Bytes of a body beyond which it is read in a thread, so that other requests need not wait for it."""
@@ -119,128 +103,6 @@ def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ..
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500), ()
 
 
-class _Left(Exception):
-    """The client is gone."""
-
-
-@dataclass
-class Held:
-    """The bytes of requests and answers that are in memory."""
-
-    bytes: int = 0
-
-
-@dataclass
-class Call:
-    """A request, as it came in, and what is known of it when it ends."""
-
-    scope: Mapping[str, Any]
-    receive: Receive
-    out: Send
-    endings: int
-    """`Service.endings` when it came in."""
-    held: Held = field(default_factory=Held)
-    size: int = 0
-    """Bytes of it and of its answer that are in memory."""
-    started: float = field(default_factory=time.monotonic)
-    status: int = 0
-    """That was answered; 0: nothing yet."""
-    added: float | None = None
-    """Seconds that practicum took before a request went to the upstream."""
-    grant: Grant | None = None
-    space: str = ""
-    interaction: str | None = None
-    version: int | None = None
-    told: Answer | None = None
-    """What the upstream answered."""
-    error: str = ""
-    """How the upstream failed."""
-
-    @property
-    def path(self) -> str:
-        """The path as the client wrote it, escapes included: it is compared and sent in this one form."""
-        return str(self.scope["raw_path"], "latin-1")
-
-    @property
-    def method(self) -> str:
-        return str(self.scope["method"])
-
-    @property
-    def address(self) -> str:
-        """The address of the client, or of the proxy before the service."""
-        return str((self.scope.get("client") or ("",))[0])
-
-    @cached_property
-    def headers(self) -> dict[bytes, str]:
-        return {name: value.decode("latin-1") for name, value in self.scope["headers"]}
-
-    def header(self, name: bytes, most: int = 200) -> str | None:
-        """A header of practicum's own, in UTF-8. Raises Refused if it is too long."""
-        value = self.headers.get(name)
-        with suppress(UnicodeDecodeError):
-            value = value and value.encode("latin-1").decode()
-        if value is not None and len(value) > most:
-            raise Refused(400, f"the header {name.decode()} is longer than {most} characters")
-        return value or None
-
-    def hold(self, size: int) -> bool:
-        """Count bytes that are in memory until the call ends. Returns whether there is room for them."""
-        self.size += size
-        self.held.bytes += size
-        return self.held.bytes <= MOST_HELD
-
-    async def body(self, most: int) -> bytes:
-        """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
-        too_large = Refused(413, f"the body has more than {most:,} bytes")
-        if int(self.headers.get(b"content-length") or 0) > most:
-            raise too_large
-        parts, size, more = list[bytes](), 0, True
-        while more:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise _Left
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > most:
-                raise too_large
-            if not self.hold(len(parts[-1])):
-                raise TooMany("too many large requests are under way: send it again", RETRY)
-            more = message.get("more_body", False)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def given(self) -> bytes | dict[str, Any]:
-        """What an operation is given."""
-        if self.method != "GET":
-            return await self.body(MOST)
-        query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if twice := [name for name, values in query.items() if len(values) > 1]:
-            raise Refused(400, f"the query has {twice[0]!r:.80} more than once")
-        return {name: values[0] for name, values in query.items()}
-
-    async def send(self, message: Message) -> None:
-        """Send a message of an ASGI application that answers."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        await self.out(message)
-
-    async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self.status = status
-        await self.out({"type": "http.response.start", "status": status, "headers": [*headers, *_INERT]})
-
-    async def write(self, body: bytes, more: bool = False) -> None:
-        await self.out({"type": "http.response.body", "body": body, "more_body": more})
-
-    async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
-        """Answer with a JSON value."""
-        body = json.dumps(value, ensure_ascii=False).encode()
-        await self.answer_bytes(status, body, _JSON, *headers)
-
-    async def answer_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-        """Answer with a body."""
-        await self.begin(status, [(b"content-length", b"%d" % len(body)), *headers])
-        await self.write(body)
-
-
 class App:
     """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
     `passing` has paths of the upstream that pass beside those of models (`passing.read_prefixes`).
@@ -266,7 +128,7 @@ class App:
         try:
             require_clear(scope)
             await self._route(call)
-        except _Left:
+        except Left:
             self.service.counts["clients that left"] += 1
             call.status = LEFT
         except PracticumError as error:
@@ -307,8 +169,6 @@ class App:
         elif path == "/health" and method in _LOOKING:
             await call.answer(200, await self._health(call))
         elif path == "/openapi.json" and method in _LOOKING:
-            from practicum.serve.openapi import document
-
             # It says nothing that this file does not, so it takes no key.
             await call.answer(200, document())
         elif path == "/ready" and method in _LOOKING:
@@ -434,7 +294,7 @@ class App:
         if operation.patience is None:
             # There may be very much of it: it is written in pieces, which do not hold up the event loop.
             pieces = await asyncio.to_thread(lambda: [*_PIECES.iterencode(told)])
-            await call.begin(operation.status, [_JSON])
+            await call.begin(operation.status, [JSON_TYPE])
             for start in range(0, len(pieces), PIECES):
                 await call.write("".join(pieces[start : start + PIECES]).encode(), more=True)
             await call.write(b"")
@@ -455,7 +315,7 @@ class App:
         try:
             async with _while_connected(call), self.upstream.send("POST", path, headers, body) as response:
                 await relay.pass_on(response)
-        except _Left:
+        except Left:
             await relay.read_rest()
             relay.keep(LEFT)
             if not relay.is_whole:
@@ -585,7 +445,7 @@ class App:
                     await call.write(chunk, more=True)
                 await call.write(b"")
                 ended = True
-        except _Left:
+        except Left:
             if not ended:
                 raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -603,7 +463,7 @@ def _caller(call: Call) -> Caller:
 
 @asynccontextmanager
 async def _while_connected(call: Call) -> AsyncIterator[None]:
-    """Cancel what is in the block when the client leaves. Raises _Left then."""
+    """Cancel what is in the block when the client leaves. Raises Left then."""
     task = asyncio.current_task()
     assert task is not None
     left = asyncio.ensure_future(call.receive())
@@ -614,7 +474,7 @@ async def _while_connected(call: Call) -> AsyncIterator[None]:
         if not left.done():
             raise
         task.uncancel()
-        raise _Left from None
+        raise Left from None
     finally:
         left.remove_done_callback(cancel)
         left.cancel()
@@ -984,13 +844,6 @@ _TYPES = {
     413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
 
-_INERT = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
-)
-"""Headers of all answers but pages: a browser shows them as data. An upstream's page would otherwise run as a page of
-this service."""
-
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """Headers with which proxies pass a request on."""
 
@@ -998,7 +851,7 @@ _OWN_PATHS = {path for _, path in OPERATIONS} | {"/health", "/ready", "/metrics"
 
 _LOOKING = ("GET", "HEAD")
 
-_JSON, _PIECES = (b"content-type", b"application/json"), json.JSONEncoder(ensure_ascii=False)
+_PIECES = json.JSONEncoder(ensure_ascii=False)
 
 _NAMES = {**PROTOCOLS, **{path: path[1:] for path in ("/health", "/ready", "/metrics", "/openapi.json", "/mcp")}}
 

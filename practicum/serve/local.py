@@ -20,7 +20,8 @@ import uvicorn
 from practicum.core.errors import PracticumError, StoreError
 from practicum.serve.access import Forbidden, Grant, Keys
 from practicum.serve.admission import Refused, require_clear
-from practicum.serve.app import AGENT, Call, Receive, Send, status_of
+from practicum.serve.app import AGENT, status_of
+from practicum.serve.call import Call, Receive, Send
 from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.service import Service

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from practicum.serve.access import Limiter
 from practicum.serve.admission import Refused
-from practicum.serve.app import Call
+from practicum.serve.call import Call
 from practicum.serve.operations import MOST, OPERATIONS, At, perform
 
 if TYPE_CHECKING:

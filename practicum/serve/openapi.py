@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from practicum.serve import answers
-from practicum.serve.app import PROTOCOLS
 from practicum.serve.operations import OPERATIONS, Operation
+from practicum.serve.protocols import PROTOCOLS
 
 VERSION = "1"
 """Of the document: another one if a program that reads it has to change."""

@@ -27,6 +27,10 @@ from practicum.core.thoughts import silence, split_thoughts
 
 Kind = Literal["chat", "responses", "messages"]
 
+PROTOCOLS: Mapping[str, Kind] = {
+    "/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"
+}  # fmt: skip
+
 T = TypeVar("T")
 
 MOST_TEXT = 20_000

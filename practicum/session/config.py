@@ -19,10 +19,10 @@ from practicum.core.types import Profile, Task
 from practicum.core.words import closest, one_line
 from practicum.engine.door import Review
 from practicum.models.budget import BudgetLimits
-from practicum.models.client import Structure
 from practicum.models.keys import hosts, servers
 from practicum.models.options import ModelOptions, read_json
 from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
+from practicum.models.refused import Structure
 from practicum.models.transport import MAX_REPLY_MB
 
 T = TypeVar("T")

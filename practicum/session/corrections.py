@@ -9,9 +9,9 @@ from practicum.agents.guard import GuardTools
 from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.models.budget import LIMITS
-from practicum.models.client import Structure
 from practicum.models.options import ModelOptions
 from practicum.models.prices import GivenPrices, read_prices
+from practicum.models.refused import Structure
 from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
 from practicum.session.config import Config, Engine, Splits, config_from, prices_for, require_names

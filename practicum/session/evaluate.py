@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import nan
 from pathlib import Path
@@ -14,9 +14,8 @@ from typing import Any, Unpack
 
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
-from practicum.core.html import card
 from practicum.core.intervals import repeated_ci95
-from practicum.core.types import Rollout, Task, Usage
+from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, best_of_k
 from practicum.engine.run import Run
@@ -27,93 +26,11 @@ from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import acting_values
 from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import load_context
-from practicum.session.result import RunInfo, Watch, counts_said, one_watch, roles_json, usage_facts, usage_json
+from practicum.session.result import Evaluation, RunInfo, Watch
 from practicum.session.setup import set_up, take_objects
+from practicum.session.watching import one_watch
 from practicum.store.database import Store
 from practicum.store.folder import is_run
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
-
-    It is that of the first attempts; `best_of_k` is that of the attempts that were chosen from several, if any were.
-    `errors` counts attempts that failed, which score 0, and those that nothing could score, which are left out of the
-    score. `counts` holds the counters above zero (see `core.counts`). If it was `stopped`, it covers what was done
-    until then; if nothing was, `n` is 0 and `score` is not a number.
-    """
-
-    score: float
-    ci95: tuple[float, float]
-    n: int
-    repeat: int
-    errors: int
-    usage: Usage
-    by_role: dict[str, Usage]
-    seconds: float
-    rollouts: tuple[Rollout, ...]
-    counts: Mapping[str, int]
-    stopped: str | None = None
-    best_of_k: float | None = None
-
-    def __repr__(self) -> str:
-        return f"<Evaluation: {'; '.join(f'{name} {value}' for name, value in self._facts.items())}>"
-
-    def _repr_html_(self) -> str:
-        """The score with its interval, the cost and the counts, for notebooks."""
-        return card("Evaluation", {**self._facts, **counts_said(self.counts)})
-
-    @property
-    def _facts(self) -> dict[str, str]:
-        times = f", {self.repeat} times each" if self.repeat > 1 else ""
-        score = f"{self.score:.1%} (95% interval {self.ci95[0]:.1%} to {self.ci95[1]:.1%})" if self.n else "none"
-        best = {} if self.best_of_k is None else {"best of k": f"{self.best_of_k:.1%}"}
-        facts = {"score": f"{score} on {quantity(self.n, 'task')}{times}", **best}
-        facts |= usage_facts(self.usage, self.seconds)
-        return facts if self.stopped is None else {**facts, "stopped early": self.stopped}
-
-    @property
-    def measures(self) -> dict[str, float]:
-        """What the scorer measured beside the score."""
-        return mean_measures(self.rollouts)
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
-        values = {
-            "score": self.score if self.n else None,
-            "ci95": list(self.ci95) if self.n else None,
-            **({} if self.best_of_k is None else {"best_of_k": self.best_of_k}),
-            "n": self.n,
-            "errors": self.errors,
-            "counts": dict(self.counts),
-            "measures": self.measures,
-            "usage": usage_json(self.usage),
-            "by_role": roles_json(self.by_role),
-            "seconds": round(self.seconds, 3),
-            "attempts": [_attempt_json(rollout) for rollout in self.rollouts],
-        }
-        return values if self.stopped is None else {**values, "stopped": self.stopped}
-
-
-def mean_measures(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """What a scorer measured beside the score: the mean of each measure over the answers that have it."""
-    found = [r.score.measures for r in rollouts if r.score is not None and r.score.measures]
-    return keyed_means(found)
-
-
-def keyed_means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each value over the mappings that have it."""
-    names = dict.fromkeys(name for values in found for name in values)
-    return {name: fmean(values[name] for values in found if name in values) for name in names}
-
-
-def _attempt_json(rollout: Rollout) -> dict[str, Any]:
-    """The first attempt at a task: its score and the scorer's note, each null if nothing could score it; and the score
-    of the attempt that was chosen, if one was."""
-    score, best = rollout.first.score, rollout.score
-    scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
-    chosen = {"best_of_k": best and best.value} if rollout.choice else {}
-    return {"id": rollout.task.id, **scored, **chosen, "error": rollout.first.trace.error}
 
 
 async def evaluate(

@@ -60,9 +60,10 @@ from practicum.session.records import (
     store_tasks,
     update_run,
 )
-from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch, one_watch
+from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending, read_reviews
 from practicum.session.setup import Setup, set_up, strangers
+from practicum.session.watching import one_watch
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import Elsewhere

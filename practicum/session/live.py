@@ -10,17 +10,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from practicum.core.types import Score, Task, Trace, Usage
 from practicum.core.words import one_line, quantity
 from practicum.engine.loop import StepReport
 from practicum.engine.state import ModelCall
 from practicum.models.client import Wait
-from practicum.session.result import Progress, Result, RunInfo, Watch
-
-if TYPE_CHECKING:
-    from practicum.session.evaluate import Evaluation
+from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
 OFTEN = 5.0
 """Seconds between two lines about waits or about why steps are made as they are."""

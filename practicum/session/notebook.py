@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from practicum.core.html import escape
 from practicum.core.visible import visible
 from practicum.core.words import quantity
 from practicum.session.live import Live, clock, cost_text
-
-if TYPE_CHECKING:
-    from practicum.session.evaluate import Evaluation
-    from practicum.session.result import Result
+from practicum.session.result import Evaluation, Result
 
 DRAWN_EVERY = 0.3
 """Seconds between two drawings."""

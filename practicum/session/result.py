@@ -1,19 +1,17 @@
-"""What a run returns, how far it is, and how to watch it."""
+"""What a run or an evaluation returns, how far it is, and how to watch it."""
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import Any
 
 from practicum.core.context import Context
 from practicum.core.counts import counted
 from practicum.core.edits import entry_json
-from practicum.core.errors import UsageError
 from practicum.core.html import card
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
@@ -22,9 +20,6 @@ from practicum.engine.loop import StepReport
 from practicum.engine.state import Observer
 from practicum.models.budget import Budget
 from practicum.session.config import Config, Splits
-
-if TYPE_CHECKING:
-    from practicum.session.evaluate import Evaluation
 
 SCORE_NAMES = {
     "before": "test score before", "before_best_of_k": "test score before, best of k",
@@ -111,6 +106,89 @@ class Result:
             "held": self.held,
         }
         return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
+
+    It is that of the first attempts; `best_of_k` is that of the attempts that were chosen from several, if any were.
+    `errors` counts attempts that failed, which score 0, and those that nothing could score, which are left out of the
+    score. `counts` holds the counters above zero (see `core.counts`). If it was `stopped`, it covers what was done
+    until then; if nothing was, `n` is 0 and `score` is not a number.
+    """
+
+    score: float
+    ci95: tuple[float, float]
+    n: int
+    repeat: int
+    errors: int
+    usage: Usage
+    by_role: dict[str, Usage]
+    seconds: float
+    rollouts: tuple[Rollout, ...]
+    counts: Mapping[str, int]
+    stopped: str | None = None
+    best_of_k: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Evaluation: {'; '.join(f'{name} {value}' for name, value in self._facts.items())}>"
+
+    def _repr_html_(self) -> str:
+        """The score with its interval, the cost and the counts, for notebooks."""
+        return card("Evaluation", {**self._facts, **counts_said(self.counts)})
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        times = f", {self.repeat} times each" if self.repeat > 1 else ""
+        score = f"{self.score:.1%} (95% interval {self.ci95[0]:.1%} to {self.ci95[1]:.1%})" if self.n else "none"
+        best = {} if self.best_of_k is None else {"best of k": f"{self.best_of_k:.1%}"}
+        facts = {"score": f"{score} on {quantity(self.n, 'task')}{times}", **best}
+        facts |= usage_facts(self.usage, self.seconds)
+        return facts if self.stopped is None else {**facts, "stopped early": self.stopped}
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """What the scorer measured beside the score."""
+        return mean_measures(self.rollouts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        values = {
+            "score": self.score if self.n else None,
+            "ci95": list(self.ci95) if self.n else None,
+            **({} if self.best_of_k is None else {"best_of_k": self.best_of_k}),
+            "n": self.n,
+            "errors": self.errors,
+            "counts": dict(self.counts),
+            "measures": self.measures,
+            "usage": usage_json(self.usage),
+            "by_role": roles_json(self.by_role),
+            "seconds": round(self.seconds, 3),
+            "attempts": [_attempt_json(rollout) for rollout in self.rollouts],
+        }
+        return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+def mean_measures(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """What a scorer measured beside the score: the mean of each measure over the answers that have it."""
+    found = [r.score.measures for r in rollouts if r.score is not None and r.score.measures]
+    return keyed_means(found)
+
+
+def keyed_means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each value over the mappings that have it."""
+    names = dict.fromkeys(name for values in found for name in values)
+    return {name: fmean(values[name] for values in found if name in values) for name in names}
+
+
+def _attempt_json(rollout: Rollout) -> dict[str, Any]:
+    """The first attempt at a task: its score and the scorer's note, each null if nothing could score it; and the score
+    of the attempt that was chosen, if one was."""
+    score, best = rollout.first.score, rollout.score
+    scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
+    chosen = {"best_of_k": best and best.value} if rollout.choice else {}
+    return {"id": rollout.task.id, **scored, **chosen, "error": rollout.first.trace.error}
 
 
 def waiting_line(held: int, folder: Path) -> str:
@@ -244,55 +322,3 @@ class Watch(Observer):
 
     async def flush(self) -> None:
         """The last call, for a watch that sends what it is told elsewhere: the result is returned after this."""
-
-
-class Watches(Watch):
-    """Several watches of one run as one: each is told everything, in order. One that did not begin is told no end: it
-    may be at work for another run."""
-
-    def __init__(self, watches: Sequence[Watch]) -> None:
-        self._watches = watches
-        self._begun: list[Watch] = []
-        for event, _ in inspect.getmembers(Watch, inspect.isfunction):
-            if event not in vars(Watches):
-                setattr(self, event, partial(self._tell, event))
-
-    def _tell(self, event: str, *about: Any) -> None:
-        for watch in self._watches:
-            _notify(watch, event, *about)
-
-    def began(self, run: RunInfo) -> None:
-        for watch in self._watches:
-            _notify(watch, "began", run)
-            self._begun.append(watch)
-
-    def ended(self, result: Result | Evaluation | None) -> None:
-        for watch in self._begun:
-            _notify(watch, "ended", result)
-
-    async def flush(self) -> None:
-        for watch in self._begun:
-            await watch.flush()
-
-
-def _notify(watch: Watch, event: str, *about: Any) -> None:
-    try:
-        getattr(watch, event)(*about)
-    except SystemExit as error:
-        raise UsageError(
-            f"{type(watch).__name__}.{event}, a watch, called sys.exit({error.code!r}): to end a run early, call "
-            "`run.budget.stop(reason)` with the run that `began` is given"
-        ) from error
-
-
-def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
-    """What was given as `watch` (nothing, a watch, or several) as one watch; a notebook has a display of its own where
-    nothing was given. Raises UsageError for anything else."""
-    from practicum.session.notebook import Notebook, in_notebook
-
-    if watch is None and in_notebook():
-        return Notebook()
-    watches = [watch] if isinstance(watch, Watch) else watch or ()
-    if wrong := [each for each in watches if not isinstance(each, Watch)]:
-        raise UsageError(f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")
-    return Watches(watches)

@@ -28,9 +28,10 @@ from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import Origin
 from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import read_run, rollout_row
-from practicum.session.result import RunInfo, Watch, one_watch, usage_json
+from practicum.session.result import RunInfo, Watch, usage_json
 from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
 from practicum.session.setup import Setup, set_up, take_objects
+from practicum.session.watching import one_watch
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import digest

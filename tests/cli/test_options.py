@@ -17,7 +17,7 @@ from practicum.cli import bench, tasks
 from practicum.cli.app import make_app
 from practicum.cli.inputs import METHOD_OPTIONS, config_values
 from practicum.cli.options import SETTINGS
-from practicum.models.client import Structure
+from practicum.models.refused import Structure
 from practicum.session.config import Config
 from practicum.tasks.datasets import FORMATS
 

@@ -19,8 +19,7 @@ from practicum.agents.frameworks import endpoint
 from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
 from practicum.core.types import Task
 from practicum.models import provider
-from practicum.session.evaluate import Evaluation
-from practicum.session.result import Result, Watch
+from practicum.session.result import Evaluation, Result, Watch
 from practicum.testing.behaviours import BEHAVIOURS
 from practicum.testing.server import ServerOptions, SimulatedServer, serve
 

@@ -11,8 +11,7 @@ from helpers import client, make_tasks, world
 import practicum
 from practicum.core.counts import Count
 from practicum.core.errors import ProviderError, UsageError
-from practicum.session.evaluate import Evaluation
-from practicum.session.result import Progress, Result, RunInfo, Watch
+from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
 
 class Diary(Watch):

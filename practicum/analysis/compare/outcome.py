@@ -28,9 +28,8 @@ from practicum.core.files import write_atomic
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
-from practicum.session.evaluate import mean_measures
 from practicum.session.learn import without_advice
-from practicum.session.result import usage_json
+from practicum.session.result import mean_measures, usage_json
 from practicum.session.story import Story
 from practicum.store import schema
 from practicum.store.database import Store

@@ -22,8 +22,7 @@ from practicum.core.formats import p_value
 from practicum.core.intervals import MIN_SEEDS, method_ci95
 from practicum.core.types import Usage
 from practicum.core.views import render_full
-from practicum.session.evaluate import keyed_means
-from practicum.session.result import usage_json
+from practicum.session.result import keyed_means, usage_json
 
 MOST_CURVE_POINTS = 60
 

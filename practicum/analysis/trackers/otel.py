@@ -30,8 +30,7 @@ from practicum.models.otlp import (
     resource,
     usage_attributes,
 )
-from practicum.session.evaluate import Evaluation
-from practicum.session.result import Progress, Result, RunInfo, Watch
+from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter

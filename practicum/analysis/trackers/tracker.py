@@ -25,8 +25,7 @@ from practicum.core.types import Usage
 from practicum.core.views import render_full
 from practicum.core.words import error_line
 from practicum.engine.loop import StepReport, mean_score
-from practicum.session.evaluate import Evaluation
-from practicum.session.result import Progress, Result, RunInfo, Watch
+from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
 State = Literal["done", "stopped", "failed"]
 

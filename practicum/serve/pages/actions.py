@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -20,11 +20,9 @@ from practicum.serve.access import Forbidden
 from practicum.serve.app import status_of
 from practicum.serve.feedback import Conflict
 from practicum.serve.pages import views
+from practicum.serve.pages.visit import Visit
 
-if TYPE_CHECKING:
-    from practicum.serve.pages.site import Visit
-
-Page = Callable[["Visit", str, int], Awaitable[Response]]
+Page = Callable[[Visit, str, int], Awaitable[Response]]
 
 
 async def _or_again(visit: Visit, page: Page, doing: Awaitable[Any], path: str, **said: str) -> Response:

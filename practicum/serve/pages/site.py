@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -27,13 +26,12 @@ from practicum.core.errors import PracticumError, StoreAway
 from practicum.core.look import asset, environment
 from practicum.core.words import one_line, sentence
 from practicum.models.keys import is_loopback
-from practicum.serve.access import SIGNED_IN, Forbidden, Grant, Keys, TooMany, Wrong
+from practicum.serve.access import SIGNED_IN, Forbidden, Keys, TooMany, Wrong
 from practicum.serve.app import error_body, status_of
-from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.pages import actions, views
-from practicum.serve.pages.reads import ID, waiting_of
+from practicum.serve.pages.reads import ID
+from practicum.serve.pages.visit import Visit, is_partial
 from practicum.serve.service import Service
-from practicum.serve.space import Space
 
 logger = logging.getLogger("practicum.serve")
 
@@ -71,76 +69,6 @@ STATIC: dict[str, tuple[Callable[[], str], str]] = {
 
 class SignedOut(PracticumError):
     """Nobody is signed in."""
-
-
-@dataclass
-class Visit:
-    """A request for a page: who asks, in which space, and what the form or the query says."""
-
-    site: Site
-    request: Request
-    grant: Grant
-    token: str
-    endings: int
-    """`Service.endings` when the request came."""
-    form: Mapping[str, str] = field(default_factory=dict)
-    known: Space | None = None
-
-    @property
-    def opened(self) -> Space:
-        """The space."""
-        assert self.known is not None, "entering a page of a space opens it"
-        return self.known
-
-    @property
-    def service(self) -> Service:
-        return self.site.service
-
-    @property
-    def space(self) -> str:
-        return str(self.request.path_params.get("space", ""))
-
-    @property
-    def url(self) -> str:
-        """Where the pages of the space begin."""
-        return f"/s/{quote(self.space)}"
-
-    @property
-    def partial(self) -> bool:
-        """Whether a part of a page is asked for, by htmx."""
-        return is_partial(self.request)
-
-    def asked(self, name: str, most: int = 200) -> str:
-        """A parameter of the query."""
-        return self.request.query_params.get(name, "")[:most]
-
-    async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """The result of a function, in a thread of the pages."""
-        return await self.site.run(work, *given)
-
-    async def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """A page, or a part of one."""
-        if self.space and "waits" not in values:
-            values["waits"] = await self.run(waiting_of, self.service.log, self.known) if self.known else 0
-        return await self.site.page(template, self, status, **values)
-
-    async def perform(self, method: str, path: str, **given: Any) -> dict[str, Any]:
-        """Do an operation of the service as who is signed in. Who may review may also say what came of an interaction,
-        and keep notes. Raises what it raises."""
-        operation = OPERATIONS[method, path]
-        if operation.role == "admin" and not self.grant.may("admin"):
-            raise Forbidden(
-                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}"
-            )
-        if operation.whole and self.grant.space:
-            raise Forbidden(f"this is about all spaces, and your key is for {self.grant.space}")
-        at = At(self.service, self.site.keys, self.grant, self.space, self.endings)
-        return await perform(operation, at, {name: value for name, value in given.items() if value is not None})
-
-    def to(self, path: str, **query: Any) -> Response:
-        """Show another page after a form was sent."""
-        asked = urlencode({name: value for name, value in query.items() if value not in (None, "")})
-        return RedirectResponse(f"{path}?{asked}" if asked else path, 303)
 
 
 Endpoint = Callable[[Visit], Awaitable[Response]]
@@ -390,11 +318,6 @@ NO_PAGE = {
     404: "There is nothing at this address.", 405: "This address is for something else.",
     413: f"A form may have {MOST:,} bytes. Go back in the browser: what you wrote is still there.",
 }  # fmt: skip
-
-
-def is_partial(request: Request) -> bool:
-    """Whether a part of a page is asked for, by htmx."""
-    return "hx-request" in request.headers
 
 
 def is_here(request: Request) -> bool:

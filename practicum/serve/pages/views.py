@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -22,6 +22,7 @@ from practicum.serve.log import Log
 from practicum.serve.operations import OPERATIONS, find_entries, read_form
 from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
+from practicum.serve.pages.visit import Visit
 from practicum.serve.service import CORRECTION_STATES
 from practicum.serve.space import Space
 from practicum.session.review import Effect, Present, read_reviews
@@ -31,9 +32,6 @@ from practicum.store.changes import in_pieces, marked
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 from practicum.store.versions import EDITS, lineage, read_parents
-
-if TYPE_CHECKING:
-    from practicum.serve.pages.site import Visit
 
 WEEK = 7
 """Days that a page shows, if nobody wants others."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter
 
@@ -15,11 +15,9 @@ from practicum.core.edits import Entry
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Feedback, Prompt, Rating, Score, Task, Trace, Usage
 from practicum.store import schema
-from practicum.store.journal import load_failure
+from practicum.store.database import Store
+from practicum.store.journal import Journal, load_failure
 from practicum.store.versions import EntryEvent
-
-if TYPE_CHECKING:
-    from practicum.session.story.story import Story
 
 
 def plain(value: Any) -> Any:
@@ -146,6 +144,15 @@ class AttemptLine(Plain):
         return "unknown" if passed is None else "right" if passed else "wrong"
 
 
+class CallReader(Protocol):
+    """Reads what a call holds when it is asked for, and finds the attempts that rows are about."""
+
+    store: Store
+    journal: Journal
+
+    def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True)
 class CallStory(Plain):
     """One effect in the journal: a model call, an attempt of an agent of the user's own, or a score that is an effect.
@@ -162,12 +169,12 @@ class CallStory(Plain):
     usage: Usage
     seconds: float
     sources: tuple[str, ...]
-    _story: Story
+    _reader: CallReader
 
     @property
     def prompt(self) -> Prompt | None:
         """What was asked; None if no model was, or if the run had to forget it."""
-        return self._story.journal.prompt(self.place)
+        return self._reader.journal.prompt(self.place)
 
     @property
     def answer(self) -> str:
@@ -182,7 +189,7 @@ class CallStory(Plain):
     @cached_property
     def _answered(self) -> tuple[str, bool]:
         table = schema.journal
-        store = self._story.store
+        store = self._reader.store
         (row,) = store.rows(store.select(table.c.answer).where(table.c.place == self.place))
         if not self.ok and self.usage.calls:
             _, cut, counted = json.loads(row.answer)
@@ -199,8 +206,8 @@ class CallStory(Plain):
     def attempts(self) -> tuple[str, ...]:
         """The ids of the attempts that it is about."""
         if self.place.startswith("evaluate "):
-            return self._story.attempts_of([f"rollout:{top_place(self.place)}"])
-        return self._story.attempts_of(self.sources)
+            return self._reader.attempts_of([f"rollout:{top_place(self.place)}"])
+        return self._reader.attempts_of(self.sources)
 
     def as_json(self, texts: bool = False) -> dict[str, Any]:
         """Plain values; with `texts`, the prompt and the answer too."""

@@ -1,0 +1,105 @@
+"""A visit of a page: who asks, in which space, and what the form or the query says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from practicum.serve.access import Forbidden, Grant, Keys
+from practicum.serve.operations import OPERATIONS, At, perform
+from practicum.serve.pages.reads import waiting_of
+from practicum.serve.service import Service
+from practicum.serve.space import Space
+
+T = TypeVar("T")
+
+
+class Frame(Protocol):
+    """What all pages share: the service with its keys, threads that read, and templates."""
+
+    service: Service
+    keys: Keys
+
+    async def run(self, work: Callable[..., T], *given: Any) -> T: ...
+
+    async def page(self, template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response: ...
+
+
+@dataclass
+class Visit:
+    """A request for a page: who asks, in which space, and what the form or the query says."""
+
+    site: Frame
+    request: Request
+    grant: Grant
+    token: str
+    endings: int
+    """`Service.endings` when the request came."""
+    form: Mapping[str, str] = field(default_factory=dict)
+    known: Space | None = None
+
+    @property
+    def opened(self) -> Space:
+        """The space."""
+        assert self.known is not None, "entering a page of a space opens it"
+        return self.known
+
+    @property
+    def service(self) -> Service:
+        return self.site.service
+
+    @property
+    def space(self) -> str:
+        return str(self.request.path_params.get("space", ""))
+
+    @property
+    def url(self) -> str:
+        """Where the pages of the space begin."""
+        return f"/s/{quote(self.space)}"
+
+    @property
+    def partial(self) -> bool:
+        """Whether a part of a page is asked for, by htmx."""
+        return is_partial(self.request)
+
+    def asked(self, name: str, most: int = 200) -> str:
+        """A parameter of the query."""
+        return self.request.query_params.get(name, "")[:most]
+
+    async def run(self, work: Callable[..., T], *given: Any) -> T:
+        """The result of a function, in a thread of the pages."""
+        return await self.site.run(work, *given)
+
+    async def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page, or a part of one."""
+        if self.space and "waits" not in values:
+            values["waits"] = await self.run(waiting_of, self.service.log, self.known) if self.known else 0
+        return await self.site.page(template, self, status, **values)
+
+    async def perform(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        """Do an operation of the service as who is signed in. Who may review may also say what came of an interaction,
+        and keep notes. Raises what it raises."""
+        operation = OPERATIONS[method, path]
+        if operation.role == "admin" and not self.grant.may("admin"):
+            raise Forbidden(
+                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}"
+            )
+        if operation.whole and self.grant.space:
+            raise Forbidden(f"this is about all spaces, and your key is for {self.grant.space}")
+        at = At(self.service, self.site.keys, self.grant, self.space, self.endings)
+        return await perform(operation, at, {name: value for name, value in given.items() if value is not None})
+
+    def to(self, path: str, **query: Any) -> Response:
+        """Show another page after a form was sent."""
+        asked = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return RedirectResponse(f"{path}?{asked}" if asked else path, 303)
+
+
+def is_partial(request: Request) -> bool:
+    """Whether a part of a page is asked for, by htmx."""
+    return "hx-request" in request.headers

@@ -1,0 +1,62 @@
+"""One watch of a run, from those that the caller gave."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from practicum.core.errors import UsageError
+from practicum.session.notebook import Notebook, in_notebook
+from practicum.session.result import Evaluation, Result, RunInfo, Watch
+
+
+class Watches(Watch):
+    """Several watches of one run as one: each is told everything, in order. One that did not begin is told no end: it
+    may be at work for another run."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self._watches = watches
+        self._begun: list[Watch] = []
+        for event, _ in inspect.getmembers(Watch, inspect.isfunction):
+            if event not in vars(Watches):
+                setattr(self, event, partial(self._tell, event))
+
+    def _tell(self, event: str, *about: Any) -> None:
+        for watch in self._watches:
+            _notify(watch, event, *about)
+
+    def began(self, run: RunInfo) -> None:
+        for watch in self._watches:
+            _notify(watch, "began", run)
+            self._begun.append(watch)
+
+    def ended(self, result: Result | Evaluation | None) -> None:
+        for watch in self._begun:
+            _notify(watch, "ended", result)
+
+    async def flush(self) -> None:
+        for watch in self._begun:
+            await watch.flush()
+
+
+def _notify(watch: Watch, event: str, *about: Any) -> None:
+    try:
+        getattr(watch, event)(*about)
+    except SystemExit as error:
+        raise UsageError(
+            f"{type(watch).__name__}.{event}, a watch, called sys.exit({error.code!r}): to end a run early, call "
+            "`run.budget.stop(reason)` with the run that `began` is given"
+        ) from error
+
+
+def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
+    """What was given as `watch` (nothing, a watch, or several) as one watch; a notebook has a display of its own where
+    nothing was given. Raises UsageError for anything else."""
+    if watch is None and in_notebook():
+        return Notebook()
+    watches = [watch] if isinstance(watch, Watch) else watch or ()
+    if wrong := [each for each in watches if not isinstance(each, Watch)]:
+        raise UsageError(f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")
+    return Watches(watches)
