@@ -27,7 +27,8 @@ from practicum.core.context import initial_context
 from practicum.core.edits import Add
 from practicum.core.files import allow_many_files
 from practicum.retrieval.vectors import WordLlama
-from practicum.serve.service import Service, Settings
+from practicum.serve.service import Service
+from practicum.serve.settings import Settings
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import seed_version, version_row

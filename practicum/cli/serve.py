@@ -79,7 +79,7 @@ def serve(
     try:
         from practicum.serve.origins import Trusted
         from practicum.serve.server import run
-        from practicum.serve.service import Settings
+        from practicum.serve.settings import Settings
     except ImportError as error:
         from practicum.core.requirements import pip_install
 

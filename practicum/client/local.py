@@ -36,7 +36,8 @@ class Local(Link):
     async def _open(self) -> None:
         try:
             from practicum.serve.origins import Trusted
-            from practicum.serve.service import Service, Settings
+            from practicum.serve.service import Service
+            from practicum.serve.settings import Settings
         except ImportError as error:
             from practicum.core.requirements import pip_install
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from sqlalchemy import Connection, func, select, update
@@ -35,8 +35,11 @@ from practicum.engine.run import Run
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.serve import tables
 from practicum.serve.feedback import HELD, LEARNED, WAITING, taught
+from practicum.serve.log import Log
 from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, begin_rollout, next_number
-from practicum.serve.space import LIVE, searched
+from practicum.serve.settings import Settings
+from practicum.serve.space import LIVE, Space, searched
+from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
 from practicum.session import space as sessions
 from practicum.session.amend import roll_back, writing
@@ -52,10 +55,6 @@ from practicum.store.dialects import insert_new
 from practicum.store.journal import Journal, digest
 from practicum.store.names import name_version
 from practicum.store.snapshot import read_context
-
-if TYPE_CHECKING:
-    from practicum.serve.service import Service
-    from practicum.serve.space import Space
 
 logger = logging.getLogger("practicum.serve")
 
@@ -93,10 +92,33 @@ def _today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
+class LearningHost(Protocol):
+    """What the learner needs of its service. `call_soon` runs a coroutine in the event loop of the service and returns
+    its result; the coroutines here run there."""
+
+    settings: Settings
+    upstream: Upstream | None
+    log: Log
+    counts: Counter[str]
+    spaces: dict[str, Space]
+
+    def call_soon(self, work: Any) -> Any: ...
+
+    def is_live(self, space: Space) -> bool: ...
+
+    def alarm(self, id: str, alarm: Alarm) -> None: ...
+
+    async def refresh(self, space: Space) -> None: ...
+
+    async def begin_rollout(self, space: Space, rollout: Rollout) -> bool: ...
+
+    async def decide(self, space: Space, rollout: Rollout, decision: Decision) -> None: ...
+
+
 class Learner(threading.Thread):
     """Learns in a thread with an event loop of its own."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: LearningHost) -> None:
         super().__init__(name="practicum-learner", daemon=True)
         self.service = service
         self.status = "off"

@@ -210,7 +210,8 @@ class Shared(Outside):
         try:
             await asyncio.to_thread(import_module, "practicum.serve.local")
             from practicum.serve.local import listening
-            from practicum.serve.service import Service, Settings
+            from practicum.serve.service import Service
+            from practicum.serve.settings import Settings
 
             learns = self._learner is not None
             settings = Settings(

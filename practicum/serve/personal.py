@@ -19,12 +19,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, delete, func, literal, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
@@ -33,20 +33,18 @@ from practicum.core.edits import entry_json
 from practicum.core.errors import PracticumError, RunBusy, StoreError
 from practicum.core.installation import derived_key
 from practicum.serve import answers, tables
+from practicum.serve.bounded import Bounded
 from practicum.serve.feedback import LEARNED, WAITING, Interaction, Unknown, shown_items
 from practicum.serve.log import DATABASE_FILE, Database, Log
 from practicum.serve.names import unknown
 from practicum.serve.rollout import next_number
+from practicum.serve.space import Space
 from practicum.session.forget import forget
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
 from practicum.store.folder import empty_log, is_run
 from practicum.store.raw import matches_in
 from practicum.store.versions import EDITS, read_versions, rebuild
-
-if TYPE_CHECKING:
-    from practicum.serve.service import Service
-    from practicum.serve.space import Space
 
 logger = logging.getLogger("practicum.serve")
 
@@ -130,7 +128,33 @@ class _Erasure:
 # For a service that runs
 
 
-async def export_user(service: Service, space: str, user: str) -> list[dict[str, Any]]:
+class ErasingHost(Protocol):
+    """What removing a user's data needs of a service that runs. `recent` are the interactions in memory, `unfinished`
+    the removals that failed, by space."""
+
+    log: Log
+    spaces: dict[str, Space]
+    unfinished: dict[str, Unfinished]
+    recent: Bounded[Interaction]
+
+    async def space(self, name: str) -> Space: ...
+
+    def identity(self, name: str) -> str | None: ...
+
+    def folder(self, name: str, id: str) -> Path: ...
+
+    def paused(self) -> AbstractAsyncContextManager[None]: ...
+
+    def call_soon(self, work: Any) -> Any: ...
+
+    async def hold_back(self, error: Unfinished) -> None: ...
+
+    async def read_messages(self, space: Space) -> None: ...
+
+    async def refresh(self, space: Space) -> None: ...
+
+
+async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[str, Any]]:
     """All that is kept of a user in a space, as plain values. Raises Unknown if that is nothing, UnknownSpace, and
     StoreError if it cannot be read."""
     at = await service.space(space)
@@ -138,7 +162,7 @@ async def export_user(service: Service, space: str, user: str) -> list[dict[str,
     return [{**item, "space": space} for item in found]
 
 
-async def forget_user(service: Service, space: str, user: str, *, text: bool = False) -> Forgotten:
+async def forget_user(service: ErasingHost, space: str, user: str, *, text: bool = False) -> Forgotten:
     """Remove a user's data from a space for good, and look for what is left. With `text`, whatever the space learned
     that has rare words of it is removed too.
 
@@ -156,7 +180,7 @@ async def forget_user(service: Service, space: str, user: str, *, text: bool = F
     return done
 
 
-async def finish_erasures(service: Service) -> None:
+async def finish_erasures(service: ErasingHost) -> None:
     """Finish what was interrupted of removals, in all spaces. One that fails raises an alarm, and is tried again. A
     space that is not open stays closed while another node is about it, or was until a moment ago."""
 
@@ -177,13 +201,10 @@ async def finish_erasures(service: Service) -> None:
         del service.unfinished[space]
 
 
-async def _erase_served(service: Service, name: str, user: str | None = None, text: bool = False) -> Forgotten | None:
-    # Imported here, since the command line forgets without a service.
-    from practicum.serve.learner import Learner
-
-    async with service.forgetting:
-        learns = service.learner.is_alive()
-        await asyncio.to_thread(service.learner.stop)
+async def _erase_served(
+    service: ErasingHost, name: str, user: str | None = None, text: bool = False
+) -> Forgotten | None:
+    async with service.paused():
         space = service.spaces.get(name)
         try:
             if (id := await asyncio.to_thread(service.identity, name)) is None:
@@ -198,19 +219,15 @@ async def _erase_served(service: Service, name: str, user: str | None = None, te
         except Unfinished as error:
             await service.hold_back(error)
             raise
-        finally:
-            if learns and not service.stopping:
-                service.learner = Learner(service)
-                service.learner.start()
 
 
-async def _clean(service: Service, space: Space, user: str | None, found: _Found) -> None:
+async def _clean(service: ErasingHost, space: Space, user: str | None, found: _Found) -> None:
     """Remove what the service has of a user in memory, whose rows are removed."""
     # Beside no feedback, which may be about what is removed.
     async with space.lock:
-        for key, known in service._recent.items():
+        for key, known in service.recent.items():
             if known.user == user and key.startswith(f"{space.id} "):
-                del service._recent[key]
+                del service.recent[key]
     space.conversations.forget(found.pins)
     if space.rollout is not None:
         space.rollout.sessions.difference_update(found.pins)

@@ -34,7 +34,8 @@ from practicum.serve.local import listening
 from practicum.serve.mcp_http import Agents
 from practicum.serve.pages import Pages
 from practicum.serve.passing import read_prefixes
-from practicum.serve.service import Service, Settings
+from practicum.serve.service import Service
+from practicum.serve.settings import Settings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream
 

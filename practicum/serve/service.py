@@ -12,10 +12,10 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import aiohttp
-from sqlalchemy import URL, Connection, func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from practicum import methods
 from practicum.core.context import Context
@@ -33,8 +33,6 @@ from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageErro
 from practicum.core.files import sync_folder
 from practicum.core.installation import home
 from practicum.core.trust import Trust, least
-from practicum.core.types import Profile
-from practicum.engine.door import Review
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
 from practicum.serve.access import Grant, require_key_of
@@ -57,7 +55,7 @@ from practicum.serve.identities import HALF, add_space, bury_space, end_space, f
 from practicum.serve.learner import Learner
 from practicum.serve.log import UNWRITTEN, WINDOW, Database, Failing, FolderDatabase, Log
 from practicum.serve.names import UnknownSpace, require_space_name, unknown
-from practicum.serve.origins import Trusted, is_flagged, said_by
+from practicum.serve.origins import is_flagged, said_by
 from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
@@ -72,6 +70,7 @@ from practicum.serve.rollout import (
     next_number,
 )
 from practicum.serve.sessions import OPENING, OWN, Caller
+from practicum.serve.settings import Settings
 from practicum.serve.space import LIVE, PINNED, Shown, Space
 from practicum.serve.upstream import OTHER, Upstream
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
@@ -151,44 +150,6 @@ SCORED = select(
 """What counting a score takes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a service learns and serves.
-
-    `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of
-    the store, or one of the node's own, for logs and for what can be made again. `spaces` are served; the first is that
-    of requests that name none. `context` is what the first one starts from. `trusted` says whose words do not wait
-    for review, beside the operator's. Learning begins with `learn_every`
-    outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
-    without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
-    `canary_length` how many scored requests it gets. `memory` is how many megabytes open spaces take, about: beyond
-    that those are closed that were not asked for longest. `max_read` is how many megabytes the largest request, answer
-    or event has that is read and kept: a larger one passes unchanged, and is counted.
-    """
-
-    store: Path | URL
-    folder: Path
-    spaces: tuple[str, ...] = ("default",)
-    context: str | None = None
-    method: str | None = None
-    profile: Profile | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    review: Review = "foreign"
-    trusted: Trusted = field(default_factory=Trusted)
-    learn: bool = True
-    learner: str | None = None
-    judge: float = 0.0
-    learn_every: int = 20
-    learn_minutes: float = 60.0
-    max_calls_day: int | None = None
-    max_usd_day: float | None = None
-    canary: float = 0.2
-    canary_length: int = 200
-    memory: int = 4_000
-    max_read: int = 8
-    webhook: str | None = None
-
-
 class Service:
     """An open service. Raises StoreError if another one uses the folder of the store, or if its database cannot be
     reached."""
@@ -221,14 +182,13 @@ class Service:
         self._fails: Failing | None = None
         """The failure of the store that an alarm was raised about; None while writes succeed."""
         self.stopping = False
-        self.forgetting = asyncio.Lock()
-        """Held while a user's data are removed: the learner does not learn then."""
+        self._pausing = asyncio.Lock()
         self.unfinished: dict[str, Unfinished] = {}
         """Removals that failed, by space. A space that may show what was learned from the user is closed."""
         self._asked_ready = float("-inf")
         self._probe: Future[Any] | None = None
         self._watchers: dict[str, Watcher] = {}
-        self._recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
+        self.recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
         self._unkept: OrderedDict[str, None] = OrderedDict()
         self.making = asyncio.Lock()
         """Held while a space is made or deleted here: of those who wait for another node, one takes a thread."""
@@ -275,6 +235,19 @@ class Service:
         # What is being made or deleted comes to its end.
         async with self.making:
             await asyncio.to_thread(self.log.close)
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """A block in which nothing is learned. A round under way is interrupted, and continued afterwards."""
+        async with self._pausing:
+            learns = self.learner.is_alive()
+            await asyncio.to_thread(self.learner.stop)
+            try:
+                yield
+            finally:
+                if learns and not self.stopping:
+                    self.learner = Learner(self)
+                    self.learner.start()
 
     # Spaces
 
@@ -406,8 +379,8 @@ class Service:
         self.close_space(space)
         self._end(space.name)
         self.learner.forget(space)
-        for key in [key for key in self._recent if key.startswith(f"{space.id} ")]:
-            del self._recent[key]
+        for key in [key for key in self.recent if key.startswith(f"{space.id} ")]:
+            del self.recent[key]
         for key in [key for key in self._unkept if key.startswith(f"{space.name} ")]:
             del self._unkept[key]
 
@@ -739,7 +712,7 @@ class Service:
         known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
         for key in filter(None, (id, answer.id) if at is not None else ()):
             # About as large as what is stored.
-            self._recent.put(f"{shown.space} {key}", known, size_of([row["data"]]))
+            self.recent.put(f"{shown.space} {key}", known, size_of([row["data"]]))
         self.counts["interactions" if purpose is None else "uncounted interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self.counts[f"{kind} tokens"] += number
@@ -798,7 +771,7 @@ class Service:
         not know, and StoreError if it cannot be written."""
         space = await self.space(name)
         async with space.lock:
-            known = self._recent.get(f"{space.id} {feedback.interaction}")
+            known = self.recent.get(f"{space.id} {feedback.interaction}")
             if known is None:
                 known = await self._find(space.id, feedback)
             draft = Correction(
@@ -904,7 +877,7 @@ class Service:
         if f"{name} {id}" in self._unkept:
             return True
         space = await self.space(name)
-        if f"{space.id} {id}" in self._recent:
+        if f"{space.id} {id}" in self.recent:
             return True
         try:
             await self._find(space.id, Feedback.model_construct(interaction=id))

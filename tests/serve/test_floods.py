@@ -328,7 +328,7 @@ async def test_what_memory_forgets_is_found_in_the_store(tmp_path: Path, monkeyp
     monkeypatch.setattr(space, "POINTS_BYTES", 20_000)
     async with served(tmp_path) as at:
         asked = [await at.ask(f"{n} " + "a" * 5_000) for n in range(9)]
-        assert 0 < at.service._recent.bytes <= 20_000
+        assert 0 < at.service.recent.bytes <= 20_000
         assert 0 < at.service.spaces["default"]._points.bytes <= 20_000
         told = await at.report(interaction=asked[0].interaction, target=RIGHT)
         assert (told.status, told.json["status"]) == (200, "kept")

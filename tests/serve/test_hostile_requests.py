@@ -382,7 +382,7 @@ async def test_responses_are_those_of_the_space(tmp_path: Path) -> None:
         asked = [(method, f"{RESPONSES}/{id}{more}") for id in ids for method, more in lines]
         for in_memory in (True, False):
             if not in_memory:
-                at.service._recent.clear()
+                at.service.recent.clear()
             for method, path in asked:
                 # The simulated upstream keeps no responses: what it is asked counts.
                 assert "made in this space" not in (await at.send(method, path, None, mine)).said

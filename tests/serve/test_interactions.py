@@ -70,5 +70,5 @@ async def test_feedback_takes_the_id_that_the_provider_gave_its_response(
         told = (await at.report(interaction=id, target=ANSWER)).json
         assert (told["interaction"], told["correction"]) == (reply.interaction, "in effect")
         # Also when it is in the memory of the service no more.
-        at.service._recent.clear()
+        at.service.recent.clear()
         assert (await at.report(interaction=id, target=ANSWER)).json["status"] == "repeated"

@@ -17,7 +17,8 @@ from sqlalchemy import Engine, event, make_url, select
 
 from practicum.serve import tables
 from practicum.serve.editing import remove_space
-from practicum.serve.service import Service, Settings
+from practicum.serve.service import Service
+from practicum.serve.settings import Settings
 
 WRITES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 """Audit events of steps to the disk."""

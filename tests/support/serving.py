@@ -23,7 +23,8 @@ from practicum.serve.app import App
 from practicum.serve.connections import Connection
 from practicum.serve.mcp_http import Agents
 from practicum.serve.pages import Pages
-from practicum.serve.service import Service, Settings
+from practicum.serve.service import Service
+from practicum.serve.settings import Settings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import open_upstream
 from practicum.testing.upstream import Answer, Upstream, UpstreamOptions, upstream
