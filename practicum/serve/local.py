@@ -49,7 +49,7 @@ class Local:
             await self._answer(call)
         except PracticumError as error:
             status, headers = status_of(error)
-            await call.answer(status, {"error": {"message": str(error)}}, *headers)
+            await call.answer(status, {"error": error.body()}, *headers)
 
     async def _answer(self, call: Call) -> None:
         if (operation := OPERATIONS.get((call.method, call.path))) is None:
