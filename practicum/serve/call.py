@@ -98,7 +98,7 @@ class Call:
         with suppress(UnicodeDecodeError):
             value = value and value.encode("latin-1").decode()
         if value is not None and len(value) > most:
-            raise Refused(400, f"the header {name.decode()} is longer than {most} characters")
+            raise Refused("request.malformed", f"the header {name.decode()} is longer than {most} characters")
         return value or None
 
     def hold(self, size: int) -> bool:
@@ -109,7 +109,7 @@ class Call:
 
     async def body(self, most: int) -> bytes:
         """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
-        too_large = Refused(413, f"the body has more than {most:,} bytes")
+        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes")
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
         parts, size, more = list[bytes](), 0, True
@@ -122,7 +122,7 @@ class Call:
             if size > most:
                 raise too_large
             if not self.hold(len(parts[-1])):
-                raise TooMany("too many large requests are under way: send it again", RETRY)
+                raise TooMany("request.too_many", "too many large requests are under way: send it again", RETRY)
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -132,7 +132,7 @@ class Call:
             return await self.body(MOST)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if twice := [name for name, values in query.items() if len(values) > 1]:
-            raise Refused(400, f"the query has {twice[0]!r:.80} more than once")
+            raise Refused("request.malformed", f"the query has {twice[0]!r:.80} more than once")
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:

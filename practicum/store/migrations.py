@@ -70,8 +70,9 @@ def read_number(db: Connection, format: Format, store: str) -> int:
         tables = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() LIMIT 1"
     if db.execute(text(tables)).first() is not None:
         raise StoreError(
+            "store.unknown_format",
             f"{store} has tables of another program or of an earlier practicum, which this one does not read: open it "
-            "with what made it, or start a new one elsewhere"
+            "with what made it, or start a new one elsewhere",
         )
     return 0
 
@@ -92,4 +93,5 @@ def _other(number: int, format: Format, store: str) -> StoreError:
         has, advice = "has no tables yet", "what made it was stopped before it wrote anything: start that again"
     elif 0 < number < format.newest:
         advice = "the next command that writes to it, such as practicum resume, migrates it"
-    return StoreError(f"{store} {has}, and this practicum reads format {format.newest}: {advice}")
+    said = f"{store} {has}, and this practicum reads format {format.newest}: {advice}"
+    return StoreError("store.unknown_format", said)

@@ -87,10 +87,11 @@ class Visit:
         operation = OPERATIONS[method, path]
         if operation.role == "admin" and not self.grant.may("admin"):
             raise Forbidden(
-                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}"
+                "key.forbidden",
+                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}",
             )
         if operation.whole and self.grant.space:
-            raise Forbidden(f"this is about all spaces, and your key is for {self.grant.space}")
+            raise Forbidden("key.forbidden", f"this is about all spaces, and your key is for {self.grant.space}")
         at = At(self.service, self.site.keys, self.grant, self.space, self.endings)
         return await perform(operation, at, {name: value for name, value in given.items() if value is not None})
 
