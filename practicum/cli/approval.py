@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from practicum.cli.output import Printer
 from practicum.core.visible import visible_line
 from practicum.core.words import one_line
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from practicum.agents.guard import Approve, GuardedCall
-    from practicum.cli.output import Printer
 
 SHOWN = 300
 """Characters that are shown of an entry."""

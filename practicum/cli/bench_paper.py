@@ -11,11 +11,11 @@ from typer import Argument
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
+from practicum.core.types import Task
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.bench.papers.table import PaperTable
-    from practicum.core.types import Task
 
 
 @opt.settings(*opt.MODELS, "review", "trust_tools", "set_", "epochs", "steps", "window", "concurrency", *opt.ON_CLUSTER)

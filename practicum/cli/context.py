@@ -15,14 +15,13 @@ from typer import Argument, Option
 
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, confirm
-from practicum.core.edits import entry_json
+from practicum.core.edits import Entry, entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
-    from practicum.core.edits import Entry
     from practicum.serve.log import Log
 
 MOST_ALIKE = 20

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.files import read_text
+from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.core.visible import visible_line
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
-    from practicum.core.trust import Trust
     from practicum.tasks.traces import Traces, TraceStream
 
 Number = TypeVar("Number", int, float)

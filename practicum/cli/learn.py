@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from practicum.core.types import Task
+from practicum.core.types import Task
 
 
 @opt.settings(

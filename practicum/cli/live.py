@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live as Screen
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from practicum.cli.options import as_options
+from practicum.cli.output import Printer
 from practicum.core.views import render_full
 from practicum.core.visible import visible_line
 from practicum.core.words import one_line, quantity
@@ -20,9 +20,6 @@ from practicum.models.budget import spent_limit
 from practicum.models.client import Wait
 from practicum.session.live import Live, wait_text
 from practicum.session.result import Progress, Result, RunInfo, waiting_line
-
-if TYPE_CHECKING:
-    from practicum.cli.output import Printer
 
 NARROWEST, WIDEST = 6, 40
 """Characters of the bar."""

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,11 +18,9 @@ from practicum.cli.options import as_options
 from practicum.core.counts import Count, counted
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
+from practicum.core.types import Usage
 from practicum.core.visible import visible, visible_json, visible_line
 from practicum.core.words import in_number, quantity, usage_text
-
-if TYPE_CHECKING:
-    from practicum.core.types import Usage
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.types import Prompt, Trace
 from practicum.core.visible import plain_breaks, visible, visible_line
 from practicum.core.words import one_line, quantity, usage_text
 
 if TYPE_CHECKING:
-    from practicum.core.types import Prompt, Trace
     from practicum.session.story import AttemptLine, AttemptStory, CallStory, EntryShown, Fate, LessonStory
 
 FOLD = 8

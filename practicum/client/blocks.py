@@ -8,14 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
 
 from practicum.client.link import Link, Wait, drive
 from practicum.core.errors import PracticumError, StoreError, UsageError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
 
 LATE = 1.0
 """Seconds that a task waits for its context; then it goes on without."""

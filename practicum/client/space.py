@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from practicum.client import http
 from practicum.client.blocks import Report, Session, Task, body_of, checked
@@ -16,8 +16,6 @@ from practicum.core.errors import UsageError
 from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
-    from typing import Self
-
     import httpx2
 
 C = TypeVar("C")

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from practicum.core.types import Usage
 from practicum.core.visible import visible
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
-
-    from practicum.core.types import Usage
 
 
 def folded(text: str) -> str:

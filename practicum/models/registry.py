@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from practicum.core.certificates import require_certificates
@@ -28,10 +28,8 @@ from practicum.models.keys import (
 from practicum.models.options import ModelOptions
 from practicum.models.prices import Price, Pricing, list_price, list_window, pricing
 from practicum.models.refused import Structure
+from practicum.models.spread import Server
 from practicum.models.transport import MAX_REPLY_MB, connect, http_client
-
-if TYPE_CHECKING:
-    from practicum.models.spread import Server
 
 ROLES: Mapping[str, str] = {
     "agent": "agent",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from ssl import SSLContext
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.certificates import require_certificates
@@ -16,8 +17,6 @@ from practicum.core.errors import ProviderError
 from practicum.core.types import MOST_TOKENS
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
 MAX_REPLY_MB = 16.0

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -26,6 +26,7 @@ from practicum.serve.identities import bury_space, end_space
 from practicum.serve.log import Database
 from practicum.serve.names import unknown
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout, begin_rollout, next_number
+from practicum.serve.service import Service
 from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews
 from practicum.session.amend import apply_edits, roll_back, writing
@@ -34,9 +35,6 @@ from practicum.store.database import Store
 from practicum.store.names import name_version
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.versions import entry_history, read_versions
-
-if TYPE_CHECKING:
-    from practicum.serve.service import Service
 
 PATIENCE = 5.0
 """Seconds that a change waits for another process that writes to the run of the space."""

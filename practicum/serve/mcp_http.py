@@ -11,16 +11,14 @@ import json
 from collections.abc import AsyncIterator, Collection, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from practicum.serve.access import Limiter
 from practicum.serve.admission import Refused
 from practicum.serve.call import Call
 from practicum.serve.operations import MOST, OPERATIONS, At, perform
-
-if TYPE_CHECKING:
-    from practicum.serve.tools import Route
+from practicum.serve.tools import Route
 
 A_MINUTE, AT_ONCE = 3_000, 100
 """Requests that each key may send to /mcp a minute, and at once. One takes 3 to 4 ms of the processor."""

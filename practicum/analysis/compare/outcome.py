@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -29,15 +29,12 @@ from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
 from practicum.session.learn import without_advice
-from practicum.session.result import mean_measures, usage_json
+from practicum.session.result import Result, mean_measures, usage_json
 from practicum.session.story import Story
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import is_run
 from practicum.store.journal import Journal
-
-if TYPE_CHECKING:
-    from practicum.session.result import Result
 
 OUTCOME_FILE = "measured.json"
 
