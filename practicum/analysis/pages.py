@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from practicum.analysis.view.names import slug
+from practicum.analysis.names import slug
 from practicum.core.look import asset, environment, shown
 from practicum.core.views import count_tokens
 from practicum.session.result import SCORE_NAMES

@@ -20,8 +20,8 @@ from practicum.analysis.compare.plan import make_plan, save_plan
 from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
+from practicum.analysis.names import LONGEST, slug, unslug
 from practicum.analysis.view.curve import curve
-from practicum.analysis.view.names import LONGEST, slug, unslug
 from practicum.analysis.view.site import Site
 from practicum.core.errors import UsageError
 from practicum.core.look import shown

@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 from sqlalchemy import func
 
+from practicum.analysis.names import slug, unslug
 from practicum.analysis.pages import render
 from practicum.analysis.view.attempt import attempt_values
 from practicum.analysis.view.curve import curve
-from practicum.analysis.view.names import slug, unslug
 from practicum.core.counts import counted
 from practicum.core.edits import Applied, Refused
 from practicum.core.errors import PracticumError, UsageError
