@@ -19,7 +19,7 @@ from practicum.cli.inputs import METHOD_OPTIONS, config_values
 from practicum.cli.options import SETTINGS
 from practicum.models.client import Structure
 from practicum.session.config import Config
-from practicum.tasks.datasets import FORMATS
+from practicum.tasks.formats import FORMATS
 
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",

@@ -31,7 +31,7 @@ from practicum.core.types import Task
 from practicum.models.objects import read_object
 from practicum.session import memories
 from practicum.session.config import Config
-from practicum.tasks.datasets import FORMATS, as_json_lines, convert
+from practicum.tasks.formats import FORMATS, as_json_lines, convert
 from practicum.tasks.load import load_tasks, parse_fields
 from practicum.tasks.traces import load_traces
 

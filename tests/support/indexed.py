@@ -12,7 +12,7 @@ from runs import Words
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit
-from practicum.retrieval.index import Covers, Index, Part
+from practicum.plugins.index.index import Covers, Index, Part
 from practicum.retrieval.search import DEFAULT, EntryPredicate, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors
 from practicum.session.config import Config, Splits
