@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from practicum.methods.settings import GateSettings, MethodSettings, RetrievalSettings
     from practicum.models.client import Wait
     from practicum.models.scripted import ScriptedClient
-    from practicum.plugins import trackers
     from practicum.retrieval.search import Match
     from practicum.session.ask import Answered, Learned
     from practicum.session.components import Parts

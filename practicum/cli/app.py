@@ -20,6 +20,7 @@ from practicum.core.plugins import Group, called
 PANELS: dict[str, dict[str, str]] = {
     "Learn and answer": {
         "demo": "demo:demo", "tasks": "tasks:tasks", "advise": "advise:advise", "methods": "methods:methods",
+        "plugins": "plugins:plugins",
         "learn": "learn:learn", "resume": "learn:resume", "run": "run:run", "serve": "serve:serve", "key": "key:app",
         "feedback": "feedback:feedback", "mcp": "mcp:mcp",
     },

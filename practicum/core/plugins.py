@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
@@ -79,12 +79,17 @@ def called(plugin: object) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """An entry point that is not used: its name, its package, and why."""
+class Plugin:
+    """A plug-in that a package registers: its kind, its name, and why it cannot be used ("" if it can)."""
 
+    kind: str
     name: str
     package: str
-    reason: str
+    problem: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Plain values, as `--json` prints them."""
+        return asdict(self)
 
 
 class Group(Generic[T]):
@@ -112,8 +117,8 @@ class Group(Generic[T]):
         """The entry points that are used, by name: those of practicum first. Nothing is imported."""
         return self._sorted()[0]
 
-    def refused(self) -> Sequence[Refusal]:
-        """The entry points that are not used because of their names."""
+    def refused(self) -> Sequence[Plugin]:
+        """The plug-ins that are not used because of their names."""
         return self._sorted()[1]
 
     def load(self, name: str) -> T:
@@ -145,27 +150,30 @@ class Group(Generic[T]):
             )
         return cast(T, plugin)
 
-    def problems(self) -> Mapping[str, str]:
-        """The registered plug-ins that cannot be used, by name, each with the reason. All are imported for that."""
-        found = {refusal.name: refusal.reason for refusal in self.refused()}
-        for name in self.registered():
+    def described(self) -> list[Plugin]:
+        """All registered plug-ins. Each is imported, to see whether it can be used."""
+        found = []
+        for name, entry in self.registered().items():
+            problem = ""
             try:
                 self.load(name)
             except PracticumError as error:
-                found[name] = str(error)
-        return found
+                problem = str(error)
+            found.append(Plugin(self.noun, name, package_of(entry), problem))
+        return [*found, *self.refused()]
 
     def _known(self, name: str) -> str:
-        why = [f"that of the package {r.package!r} is refused, as {r.reason}" for r in self.refused() if r.name == name]
+        refused = (plugin for plugin in self.refused() if plugin.name == name)
+        why = [f"that of the package {plugin.package!r} is refused, as {plugin.problem}" for plugin in refused]
         return "; ".join([*why, f"known are {', '.join(self.names()) or 'none'}{self._advice}"])
 
-    def _sorted(self) -> tuple[dict[str, EntryPoint], list[Refusal]]:
+    def _sorted(self) -> tuple[dict[str, EntryPoint], list[Plugin]]:
         """The entry points that are used, and those that are refused."""
         by_name: dict[str, list[EntryPoint]] = {}
         for entry in sorted(entry_points(group=self.name), key=lambda each: (package_of(each) != OWN, each.name)):
             by_name.setdefault(entry.name, []).append(entry)
         used: dict[str, EntryPoint] = {}
-        refused: list[Refusal] = []
+        refused: list[Plugin] = []
         for name, entries in by_name.items():
             kept, reason = entries[:1], ""
             if not _NAME.fullmatch(name):
@@ -176,7 +184,9 @@ class Group(Generic[T]):
                 kept, reason = [], f"{' and '.join(map(package_of, entries))} register this name: uninstall all but one"
             used.update((name, entry) for entry in kept)
             if reason:
-                refused += [Refusal(one_line(name, 40), package_of(entry), reason) for entry in entries[len(kept) :]]
+                refused += [
+                    Plugin(self.noun, one_line(name, 40), package_of(entry), reason) for entry in entries[len(kept) :]
+                ]
         return used, refused
 
 

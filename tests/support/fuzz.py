@@ -174,7 +174,9 @@ def tasks(content: bytes) -> None:
 
 
 @given(
-    files(TASKS) | st.text().map(str.encode), st.sampled_from([None, *FORMATS]), st.sampled_from(["d.csv", "d.jsonl"])
+    files(TASKS) | st.text().map(str.encode),
+    st.sampled_from([None, *FORMATS.names()]),
+    st.sampled_from(["d.csv", "d.jsonl"]),
 )
 def datasets(content: bytes, format: str | None, name: str) -> None:
     found = read(content, name, lambda path: convert(path, format))
