@@ -162,7 +162,7 @@ class Retriever:
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
         """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
         if k > 0 and len(context) >= self.many:
-            unread = None if self._saved is None else await self._saved.nearest(context, text, k, where)
+            unread = None if self.saved is None else await self.saved.nearest(context, text, k, where)
             if unread is not None:
                 return SearchResult(tuple(Match(entry, similarity) for entry, similarity in unread), exact=False)
         column = self._column(where)
@@ -192,12 +192,12 @@ class Retriever:
     async def save(self, context: Context, run_id: str) -> int:
         """Save an index of a context, the last version of the run that the vectors have their store from. Returns its
         number of entries, 0 if none is saved because they are few."""
-        if len(context) < self.many or self._saved is None:
+        if len(context) < self.many or self.saved is None:
             return 0
-        return await self._saved.save(context, run_id)
+        return await self.saved.save(context, run_id)
 
     @cached_property
-    def _saved(self) -> SavedIndex | None:
+    def saved(self) -> SavedIndex | None:
         """The index that is saved with the run that the vectors have their store from."""
         if (store := self.vectors.store) is None:
             return None

@@ -59,7 +59,7 @@ class Run:
 
     async def save(self, index: bool = True) -> None:
         indexed = await self.retriever.save(self.context, self.store.run_id) if index else 0
-        self.retriever.stored.settle()
+        self.retriever.saved.settle()
         write_snapshot(self.store, self.store.run_id, self.context, indexed)
         self.context = read_context(self.store, self.store.run_id)
 
