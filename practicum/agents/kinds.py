@@ -47,6 +47,7 @@ AGENTS: Group[Any] = Group(
     "agent",
     _lacks,
     dict.fromkeys(("chat", "tools", "command")),
+    unknown="agent.unknown",
     advice="; write tools:module:name, command:PROGRAM, or module:function for your own",
 )
 

@@ -101,7 +101,9 @@ def _opened(store: str, *, make: bool = False) -> Iterator[Log]:
 
     where, _ = place(store)
     if isinstance(where, Path) and not make and not (where / DATABASE_FILE).exists():
-        raise UsageError(f"there is no store {where}: give --store, or make the first key (practicum key add)")
+        raise UsageError(
+            "store.not_found", f"there is no store {where}: give --store, or make the first key (practicum key add)"
+        )
     log = Log(open_database(where, beside=True))
     try:
         yield log

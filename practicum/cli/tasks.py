@@ -25,14 +25,16 @@ def tasks(
     from practicum.tasks.formats import as_json_lines, convert, read_served
 
     if to is not None and not to.name:
-        raise UsageError(f"--out {to} is a folder: give the name of a file")
+        raise UsageError("file.wrong_kind", f"--out {to} is a folder: give the name of a file")
     data = convert(file, format) if server is None else read_served(file, server, format)
     options = ["--scorer", data.scorer, *data.options]
     if to is not None:
         beside = to.with_suffix(".instructions.txt")
         listed = to.with_suffix(".choices.txt")
         if file.resolve() in (to.resolve(), beside.resolve(), listed.resolve()):
-            raise UsageError(f"--out {to} would overwrite the file that it is made from: give another name")
+            raise UsageError(
+                "file.exists", f"--out {to} would overwrite the file that it is made from: give another name"
+            )
         write_atomic(to, as_json_lines(data.tasks))
         write_atomic(beside, data.instructions + "\n")
         options += ["--instructions", f"@{beside}"]

@@ -45,14 +45,14 @@ def import_object(reference: str) -> Any:
     except (Exception, SystemExit) as error:
         absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         advice = form if module or absent or not module_name else own
-        raise UsageError(f"cannot load {reference!r} ({error_line(error)}); {advice}") from error
+        raise UsageError("code.cannot_load", f"cannot load {reference!r} ({error_line(error)}); {advice}") from error
 
 
 def import_function(reference: str) -> Callable[..., Any]:
     """The function that `module:function` names. Raises UsageError as `import_object`, or if it is not callable."""
     function: Callable[..., Any] | None = import_object(reference)
     if not callable(function):
-        raise UsageError(f"{reference!r} is a {type(function).__name__}, not a function")
+        raise UsageError("code.cannot_load", f"{reference!r} is a {type(function).__name__}, not a function")
     return function
 
 
@@ -97,17 +97,25 @@ class Group(Generic[T]):
 
     `name` is the entry point group, such as "practicum.scorers", and `noun` the kind in messages. `lacks` checks what a
     package registers. `core` has the plug-ins of the core: each name with the "module:object" that it stands for, or
-    with None where the core makes it in another way. `advice` ends the message about an unknown name.
+    with None where the core makes it in another way. `unknown` is the code of the error about an unknown
+    name, and `advice` ends its message.
 
     A name of the core or of practicum's own plug-ins cannot be registered again: the other plug-in is refused. Where
     two other packages register one name, both are refused.
     """
 
     def __init__(
-        self, name: str, noun: str, lacks: Lacks, core: Mapping[str, str | None] = NO_CORE, advice: str = ""
+        self,
+        name: str,
+        noun: str,
+        lacks: Lacks,
+        core: Mapping[str, str | None] = NO_CORE,
+        *,
+        unknown: str = "plugin.unknown",
+        advice: str = "",
     ) -> None:
         self.name, self.noun, self.core = name, noun, core
-        self._lacks, self._advice = lacks, advice
+        self._lacks, self._unknown, self._advice = lacks, unknown, advice
 
     def names(self) -> tuple[str, ...]:
         """The names of the core in its order, then those of practicum's plug-ins, then those of other packages."""
@@ -132,7 +140,12 @@ class Group(Generic[T]):
             found = importlib.import_module(module)
             return cast(T, getattr(found, attribute) if attribute else found)
         if (entry := self.registered().get(name)) is None:
-            raise UsageError(f"unknown {self.noun} {name!r}{closest(name, self.names())}: {self._known(name)}")
+            refused = [plugin for plugin in self.refused() if plugin.name == name]
+            raise UsageError(
+                "plugin.duplicate" if refused else self._unknown,
+                f"unknown {self.noun} {name!r}{closest(name, self.names())}: {self._known(refused)}",
+                name=name,
+            )
         try:
             plugin = entry.load()
         except (PracticumError, KeyboardInterrupt):
@@ -140,13 +153,20 @@ class Group(Generic[T]):
             raise
         except BaseException as error:
             raise UsageError(
+                "plugin.broken",
                 f"the package {package_of(entry)!r} registers {name!r} in {self.name} as {entry.value!r}, "
-                f"which cannot be imported ({error_line(error)}); repair or uninstall the package"
+                f"which cannot be imported ({error_line(error)}); repair or uninstall the package",
+                name=name,
+                package=package_of(entry),
             ) from error
         if missing := self._lacks(plugin):
             raise UsageError(
+                "plugin.invalid",
                 f"the {self.noun} {name!r} of the package {package_of(entry)!r} lacks {', '.join(missing)}; correct or "
-                "uninstall the package"
+                "uninstall the package",
+                name=name,
+                package=package_of(entry),
+                missing=[*missing],
             )
         return cast(T, plugin)
 
@@ -162,8 +182,7 @@ class Group(Generic[T]):
             found.append(Plugin(self.noun, name, package_of(entry), problem))
         return [*found, *self.refused()]
 
-    def _known(self, name: str) -> str:
-        refused = (plugin for plugin in self.refused() if plugin.name == name)
+    def _known(self, refused: Sequence[Plugin]) -> str:
         why = [f"that of the package {plugin.package!r} is refused, as {plugin.problem}" for plugin in refused]
         return "; ".join([*why, f"known are {', '.join(self.names()) or 'none'}{self._advice}"])
 

@@ -104,7 +104,10 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     """The agent that a configuration names."""
     name = config.agent
     if parts.agent is not None and parts.tools is not None:
-        raise UsageError("Parts(agent=..., tools=...) names two agents: an agent of your own brings its own tools")
+        raise UsageError(
+            "settings.conflict",
+            "Parts(agent=..., tools=...) names two agents: an agent of your own brings its own tools",
+        )
     if parts.agent is not None:
         return FunctionAgent(parts.agent, config.instructions)
     if name == "chat":
@@ -131,12 +134,13 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if rest:
         return FunctionAgent(import_function(name), config.instructions)
     if isinstance(registered := AGENTS.load(name), AgentKind):
-        raise UsageError(f"the agent {name} is named with an argument, as {name}:ARGUMENT")
+        raise UsageError("agent.invalid", f"the agent {name} is named with an argument, as {name}:ARGUMENT")
     return FunctionAgent(registered, config.instructions)
 
 
 def _missing_object(what: str, name: str, form: str, option: str = "") -> UsageError:
     return UsageError(
+        "run.needs_objects",
         f"the {what} of this run was the Python object {name.removeprefix(PYTHON)}: continue from Python with "
-        f"Parts({what}=...), or start a new run with --{option or f'{what} '}{form}"
+        f"Parts({what}=...), or start a new run with --{option or f'{what} '}{form}",
     )

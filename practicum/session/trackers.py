@@ -15,4 +15,4 @@ class TrackerKind(Protocol):
     def __call__(self, *, name: str | None = None, group: str | None = None) -> Watch: ...
 
 
-TRACKERS: Group[TrackerKind] = Group("practicum.trackers", "tracker", called)
+TRACKERS: Group[TrackerKind] = Group("practicum.trackers", "tracker", called, unknown="tracker.unknown")

@@ -88,6 +88,9 @@ def store_at(url: str) -> tuple[StoreKind, URL]:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in STORES.names():
         known = ", ".join(f"{name}://USER@HOST/DATABASE" for name in STORES.names())
-        raise UsageError(f"the store must be written as a URL: {known or 'no package registers a kind of store'}")
+        raise UsageError(
+            "store.invalid_address",
+            f"the store must be written as a URL: {known or 'no package registers a kind of store'}",
+        )
     kind = STORES.load(scheme)
     return kind, kind.parse(url)

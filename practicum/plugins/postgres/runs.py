@@ -123,8 +123,9 @@ def _check_index(url: URL, database: Database) -> None:
     else:
         wrong, advice = "is on a server without pgvector", "install pgvector 0.8 and run CREATE EXTENSION vector"
     raise StoreError(
+        "store.unsupported",
         f"{database.name} {wrong}: a superuser of that database must {advice}; or leave ?{INDEX}=pgvector out, and the "
-        "index is in files"
+        "index is in files",
     )
 
 
@@ -157,7 +158,7 @@ class PostgresqlRun:
         self._lease = Lease(self.database, run_id) if writer else None
 
     def _missing(self) -> NotARun:
-        return NotARun(f"{self.database.name} holds no run named {self.run_id}")
+        return NotARun("run.not_found", f"{self.database.name} holds no run named {self.run_id}")
 
     def rows(self, query: Any) -> list[Any]:
         return self.database.rows(query)

@@ -56,7 +56,12 @@ def _lacks(plugin: object) -> Sequence[str]:
 
 
 SCORERS: Group[Any] = Group(
-    "practicum.scorers", "scorer", _lacks, dict.fromkeys(BUILT_IN), "; write module:function for your own"
+    "practicum.scorers",
+    "scorer",
+    _lacks,
+    dict.fromkeys(BUILT_IN),
+    unknown="scorer.unknown",
+    advice="; write module:function for your own",
 )
 """Packages register a function as scorer, or an AnswerScorer of their own."""
 
@@ -73,7 +78,9 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     """
     if not callable(function):
         kind = type(function).__name__
-        raise UsageError(f"scorer {name!r}{origin}: a scorer must be a function (task, answer), not {kind}")
+        raise UsageError(
+            "scorer.invalid", f"scorer {name!r}{origin}: a scorer must be a function (task, answer), not {kind}"
+        )
     takes_trace = False
     try:
         signature = inspect.signature(function)
@@ -81,7 +88,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
         signature.bind(None, None, **({"trace": None} if takes_trace else {}))
     except TypeError:
         text = f"scorer {name!r}{origin}: the function must take (task, answer), or (task, answer, trace)"
-        raise UsageError(text) from None
+        raise UsageError("scorer.invalid", text) from None
     except ValueError:  # some builtins have no signature; the first call will show
         pass
 
@@ -92,7 +99,9 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
         try:
             return as_score(await thread.call(call))
         except Exception as error:
-            raise AgentError(f"scorer {name!r} failed on task {task.id!r}: {error_line(error)}") from error
+            raise AgentError(
+                "scorer.failed", f"scorer {name!r} failed on task {task.id!r}: {error_line(error)}"
+            ) from error
 
     return AnswerScorer(name, score, pure=False)
 
@@ -104,10 +113,15 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
     if ":" in name:
         return function_scorer(name, import_function(name))
     if name in ("software", *JUDGED):
-        raise UsageError(f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone")
+        raise UsageError(
+            "scorer.invalid", f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone"
+        )
     if name in COMPARING:
         if name == "choice" and not (choices and all(map(normalise, choices))):
-            raise UsageError("scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`")
+            raise UsageError(
+                "settings.missing",
+                "scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`",
+            )
         compare = RULES.get(name) or partial(one_choice, choices or ())
         # The time of a search is limited, and how far it gets in that differs.
         return AnswerScorer(name, partial(_score_target, name, compare), needs_target=True, pure=name != "regex")
@@ -138,9 +152,11 @@ def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
 
 def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, trace: Trace) -> Score:
     if task.target is None:
-        raise TaskFileError(f"task {task.id!r} has no target, which scorer {name!r} needs")
+        raise TaskFileError("tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs")
     if fault := target_fault(name, task.target):
-        raise TaskFileError(f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it")
+        raise TaskFileError(
+            "tasks.invalid_target", f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it"
+        )
     return compare(task.target, trace.answer)
 
 
