@@ -70,7 +70,7 @@ def read_tasks(path: Path | None, fields: str | None, trust: Trust = "own") -> l
     try:
         return load_tasks(path, names, trust)
     except TaskFileError as error:
-        from practicum.tasks.datasets import matching_formats
+        from practicum.tasks.formats import matching_formats
 
         if names or not (formats := matching_formats(path)):
             raise

@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from types import SimpleNamespace
@@ -21,8 +20,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from practicum.blocks.sample.orders import ENDLESS, first_steps
-from practicum.core import plugins
 from practicum.core.errors import UsageError
+from practicum.core.plugins import Group
 from practicum.core.types import Profile
 from practicum.core.words import closest
 from practicum.engine.loop import Method
@@ -35,8 +34,22 @@ NAMES = (
 )  # fmt: skip
 """The built-in methods."""
 
-GROUP = "practicum.methods"
-"""The entry point group in which packages register methods: `name = "module"` or `name = "module:object"`."""
+
+def _lacks(plugin: Any) -> Sequence[str]:
+    if isinstance(plugin, Method):
+        return []
+    parts = {"Settings": isinstance(getattr(plugin, "Settings", None), type), "method": hasattr(plugin, "method")}
+    return [name for name, there in parts.items() if not there]
+
+
+METHODS: Group[Any] = Group(
+    "practicum.methods",
+    "method",
+    _lacks,
+    {name: f"practicum.methods.{name}" for name in NAMES},
+    unknown="method.unknown",
+)
+"""Packages register a module, or an object, with `Settings` and `method(settings)`; or a Method."""
 
 
 def settings_of(name: str, profile: Profile = "full") -> type[GateSettings]:
@@ -141,25 +154,11 @@ def _texts_of(kind: type) -> dict[str, str]:
 
 def _recipe(name: str) -> Any:
     """What holds the method's `Settings` and `method`."""
-    if name in NAMES:
-        return import_module(f"practicum.methods.{name}")
     if name.startswith("python:"):
         return SimpleNamespace(Settings=GateSettings, __doc__="")  # a Method that was passed as an object
-    if name not in plugins.registered(GROUP):
-        known = (*NAMES, *plugins.describe(GROUP))
-        raise UsageError(
-            "method.unknown", f"unknown method {name!r}{closest(name, NAMES)}: known are {', '.join(known)}"
-        )
-    found = plugins.load_registered(GROUP, name)
+    found = METHODS.load(name)
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
-    if not isinstance(getattr(found, "Settings", None), type) or not callable(getattr(found, "method", None)):
-        package = plugins.package_of(plugins.registered(GROUP)[name])
-        raise UsageError(
-            "plugin.invalid",
-            f"method {name!r} of the package {package!r} is neither a Method nor a module with `Settings` and "
-            "`method(settings)`: correct the package or uninstall it",
-        )
     return found
 
 

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from practicum.agents.guard import GuardTools
-from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
+from practicum.engine.resources import LOCAL, Resources
 from practicum.models.budget import LIMITS
 from practicum.models.options import ModelOptions
 from practicum.models.prices import GivenPrices, read_prices
 from practicum.models.refused import Structure
 from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
-from practicum.session.config import Config, Engine, Splits, config_from, prices_for, require_names
+from practicum.session.config import Config, Splits, config_from, prices_for, require_names
 from practicum.session.records import Kept
-from practicum.session.setup import OF_RAY, Setup, build_setup, check_engine, set_up
+from practicum.session.setup import OF_WORKERS, Setup, build_setup, check_engine, set_up
 
 
 class Corrections(TypedDict, total=False):
@@ -37,7 +37,7 @@ class Corrections(TypedDict, total=False):
     max_reply_mb: float | None
     model_options: ModelOptions | Mapping[str, Any] | str | None
     concurrency: int | None
-    engine: Engine | None
+    engine: str | None
     ray_address: str | None
     resources: Resources | Mapping[str, Any] | str | None
     window: int | None
@@ -55,19 +55,20 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
         values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
     if "prices" in values:
         values["prices"] = {**config.prices, **read_prices(values["prices"])}
-    if values.get("engine") == "local":
-        values = {**OF_RAY, **values}
+    if values.get("engine") == LOCAL:
+        values = {**OF_WORKERS, **values}
     new = config_from({**config.model_dump(), **values})
     if "api_key_env" not in values and new.hosts != config.hosts:
         new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
     if "model_options" not in values and new.servers != config.servers:
         new = new.model_copy(update={"model_options": new.model_options.without_secrets()})
-    check_engine(new)
     _check_limits(new, values, kept)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
     _check_unchanged(config, new, changed, kept)
     if not changed & {"model", "roles", "agent", "guard_tools"}:
-        return build_setup(new, splits, parts)
+        setup = build_setup(new, splits, parts)
+        check_engine(setup)
+        return setup
     new = new.model_copy(update={"prices": prices_for(new.prices, new.model, new.roles)})
     setup = set_up(new.model_dump(), splits, parts)
     for role in setup.roles:

@@ -9,8 +9,8 @@ from typing import Any
 
 from practicum import methods
 from practicum.agents.base import Agent
+from practicum.agents.kinds import kind_of
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
-from practicum.cluster.resources import Resources
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.installation import derived_key
 from practicum.core.redact import Redactor
@@ -18,24 +18,26 @@ from practicum.core.requirements import pip_install
 from practicum.core.trust import LEVELS, Trust
 from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
+from practicum.engine.resources import LOCAL, Resources
 from practicum.engine.state import Scorer
+from practicum.engine.workers import ENGINES, scorer_moves
 from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
 from practicum.models.keys import hosts
 from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
-from practicum.session.config import APPWORLD, Config, Splits, config_from, require_tasks
+from practicum.session.config import Config, Splits, config_from, require_tasks
 from practicum.tasks.load import require_meta, require_targets
-from practicum.tasks.scoring.registry import COMPARING, JUDGED
+from practicum.tasks.scoring.registry import JUDGED
 from practicum.tasks.stored import StoredTasks, survey
 from practicum.tasks.survey import Survey
 
 AGAIN = ("rounds", "refine", "lessons")
 """Settings of trying a task again, which stored traces do not allow."""
 
-OF_RAY: Mapping[str, Any] = {"ray_address": None, "resources": Resources()}
-"""Settings of a cluster, each with what it is where there is none."""
+OF_WORKERS: Mapping[str, Any] = {"ray_address": None, "resources": Resources()}
+"""The settings of engines with workers, with their defaults."""
 
 NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
 """Settings with which a task is run once alone."""
@@ -97,8 +99,8 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if scored:
         _check_tasks(setup)
     _check_method(setup)
-    _check_agent(setup.config)
-    check_engine(setup.config)
+    _check_agent(setup)
+    check_engine(setup)
     roles = _check_roles(setup)
     for role in setup.roles if splits.train else setup.act_roles:
         if setup.client(role) is None:
@@ -121,7 +123,8 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
 
 def with_defaults(config: Config, parts: Parts) -> Config:
     """The same with the scorer and the profile that follow from the rest, where they are not given."""
-    default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
+    kind = kind_of(config.agent)
+    default = (kind.scorer if kind else None) or ("choice" if config.choices else "exact")
     learner = config.roles.get("reflector") or config.model or config.roles.get("agent") or ""
     small = is_local(learner) and parts.clients.get("agent") is None
     profile = config.profile or ("small" if small else "full")
@@ -235,17 +238,23 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
     return " and ".join(found)
 
 
-def _check_agent(config: Config) -> None:
+def _check_agent(setup: Setup) -> None:
+    config, kind = setup.config, kind_of(setup.config.agent)
     if config.reasoning and config.agent != "chat":
         raise UsageError("settings.unused", f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
     if config.trust_tools and config.agent == "chat" and not config.from_traces:
         raise UsageError(
             "settings.unused", "`trust_tools` is for an agent with tools, which the chat agent has not: leave it out"
         )
-    if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
-        raise UsageError("settings.conflict", f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
-    if config.choices and config.agent.startswith(APPWORLD):
-        raise UsageError("settings.conflict", "AppWorld's tasks have no choice of answers: leave out `choices`")
+    wanted = getattr(setup.scorer, "agent", None)
+    if wanted and not config.agent.startswith(f"{wanted}:"):
+        raise UsageError(
+            "settings.conflict", f"scorer {config.scorer!r} needs the agent {wanted}:ARGUMENT, not {config.agent}"
+        )
+    if config.choices and kind is not None:
+        raise UsageError(
+            "settings.conflict", f"the tasks of {config.agent} have no choice of answers: leave out `choices`"
+        )
     if not config.uses_tools:
         of_tools = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
         for name, default in of_tools.items():
@@ -256,24 +265,21 @@ def _check_agent(config: Config) -> None:
                 )
 
 
-def check_engine(config: Config) -> None:
-    """Refuse what is for a cluster alone where there is none."""
-    for name, default in OF_RAY.items():
-        if config.engine == "local" and getattr(config, name) != default:
-            raise UsageError("settings.unused", f"`{name}` is for `engine=ray`: give that too, or leave it out")
-    asks = config.agent == "chat" or config.agent.startswith(APPWORLD)
-    # Local models are hosted by the cluster.
-    hosts_none = not any(is_local(name) for name in (config.model, *config.roles.values()) if name)
-    if (
-        config.engine == "ray"
-        and asks
-        and hosts_none
-        and config.scorer in (*COMPARING, "coverage", "appworld", *JUDGED)
-    ):
+def check_engine(setup: Setup) -> None:
+    """Raises UsageError for an unknown engine, for one without work, and for its settings without it."""
+    config = setup.config
+    if config.engine == LOCAL:
+        if given := [name for name, default in OF_WORKERS.items() if getattr(config, name) != default]:
+            raise UsageError("settings.unused", f"`{given[0]}` is for `engine=ray`: give that too, or leave it out")
+        return
+    ENGINES.load(config.engine)
+    # Workers load local models.
+    hosts_some = any(is_local(name) for name in (config.model, *config.roles.values()) if name)
+    if not (setup.agent.moves or scorer_moves(setup.scorer) or hosts_some):
         raise UsageError(
             "settings.unused",
-            f"`engine=ray` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, which only "
-            "ask models and servers: leave it out",
+            f"`engine={config.engine}` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, "
+            "which only ask models and servers: leave it out",
         )
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from practicum.core.errors import AgentError, TaskFileError, UsageError
 from practicum.core.types import Score, Task, Trace
-from practicum.tasks.scoring.registry import COMPARING, GROUP, AnswerScorer, load_scorer
+from practicum.tasks.scoring.registry import COMPARING, SCORERS, AnswerScorer, load_scorer
 from practicum.tasks.scoring.rules import last_number, named_choices, normalise
 
 CHOICES = ("Basalt", "New York", "York", "C++")
@@ -341,8 +341,8 @@ def scorer_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     names = ("half", "full", "later", "words", "lone", "number")
     entries = {name: f"own_scorers:{name}" for name in names}
-    packages.install(tmp_path, "own_scorers", OWN, GROUP, **entries, exact="own_scorers:half")
-    packages.install(tmp_path, "broken_scorers", "import no_such_module", GROUP, gone="broken_scorers:score")
+    packages.install(tmp_path, "own_scorers", OWN, SCORERS.name, **entries, exact="own_scorers:half")
+    packages.install(tmp_path, "broken_scorers", "import no_such_module", SCORERS.name, gone="broken_scorers:score")
     monkeypatch.delitem(sys.modules, "own_scorers", raising=False)
 
 
