@@ -55,7 +55,9 @@ def show_attempts(
             out.print(_attempt_line(out, line))
         if not outcomes:
             if step is not None and step > (last := story.info.steps):
-                raise UsageError("step.unknown", f"there is no step {step} in {run}: its last one is {last}")
+                raise UsageError(
+                    "step.unknown", f"there is no step {step} in {run}: its last one is {last}", step=step, last=last
+                )
             out.print(f"no attempts{' of this kind' if failed or split or step or task else ''} in {run}")
             return
         counted = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.most_common())

@@ -144,7 +144,7 @@ class Group(Generic[T]):
             raise UsageError(
                 "plugin.duplicate" if refused else self._unknown,
                 f"unknown {self.noun} {name!r}{closest(name, self.names())}: {self._known(refused)}",
-                name=name,
+                **{self.noun: name, "known": [*self.names()]},
             )
         try:
             plugin = entry.load()
@@ -156,17 +156,14 @@ class Group(Generic[T]):
                 "plugin.broken",
                 f"the package {package_of(entry)!r} registers {name!r} in {self.name} as {entry.value!r}, "
                 f"which cannot be imported ({error_line(error)}); repair or uninstall the package",
-                name=name,
-                package=package_of(entry),
+                **{self.noun: name, "package": package_of(entry)},
             ) from error
         if missing := self._lacks(plugin):
             raise UsageError(
                 "plugin.invalid",
                 f"the {self.noun} {name!r} of the package {package_of(entry)!r} lacks {', '.join(missing)}; correct or "
                 "uninstall the package",
-                name=name,
-                package=package_of(entry),
-                missing=[*missing],
+                **{self.noun: name, "package": package_of(entry), "missing": [*missing]},
             )
         return cast(T, plugin)
 

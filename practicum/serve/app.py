@@ -289,9 +289,8 @@ class App:
         grant = call.grant = await self.keys.grant(self._key(call), call.address)
         self.keys.count(grant)
         if role is not None and not grant.may(role):
-            raise Refused(
-                "key.forbidden", f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
-            )
+            text = f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
+            raise Refused("key.forbidden", text, role=role)
         if grant.space and wanted not in (None, grant.space):
             raise Refused("key.forbidden", f"this key is for space {grant.space}: leave out x-practicum-space")
         call.space = grant.space or wanted or self.service.settings.spaces[0]

@@ -109,7 +109,7 @@ class Call:
 
     async def body(self, most: int) -> bytes:
         """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
-        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes")
+        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes", limit=most)
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
         parts, size, more = list[bytes](), 0, True

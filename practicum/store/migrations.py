@@ -94,4 +94,4 @@ def _other(number: int, format: Format, store: str) -> StoreError:
     elif 0 < number < format.newest:
         advice = "the next command that writes to it, such as practicum resume, migrates it"
     said = f"{store} {has}, and this practicum reads format {format.newest}: {advice}"
-    return StoreError("store.unknown_format", said)
+    return StoreError("store.unknown_format", said, format=number, reads=format.newest)

@@ -210,7 +210,11 @@ def synchronous() -> str:
     """SQLite's `synchronous` of databases that are opened from now on."""
     wanted = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
     if wanted not in ("OFF", "NORMAL", "FULL"):
-        raise UsageError("settings.invalid", f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL")
+        raise UsageError(
+            "settings.invalid",
+            f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL",
+            setting=SYNCHRONOUS_VARIABLE,
+        )
     return wanted
 
 

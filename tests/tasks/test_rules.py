@@ -235,7 +235,7 @@ def test_rules_can_be_pickled() -> None:
         (
             "exactly",
             None,
-            "unknown scorer 'exactly'; use one of exact, numeric, choice, contains, regex, list, tests, ",
+            "known are exact, numeric, choice, contains, regex, list, tests, ",
         ),
         ("choice", None, "needs choices"),
         ("choice", ("a", " "), "needs choices, none of them empty"),
@@ -364,9 +364,8 @@ def test_a_package_registers_scorers() -> None:
     [
         ("gone", "'broken_scorers' registers 'gone' in practicum.scorers .*No module named 'no_such_module'"),
         ("lone", "scorer 'lone' of the package 'own_scorers': the function must take \\(task, answer\\)"),
-        ("number", "scorer 'number' of the package 'own_scorers': .* not int"),
-        ("none", "unknown scorer 'none'; use one of exact, .*half \\(of the package own_scorers\\)"),
-        ("none", "gone \\(broken: .*No module named 'no_such_module'"),
+        ("number", "scorer 'number' of the package 'own_scorers' lacks a call"),
+        ("none", "unknown scorer 'none'.*: known are exact, .*half"),
     ],
 )
 def test_a_scorer_of_a_package_that_cannot_be_loaded(name: str, text: str) -> None:

@@ -121,6 +121,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
             raise UsageError(
                 "settings.missing",
                 "scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`",
+                setting="choices",
             )
         compare = RULES.get(name) or partial(one_choice, choices or ())
         # The time of a search is limited, and how far it gets in that differs.
@@ -152,10 +153,15 @@ def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
 
 def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, trace: Trace) -> Score:
     if task.target is None:
-        raise TaskFileError("tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs")
+        raise TaskFileError(
+            "tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs", task=task.id, scorer=name
+        )
     if fault := target_fault(name, task.target):
         raise TaskFileError(
-            "tasks.invalid_target", f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it"
+            "tasks.invalid_target",
+            f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it",
+            task=task.id,
+            scorer=name,
         )
     return compare(task.target, trace.answer)
 

@@ -265,7 +265,7 @@ def test_wrong_use_is_refused_before_anything_is_opened(server: AppWorlds) -> No
         ({"agent": "appworld:"}, "no server is named"),
         ({"agent": "appworld:localhost:8000"}, "'localhost:8000' is not the address"),
         ({"agent": f"{good},{server.address}/"}, "names a server twice"),
-        ({"agent": "chat", "scorer": "appworld"}, "needs the agent appworld:URL, not chat"),
+        ({"agent": "chat", "scorer": "appworld"}, "needs the agent appworld:ARGUMENT, not chat"),
         ({"agent": good, "choices": ("a", "b")}, "leave out `choices`"),
         ({"agent": good, "scorer": "exact"}, "has no target"),
     ):
@@ -310,4 +310,4 @@ def test_lists_of_ids_that_cannot_be_used_are_one_clear_line(
         assert done.code == 2
         assert re.match(line, done.line), done.line
     done = launcher.run(["tasks", "ids.txt", "--server", server.address, "--format", "mmlu"], tmp_path)
-    assert done.line == "--server is for ids of AppWorld: leave out --format mmlu"
+    assert done.line == "--server is for the formats appworld: name one of them with --format"

@@ -267,8 +267,9 @@ def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
             convert(write(path, records))
     with pytest.raises(UsageError, match="the file already holds tasks"):
         convert(write(path, [{"input": "x"}]))
-    with pytest.raises(UsageError, match="unknown format 'bench'; use one of humaneval"):
+    with pytest.raises(UsageError) as caught:
         convert(path, "bench")
+    assert caught.value.code == "tasks.unknown_format"
     with pytest.raises(TaskFileError, match="no such file"):
         convert(tmp_path / "none.jsonl")
     for text, fault in (
