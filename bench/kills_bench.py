@@ -46,8 +46,7 @@ from aiohttp import web
 
 from practicum.bench.measure import Target, load_average, print_end
 from practicum.core.subprocesses import environment, python_command
-from practicum.testing.fill import fill
-from practicum.testing.upstream import TEXT, UpstreamOptions, upstream
+from practicum.testing import ServerOptions, fill, serve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres import Server as PostgresServer
@@ -61,6 +60,7 @@ BOUND = 120.0
 ENOUGH = 20
 """Requests that are answered while a fault lasts, at least."""
 
+TEXT = " ".join(f"Sentence {n} of the answer says what was asked." for n in range(1, 13))
 SYSTEM = {"role": "system", "content": "You answer for the campaign."}
 """Begins the requests of clients, which tells them from those of the learner."""
 
@@ -880,7 +880,7 @@ async def alarms_at() -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
 async def run(options: argparse.Namespace, folder: Path, store: FolderStore | PostgresStore) -> Campaign:
     rng, ledger, paid, aimed = Random(options.seed), Ledger(), Paid(), asyncio.Event()
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(upstream(UpstreamOptions(chunks=8, responder=paid.answer)))
+        behind = await stack.enter_async_context(serve(ServerOptions(chunks=8, responder=paid.answer, keep=False)))
         hook, alarms = await stack.enter_async_context(alarms_at())
         http = await stack.enter_async_context(aiohttp.ClientSession())
         nodes = list[Node]()

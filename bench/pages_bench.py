@@ -222,7 +222,7 @@ def started(command: Sequence[str]) -> Iterator[str]:
 
 async def measure(folder: Path, interaction: str) -> dict[str, Any]:
     """The times of all pages, and of requests beside 50 users of them."""
-    with started(python_command("practicum.testing.upstream")) as behind:
+    with started(python_command("practicum.testing")) as behind:
         given = ("serve", "--upstream", f"{behind}/v1#gpt-4.1", "--store", str(folder), "--port", "0", "--no-learning")
         with started(python_command("practicum.cli.app", *given)) as url:
             async with aiohttp.ClientSession() as http:

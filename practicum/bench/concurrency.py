@@ -19,7 +19,7 @@ from practicum.bench.measure import OnResult, Target, in_process, peak_mb, timed
 from practicum.bench.shared_budget import SharedBudget
 from practicum.core.files import allow_many_files
 from practicum.core.gc import collect_rarely
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 CPU_MS, PEAK_MB = 3.0, 1000.0
 """Targets: CPU time of a call, and peak memory of the process."""
@@ -60,7 +60,9 @@ def measure_all(at_once: int, report: OnResult) -> list[ConcurrencyRow]:
     rows: list[ConcurrencyRow] = []
     for method in METHODS:
         what, module = f"{method}, {at_once} at once", "practicum.bench.concurrency"
-        with start_process(simulated_world.MODULE, latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
+        with start_process(
+            simulated_world.MODULE,
+        ) as server:
             row = ConcurrencyRow(**in_process(what, [module, method, server.url, str(at_once)], LIMIT))
         report(f"{what}: {row.cpu_ms:.2f} ms a call, {row.peak_mb:.0f} MB")
         rows.append(row)

@@ -45,7 +45,7 @@ from practicum.session.components import Parts
 from practicum.session.records import create_seed, load_context, update_run
 from practicum.session.review import count_pending
 from practicum.store.database import Store
-from practicum.testing.fill import fill
+from practicum.testing import fill
 
 TESTS = 24
 """Clean tasks that are tried with what was learned; as many more have the trigger."""

@@ -43,8 +43,8 @@ from practicum.core.edits import Add, Delta
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.subprocesses import environment, python_command
 from practicum.session.records import create_seed
-from practicum.testing.fill import pseudo_words
-from practicum.testing.upstream import TEXT, UpstreamOptions, upstream
+from practicum.testing import ServerOptions, pseudo_words
+from practicum.testing import serve as serve_upstream
 
 UPSTREAM, PRACTICUM, EMPTY, LITELLM = "upstream", "practicum", "practicum, empty", "litellm"
 TARGETS = {"JSON": 400.0, "stream": 350.0}
@@ -54,6 +54,7 @@ MORE_P50, MORE_P99, UNCHANGED = 3.0, 10.0, 0.95
 CONNECTIONS, SESSIONS, TURNS = 32, 8, 10
 """Connections of the closed load, sessions of each, and turns of the session whose prompts are compared."""
 VOCABULARY = 5_000
+TEXT = " ".join(f"Sentence {n} of the answer says what was asked." for n in range(1, 13))
 _READY_SECONDS = 180.0
 _WARM_SECONDS = 1.0
 
@@ -240,7 +241,7 @@ class _Bench:
     async def prefix(self) -> list[float]:
         """The shares of a session that grows by an answer and a question at each turn."""
         asked, stack = list[str](), ExitStack()
-        async with upstream(UpstreamOptions(keep=True)) as running:
+        async with serve_upstream(ServerOptions(responder=lambda body: TEXT)) as running:
             try:
                 place = Place(running.url, self.folder / PRACTICUM, "bench", _free_port())
                 # The server may call the upstream, which is in this loop, when it starts and when it stops.
@@ -261,7 +262,7 @@ class _Bench:
 
     def _upstream(self, stack: ExitStack) -> tuple[_Server, str]:
         port = _free_port()
-        command = python_command("practicum.testing.upstream", "--port", str(port))
+        command = python_command("practicum.testing", "--port", str(port))
         server = self._start(stack, UPSTREAM, command, port, "/v1/models", self.others)
         return server, f"http://127.0.0.1:{port}/v1"
 

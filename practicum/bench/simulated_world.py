@@ -19,11 +19,13 @@ from random import Random
 from typing import Any
 
 from practicum.core.types import Task
-from practicum.testing.fill import fill, pseudo_words
-from practicum.testing.server import Body, main
+from practicum.testing import Body, fill, main, pseudo_words
 
 MODULE = "practicum.bench.simulated_world"
 """The module that `start_process` starts."""
+
+LATENCIES: dict[str, Any] = {"latency": 0.2, "per_1k_prompt": 0.02, "per_output": 0.002}
+"""Seconds of a call of the simulated server, much like those of a hosted model."""
 
 LABELS = ("north", "south", "east", "west", "harbour")
 VOCABULARY = """card transfer refund cash salary mortgage passport travel insurance fraud password phone branch letter

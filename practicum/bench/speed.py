@@ -32,7 +32,7 @@ from practicum.core.errors import UsageError
 from practicum.session.learn import resume
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.testing.server import ServerOptions, ServerProcess, start_process
+from practicum.testing import ServerOptions, ServerProcess, start_process
 
 FASTER, TAIL_FASTER = 15.0, 1.8
 """Targets: combee's speed-up, and the speed-up without a barrier if latencies have a heavy tail."""
@@ -73,7 +73,7 @@ class SpeedPlan:
     parts: Sequence[str] = PARTS
     tasks: int = 90
     batch: int = 40
-    latencies: ServerOptions = field(default_factory=ServerOptions)
+    latencies: ServerOptions = field(default_factory=lambda: ServerOptions(**simulated_world.LATENCIES))
     tail: float = 1.0
     tail_tasks: int = 240
     draws: int = 3

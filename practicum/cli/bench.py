@@ -45,13 +45,14 @@ def speed(
 ) -> None:
     """Measure the wall time of learning one task at a time, in batches and asynchronously, on a simulated server."""
     from practicum.bench.measure import load_average
+    from practicum.bench.simulated_world import LATENCIES
     from practicum.bench.speed import SpeedPlan
     from practicum.bench.speed import speed as measure
     from practicum.cli.inputs import names
-    from practicum.testing.server import ServerOptions
+    from practicum.testing import ServerOptions
 
     chosen: Any = {} if only is None else {"parts": names(only, "--only")}
-    latencies = ServerOptions(output_tokens=output_tokens)
+    latencies = ServerOptions(**LATENCIES, output_tokens=output_tokens)
     plan = SpeedPlan(tasks=tasks, latencies=latencies, at_once=at_once, **chosen)
     out, load = Printer(json_), load_average()
     found = measure(plan, out.print)

@@ -18,7 +18,7 @@ from aiohttp import ClientSession
 
 from practicum.core.types import Task
 from practicum.retrieval.vectors import open_embedder
-from practicum.testing.server import ServerOptions, serve, start_process
+from practicum.testing import ServerOptions, serve, start_process
 
 RUN = Path(__file__).parents[2] / "bench" / "peers" / "run.py"
 AT_ONCE: dict[str, Any] = {"latency": 0.0, "per_1k_prompt": 0.0, "per_output": 0.0}
@@ -44,7 +44,7 @@ async def post(url: str, body: Any) -> tuple[int, Any]:
 @pytest.mark.slow
 def test_the_proxy_counts_what_the_model_did_and_ends_learning_with_the_budget(run: ModuleType) -> None:
     async def calls() -> tuple[Any, ...]:
-        async with serve(ServerOptions(**AT_ONCE)) as server:
+        async with serve(ServerOptions()) as server:
             proxy = run.CountingProxy(server.url, budget=2)
             async with proxy.serving():
                 learning, testing = (f"{proxy.address(stage)}/chat/completions" for stage in ("learning", "testing"))
@@ -67,7 +67,7 @@ def test_the_proxy_counts_what_the_model_did_and_ends_learning_with_the_budget(r
 @pytest.mark.slow
 def test_a_call_that_the_model_fails_is_counted_and_passed_on(run: ModuleType) -> None:
     async def call() -> tuple[Any, ...]:
-        async with serve(ServerOptions(**AT_ONCE, behaviours=[("context", 1)])) as server:
+        async with serve(ServerOptions(behaviours=[("context", 1)])) as server:
             proxy = run.CountingProxy(server.url, budget=5)
             async with proxy.serving():
                 return await post(f"{proxy.address('learning')}/chat/completions", ASKED), proxy.stages["learning"]
@@ -144,7 +144,7 @@ def test_methods_are_measured_once_and_one_that_breaks_is_named(
         file.write_text("".join(lines))
     monkeypatch.setitem(run.PEERS, "broken", run.Peer("with_nothing", "any"))
     methods = "practicum:episodes,practicum:none,broken"
-    with start_process(**AT_ONCE) as server:
+    with start_process() as server:
         given = [
             "--model",
             f"{server.url}#sim",

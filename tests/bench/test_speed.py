@@ -29,7 +29,7 @@ from practicum.bench.speed import (
 )
 from practicum.cli.app import main
 from practicum.core.errors import UsageError
-from practicum.testing.server import ServerOptions, SimulatedServer, serve, start_process
+from practicum.testing import ServerOptions, SimulatedServer, serve, start_process
 
 AT_ONCE: dict[str, Any] = {"latency": 0.0, "per_1k_prompt": 0.0, "per_output": 0.0}
 ROW_KEYS = {
@@ -46,7 +46,7 @@ def world() -> Iterator[SimulatedServer]:
 
     async def serve_until_stopped() -> None:
         stop = asyncio.Event()
-        async with serve(ServerOptions(**AT_ONCE, responder=simulated_world.Responder())) as server:
+        async with serve(ServerOptions(responder=simulated_world.Responder())) as server:
             ready.set_result((server, asyncio.get_running_loop(), stop))
             await stop.wait()
 
