@@ -23,11 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from measure import BenchError, Target, in_process, load_average, peak_mb, print_end
 from pydantic import Field
 
-from practicum.bench.measure import Target, in_process, load_average, peak_mb, print_end
 from practicum.core.bounded import EntryId, Output
-from practicum.core.errors import PracticumError
 from practicum.core.files import allow_many_files
 from practicum.core.gc import collect_rarely
 from practicum.testing import start_process
@@ -241,7 +240,7 @@ def main() -> None:
     try:
         for at_once in options.at_once:
             rows += compare(at_once, options.calls, options.repeat)
-    except PracticumError as error:
+    except BenchError as error:
         sys.exit(str(error))
     print(
         f"{'':12} {'at once':>7} {'seen':>5} {'CPU ms/call':>11} {'x openai':>8} {'peak MB':>8} {'calls/s':>8}  turns"

@@ -37,8 +37,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from measure import load_average
+
 import practicum
-from practicum.bench.measure import load_average
 from practicum.cluster.messages import Outcome
 from practicum.cluster.pool import Pool
 from practicum.core import playbook

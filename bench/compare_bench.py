@@ -16,12 +16,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import simulated_world
+from measure import Target, load_average, print_end
+from simulated_world import INSTRUCTIONS, LABELS
+
 import practicum
 from practicum.analysis.compare.harness import ComparisonWatch
 from practicum.analysis.compare.outcome import RunOutcome
-from practicum.bench import simulated_world
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import INSTRUCTIONS, LABELS
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.learn import learn
 from practicum.session.opening import Shared
@@ -87,7 +88,7 @@ def main() -> None:
     before = load_average()
     pairs, outside = [], []
     with (
-        start_process(simulated_world.MODULE, **simulated_world.LATENCIES) as server,
+        start_process(simulated_world.SCRIPT, **simulated_world.LATENCIES) as server,
         tempfile.TemporaryDirectory() as name,
     ):
         asyncio.run(by_hand(server.url, Path(name) / "warm"))

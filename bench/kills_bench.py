@@ -43,8 +43,9 @@ from typing import Any
 import aiohttp
 import psycopg
 from aiohttp import web
+from measure import Target, load_average, print_end
+from simulated_upstream import TEXT
 
-from practicum.bench.measure import Target, load_average, print_end
 from practicum.core.subprocesses import environment, python_command
 from practicum.testing import ServerOptions, fill, serve
 
@@ -60,7 +61,6 @@ BOUND = 120.0
 ENOUGH = 20
 """Requests that are answered while a fault lasts, at least."""
 
-TEXT = " ".join(f"Sentence {n} of the answer says what was asked." for n in range(1, 13))
 SYSTEM = {"role": "system", "content": "You answer for the campaign."}
 """Begins the requests of clients, which tells them from those of the learner."""
 

@@ -15,9 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from measure import Target, load_average, print_end
+from simulated_world import LABELS, Responder, tasks
+
 import practicum
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import LABELS, Responder, tasks
 from practicum.core.types import Prompt, Usage
 from practicum.store.database import Store
 from practicum.store.journal import Journal, JournalRow

@@ -24,8 +24,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import LABELS, Responder, tasks
+from measure import Target, load_average, print_end
+from simulated_world import LABELS, Responder, tasks
+
 from practicum.testing import Body, ServerOptions, serve
 
 FIRST_CALL, EXIT = 0.8, 0.2

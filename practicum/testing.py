@@ -27,6 +27,7 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext, suppres
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any, TextIO
@@ -896,14 +897,18 @@ async def _send_json(send: Send, value: Any, status: int = 200, headers: Sequenc
 # ---- Running it
 
 
+def _require_uvicorn() -> None:
+    if find_spec("uvicorn") is None:
+        raise UsageError("extra.missing", f"the simulated server needs: {pip_install('serve')}")
+
+
 @asynccontextmanager
 async def serve(options: ServerOptions | None = None) -> AsyncIterator[SimulatedServer]:
-    """Run a server inside this event loop, for as long as the block lasts."""
-    try:
-        from uvicorn.config import Config
-        from uvicorn.server import ServerState
-    except ImportError as error:
-        raise UsageError(f"the simulated server needs: {pip_install('serve')} ({error})") from error
+    """Run a server inside this event loop, for as long as the block lasts. Raises UsageError without the extra."""
+    _require_uvicorn()
+    # The extra is not needed to import this module.
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
 
     options = options or ServerOptions()
     # The log is opened once, before anything is served.
@@ -971,13 +976,15 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 def start_process(module: str = "practicum.testing", **options: Any) -> Iterator[ServerProcess]:
     """Run a server in a process of its own, for as long as the block lasts. `options` are those of `ServerOptions`
     except `responder`: for one, give a `module`, or the path of a script, that calls `main(responder=...)`. The process
-    keeps no requests. Raises RuntimeError if it does not start."""
+    keeps no requests. Raises UsageError without the extra
+    and RuntimeError if it does not start."""
     checked = ServerOptions(**options)
     if checked.responder is not None:
         raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
     given = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
     flags = [f"{flag}={value}" for flag, value in given.items() if value is not None]
     flags += [f"--behaviour={name}:{when}" for name, when in checked.behaviours]
+    _require_uvicorn()
     command = python_command(module, *flags)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:

@@ -116,7 +116,6 @@ CODES: Mapping[str, str] = {
     "telemetry.failed": "The telemetry did not arrive: check the endpoint.",
     "server.cannot_listen": "The port or the address cannot be used: choose another one.",
     "editor.unavailable": "No usable editor is set: set EDITOR, or edit a file.",
-    "bench.failed": "The benchmark could not be measured: see the message.",
     # Files
     "file.exists": "The file or folder exists: give another name.",
     "file.unreadable": "The file cannot be read: check the path and its permissions.",
