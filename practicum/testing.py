@@ -53,6 +53,7 @@ THOUGHT = 'The user asks something. A draft would be {"answer": "draft"}. I will
 _TIME = 1_700_000_000
 _ID = "0simulated0id0"  # in rendered answers, the part of the ids that is replaced
 _LABEL_CHARS = 40
+_SLOW = 1.0
 _BACKLOG = 4096  # a benchmark may open a thousand connections at once
 
 
@@ -526,10 +527,10 @@ def _parsed(arguments: str) -> Any:
 
 @lru_cache(maxsize=1024)
 def _rendered(
-    path: str, completion_json: str, chunks: int | None, stream: bool, include_usage: bool, metadata: str
+    path: str, completion_json: str, chunks: int | None, stream: bool, include_usage: bool, metadata: str, odd: bool
 ) -> list[bytes]:
     """The parts of an answer: one if it is JSON, one an event if it is a stream."""
-    if path == _CHAT and not stream:
+    if path == _CHAT and not stream and not odd:
         return [completion_json.encode()]
     completion = json.loads(completion_json)
 
@@ -548,9 +549,23 @@ def _rendered(
             whole, events = _responses(completion, pieces, json.loads(metadata))
         case _:
             whole, events = _messages(completion, pieces)
+    if odd:
+        whole, events = _odd(whole), _odd(events)
     if not stream:
         return [json.dumps(whole).encode()]
     return [_event(path, event) for event in events] + ([b"data: [DONE]\n\n"] if "completions" in path else [])
+
+
+def _odd(value: Any) -> Any:
+    """An answer, or the events of one, whose texts have a shape of no protocol."""
+    if isinstance(value, list):
+        return [_odd(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: _odd(one) for name, one in value.items()}
+    if content := changed.get("content"):
+        changed["content"] = {"of": {"no": "protocol"}} if isinstance(content, str) else [7]
+    return changed | ({"delta": 7} if str(changed.get("type", "")).endswith(("text.delta", "block_delta")) else {})
 
 
 def _event(path: str, event: Body) -> bytes:
@@ -818,7 +833,8 @@ class SimulatedServer:
             if BEHAVIOURS[name].changes:
                 BEHAVIOURS[name].change(completion)
         # From the arrival on, so that the server's own work does not add to the simulated time.
-        if latency and await _client_left(receive, arrived + latency):
+        until = arrived + latency + _SLOW * ("slow" in request.active)
+        if until > arrived and await _client_left(receive, until):
             return
         if self._UNCOUNTED.isdisjoint(request.active):
             self._latency_sum += latency
@@ -832,8 +848,9 @@ class SimulatedServer:
     async def _send_answer(self, request: _Request, completion: Body, send: Send) -> None:
         path, body, active = request.path, request.body, request.active
         stream, include = bool(body.get("stream")), bool((body.get("stream_options") or {}).get("include_usage"))
-        metadata = json.dumps(body.get("metadata") or {})
-        rendered = _rendered(path, json.dumps(completion), self.options.chunks, stream, include, metadata)
+        metadata = json.dumps(body["metadata"]) if body.get("metadata") else "{}"
+        kind = path, json.dumps(completion), self.options.chunks, stream, include, metadata, "odd" in active
+        rendered = _rendered(*kind)
         parts = [part.replace(_ID.encode(), request.id.encode()) for part in rendered]
         headers = [(b"cache-control", b"no-cache")] if stream else []
         if "error-in-200" in active:

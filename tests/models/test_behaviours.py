@@ -91,7 +91,7 @@ CASES: dict[str, Case] = {
     "429": Case("lost_attempts", asks=2, status=429),
     "500": Case("lost_attempts", asks=2, status=500),
 }
-UNTRIED = {"hang", "die", "unfinished", "endless", "crlf", "gzip"}
+UNTRIED = {"hang", "slow", "odd", "die", "unfinished", "endless", "crlf", "gzip"}
 """One would take as long as the timeout; the others are about bytes, which tests/serve/test_wire.py is about."""
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from serving import CHAT, MESSAGES, RESPONSES, TEXT, Reply, Served, asynchronous, prompt, served, serving, until
+from serving import CHAT, MESSAGES, RESPONSES, TEXT, Reply, Served, asynchronous, prompt, served, until
 from sqlalchemy import select
 
 from practicum.serve import tables
 from practicum.serve.protocols import Unreadable, read_request, read_stream
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import decoded
-from practicum.testing import THOUGHT, Receive, Send, ServerOptions, SimulatedServer
+from practicum.testing import THOUGHT
 
 COMPLETIONS = "/v1/completions"
 QUESTION = "Which team handles lost cards?"
@@ -99,44 +99,14 @@ async def test_of_a_list_of_thinking_and_text_the_text_is_the_answer(path: str, 
         assert at.service.counts["unread answers"] == 0
 
 
-class Odd(SimulatedServer):
-    """An upstream whose answers have texts in a shape of no protocol."""
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        async def oddly(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [header for header in message["headers"] if header[0] != b"content-length"]
-            elif message.get("body"):
-                event, mark, value = message["body"].rpartition(b"data: ")
-                if b"[DONE]" not in value:
-                    message["body"] = event + mark + json.dumps(odd(json.loads(value))).encode() + b"\n\n"
-            await send(message)
-
-        await super().__call__(scope, receive, oddly)
-
-
-def odd(value: Any) -> Any:
-    if isinstance(value, list):
-        return [odd(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    changed = {name: odd(one) for name, one in value.items()}
-    if content := changed.get("content"):
-        changed["content"] = {"of": {"no": "protocol"}} if isinstance(content, str) else [7]
-    if changed.get("type") in ("response.output_text.delta", "content_block_delta"):
-        changed["delta"] = 7
-    return changed
-
-
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @pytest.mark.parametrize("path", ASKED)
 @asynchronous
 async def test_an_answer_that_cannot_be_read_is_kept_without_text_and_counted(
     path: str, stream: bool, tmp_path: Path
 ) -> None:
-    app = Odd(ServerOptions(chunks=8))
-    async with serving(app) as address, served(tmp_path, address=f"{address}/v1") as at:
-        reply = await at.send("POST", path, {**ASKED[path], "stream": stream})
+    async with served(tmp_path) as at:
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "odd"})
         assert reply.status == 200
         assert [one["answer"] for one in await kept(at)] == [""]
         assert (await at.report(interaction=reply.interaction, score=0.0)).status == 200
