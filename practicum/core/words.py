@@ -49,8 +49,9 @@ def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None
 
 
 def wrong_field(error: ValidationError) -> str | None:
-    """The dotted name of the first field that is wrong, at most 80 characters; None if it is the whole value."""
-    return ".".join(map(str, error.errors()[0]["loc"]))[:80] or None
+    """The name of the first field that is wrong, cut to 80 characters; None if it is the whole value."""
+    place = error.errors()[0]["loc"]
+    return str(place[0])[:80] if place else None
 
 
 def in_number(number: int, text: str) -> str:
