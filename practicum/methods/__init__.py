@@ -1,4 +1,4 @@
-"""Methods by name: the built-in ones, and those that installed packages register.
+"""Methods by name: those of the core, and those that installed packages register, practicum's plug-ins among them.
 
 A method is a module, or any object, with a class `Settings` and a function `method(settings) -> Method`. Packages
 register theirs in the entry point group `practicum.methods`; a plain `Method` may be registered as well.
@@ -30,13 +30,23 @@ from practicum.methods.settings import GateSettings, PlaybookSettings, Retrieval
 
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
-    "mael", "chain", "group_chat", "evomac", "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo", "opro", "ape",
-    "protegi", "erm", "evoprompt", "promptbreeder", "textgrad", "gepa", "mipro",
+    "mael",
 )  # fmt: skip
-"""The built-in methods."""
+"""The methods of the core."""
 
 GROUP = "practicum.methods"
 """The entry point group in which packages register methods: `name = "module"` or `name = "module:object"`."""
+
+
+def names() -> tuple[str, ...]:
+    """The methods of the core, then those of practicum's plug-ins, then those of other packages. None is imported."""
+    brought = (*NAMES, *_own())
+    return (*brought, *(name for name in plugins.registered(GROUP) if name not in brought))
+
+
+def is_own(name: str) -> bool:
+    """Whether practicum itself has this method, in the core or in a plug-in."""
+    return name in NAMES or name in _own()
 
 
 def settings_of(name: str, profile: Profile = "full") -> type[GateSettings]:
@@ -135,15 +145,28 @@ def _texts_of(kind: type) -> dict[str, str]:
     }
 
 
+@cache
+def _own() -> tuple[str, ...]:
+    """The methods of practicum's plug-ins, sorted. They are kept, since a look at all packages takes 20 ms."""
+    registered = plugins.registered(GROUP).items()
+    return tuple(name for name, entry in registered if plugins.package_of(entry) == "practicum")
+
+
+@cache
+def _own_plugin(name: str) -> Any:
+    return plugins.load_registered(GROUP, name)
+
+
 def _recipe(name: str) -> Any:
     """What holds the method's `Settings` and `method`."""
     if name in NAMES:
         return import_module(f"practicum.methods.{name}")
     if name.startswith("python:"):
         return SimpleNamespace(Settings=GateSettings, __doc__="")  # a Method that was passed as an object
+    if name in _own():
+        return _own_plugin(name)
     if name not in plugins.registered(GROUP):
-        known = (*NAMES, *plugins.describe(GROUP))
-        raise UsageError(f"unknown method {name!r}{closest(name, NAMES)}: known are {', '.join(known)}")
+        raise UsageError(f"unknown method {name!r}{closest(name, names())}: known are {', '.join(names())}")
     found = plugins.load_registered(GROUP, name)
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")

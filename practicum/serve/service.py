@@ -656,7 +656,7 @@ class Service:
                 if own and settings.method is None and config.method != "none":
                     kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
                     values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
-        if values["method"] not in methods.NAMES:
+        if not methods.is_own(values["method"]):
             raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
         seed = load_context(context) if context is not None else None
