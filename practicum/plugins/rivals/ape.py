@@ -11,13 +11,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from practicum.blocks.reflect.examples import CALENDAR, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
-from practicum.plugins.rivals.demonstrations import INDUCE, demonstrated
-from practicum.plugins.rivals.examples import VARIED
-from practicum.plugins.rivals.instruction_search import BeamSettings, search
-from practicum.plugins.rivals.search import Request, propose
+from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
+from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, propose, search
 
 
 class Settings(BeamSettings):
@@ -34,15 +33,42 @@ class Settings(BeamSettings):
 def method(s: Settings) -> Method:
     """Guess the instruction behind cases, then vary the best guesses."""
 
-    def guesses(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
-        if known:
-            varied = [known[n % len(known)] for n in range(s.candidates)]
-            return [Request(VARY, (f"# The instruction\n{one.text}",), (one,)) for one in varied]
-        drawn = [tuple(rng.sample(lessons, min(s.demos, len(lessons)))) for _ in range(s.candidates if lessons else 0)]
-        return [Request(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
+    def guesses_or_variants(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+        if not known:
+            return guesses(s.candidates, s.demos, lessons, rng)
+        varied = [known[n % len(known)] for n in range(s.candidates)]
+        return [Request(VARY, (f"# The instruction\n{one.text}",), (one,)) for one in varied]
 
-    return search(s, "ape", propose(guesses, s.warmth))
+    return search("ape", s, propose(guesses_or_variants, s.warmth))
 
+
+def guesses(most: int, demos: int, lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+    """Requests for `most` instructions, each guessed from `demos` cases drawn for it."""
+    drawn = [tuple(rng.sample(lessons, min(demos, len(lessons)))) for _ in range(most if lessons else 0)]
+    return [Request(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
+
+
+INDUCE = Instructions(
+    full="""\
+Somebody worked under an instruction that you do not see. Find it out from cases of the work.
+
+Under the heading "Inputs with their right outputs", each output is what the instruction leads to for its input. \
+Under the heading "Attempts, with what is known of each", an agent without the instruction gave the answers: the \
+instruction leads to answers like those that were found good, and away from those that were found bad.
+
+Look for what holds in all cases at once: what is to be done with an input, by which rules or steps, what has to be \
+known for it, and in which form the output is given. Write the instruction as it would be given to somebody who has \
+not seen the cases and will get other inputs of the same kind. It may have several lines. Do not name single \
+cases.""",
+    small="""\
+Guess the instruction that leads from the inputs to their right outputs. Where you see attempts instead, guess the \
+instruction that leads to the good ones and away from the bad ones. Write it whole, so that it helps with other \
+inputs of the same kind. Name no single case.""",
+    examples=(
+        example(MATERIALS, WORKSHOP, MATERIAL_CASES, "Input: the beams of a covered porch\nOutput: oak"),
+        example(DATES, CALENDAR, "# Attempts, with what is known of each", MEETING),
+    ),
+)
 
 VARY = Instructions(
     full="""\
@@ -52,5 +78,18 @@ not vary, such as names, numbers, formulas, code and the form of the answer.""",
     small="""\
 Write another version of the instruction: the same meaning in other words. Keep names, numbers and the form of the \
 answer as they are.""",
-    examples=VARIED,
+    examples=(
+        example(
+            "Begin with the sum of the full prices. From the sum that a discount applies to, take that discount away; "
+            "for 25% of 80, multiply 80 by 25 and divide by 100. Give the amount that remains to be paid.",
+            SHOP,
+            f"# The instruction\n{PRICES}",
+        ),
+        example(
+            "Name the event and its time, and leave out greetings and reasons. Use no more than 12 words, and count "
+            "them.",
+            NOTICES,
+            f"# The instruction\n{SHORT}",
+        ),
+    ),
 )

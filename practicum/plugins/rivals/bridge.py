@@ -10,10 +10,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TextIO
+
+from practicum.blocks.attempt.attempt import once
+from practicum.core.context import Context
+from practicum.core.types import Rollout, Task
+from practicum.engine.loop import Batch
+from practicum.engine.run import ActSeam, Run
 
 AskModel = Callable[[Callable[[], Awaitable[Any]]], Any]
 """Called in the thread: runs a coroutine function in the event loop and returns its result."""
@@ -106,3 +112,13 @@ class _Mute:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+async def evaluate_candidate(
+    act: ActSeam, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
+) -> list[Rollout]:
+    """Attempts by which candidates are compared, each made once in a run. An evaluation asks no judge: if a judge gives
+    the feedback, they are ordinary attempts at the place `name`."""
+    if run.judged:
+        return await once(act)(Batch(tuple(tasks)), context, run.at(name))
+    return await run.evaluate(act, split, tasks, context)

@@ -11,14 +11,16 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from practicum.blocks.reflect.examples import CALENDAR, WORKSHOP
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
-from practicum.plugins.rivals.breeding import DEMOS, roulette
-from practicum.plugins.rivals.demonstrations import INDUCE, demonstrated
-from practicum.plugins.rivals.examples import CROSSED
-from practicum.plugins.rivals.instruction_search import BeamSettings, search
-from practicum.plugins.rivals.search import Request, propose
+from practicum.plugins.rivals.ape import guesses
+from practicum.plugins.rivals.examples import example
+from practicum.plugins.rivals.search import BeamSettings, Request, propose, roulette, search
+
+DEMOS = 5
+"""Cases that an instruction of the first generation is written from."""
 
 
 class Settings(BeamSettings):
@@ -35,17 +37,13 @@ def method(s: Settings) -> Method:
 
     def generation(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
         if len(known) < 2:
-            # There is no pair to cross yet.
-            drawn = [
-                tuple(rng.sample(lessons, min(DEMOS, len(lessons)))) for _ in range(s.candidates if lessons else 0)
-            ]
-            return [Request(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
-        return [_offspring(*roulette(known, rng)) for _ in range(s.candidates)]
+            return guesses(s.candidates, DEMOS, lessons, rng)  # there is no pair to cross yet
+        return [crossed(*roulette(known, rng)) for _ in range(s.candidates)]
 
-    return search(s, "evoprompt", propose(generation, s.warmth))
+    return search("evoprompt", s, propose(generation, s.warmth))
 
 
-def _offspring(first: Entry, second: Entry) -> Request:
+def crossed(first: Entry, second: Entry) -> Request:
     parts = (f"# First parent\n{first.text}", f"# Second parent\n{second.text}")
     return Request(CROSS, parts, (first, second))
 
@@ -63,5 +61,20 @@ lines. Do not say that it has parents.""",
     small="""\
 You breed instructions for an agent. Put what is best in the two parents together, then change a part of the result. \
 Write the child whole. Name no single task or answer.""",
-    examples=CROSSED,
+    examples=(
+        example(
+            "Write the start of an event as 2026-05-09T14:30. If a tool returns an error, correct the call. Then tell "
+            "the user in one sentence what was done.",
+            CALENDAR,
+            "# First parent\nWrite the start of an event as 2026-05-09T14:30.",
+            "# Second parent\nUse the tools you have, and tell the user in one sentence what you did.",
+        ),
+        example(
+            "Ask first whether the part gets wet: near salt water take bronze. Otherwise take steel if it has to be "
+            "hard or to carry much, and oak if not.",
+            WORKSHOP,
+            "# First parent\nTake bronze for everything outdoors.",
+            "# Second parent\nThink of what the part has to carry, and name a hard material for heavy loads.",
+        ),
+    ),
 )

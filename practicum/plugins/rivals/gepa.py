@@ -16,6 +16,7 @@ from pydantic import Field
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.examples import CALENDAR, HINGE, SHOP, WORKSHOP
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.update.join import Join
@@ -26,7 +27,7 @@ from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods.settings import CandidateSettings
-from practicum.plugins.rivals.examples import JOINED, REFLECTED
+from practicum.plugins.rivals.examples import COAT_RIGHT, CUPS_WRONG, PRICES, example
 from practicum.plugins.rivals.gepa_search import Select, pareto_search
 from practicum.plugins.rivals.search import Request, best_instruction, cases, ranked, written
 
@@ -116,7 +117,16 @@ You improve the instruction an agent works under. You see the instruction and at
 came of it. Find out what the tasks are, what facts and steps solve them, and where the instruction misled or was \
 silent. Write the whole instruction anew: keep what worked, mend what failed, and put in every fact and rule the \
 agent will need for tasks like these and cannot know by itself. Do not write about single tasks.""",
-    examples=REFLECTED,
+    examples=(
+        example(PRICES, SHOP, "# The instruction now\n(none yet)", "# Attempts", COAT_RIGHT, CUPS_WRONG),
+        example(
+            "Take steel where a part must be hard and stays dry. Near the sea take bronze, since steel rusts there.",
+            WORKSHOP,
+            "# The instruction now\nTake steel where a part must be hard.",
+            "# Attempts",
+            HINGE,
+        ),
+    ),
 )
 
 JOINER = Instructions(
@@ -129,5 +139,12 @@ have several sections.""",
 Several people have each written an instruction for the same agent, from different attempts. Write one instruction \
 that holds all that is useful in them, each thing once. Where they contradict each other, keep what more of them \
 say.""",
-    examples=JOINED,
+    examples=(
+        example(
+            "Write the start of an event as 2026-05-09T14:30. After an error, correct the arguments and call again.",
+            CALENDAR,
+            "# Instruction 1\nWrite the start of an event as 2026-05-09T14:30.",
+            "# Instruction 2\nAfter an error, correct the arguments and call again. Write dates as 2026-05-09T14:30.",
+        ),
+    ),
 )

@@ -18,8 +18,8 @@ from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, mean_score, sources_of
 from practicum.engine.run import Run
-from practicum.plugins.rivals.bridge import AskModel, bridged
-from practicum.plugins.rivals.search import SECTION, evaluate_candidate, only, ranked, visible_score
+from practicum.plugins.rivals.bridge import AskModel, bridged, evaluate_candidate
+from practicum.plugins.rivals.search import SECTION, only, ranked, visible_score
 
 HIDDEN = f".{SECTION}"
 """The section of candidates that are not the best."""

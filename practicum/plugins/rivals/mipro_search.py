@@ -25,12 +25,11 @@ from practicum.core.types import Instructions, Prompt, Rollout, Task, Turn
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, sources_of
 from practicum.engine.run import Run
-from practicum.plugins.rivals.bridge import AskModel, bridged
+from practicum.plugins.rivals.bridge import AskModel, bridged, evaluate_candidate
 from practicum.plugins.rivals.search import (
     LONGEST,
     SECTION,
     best_instruction,
-    evaluate_candidate,
     ranked,
     visible_score,
 )

@@ -10,13 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from practicum.blocks.reflect.examples import CLOSED, NOTICES, SHOP
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
-from practicum.plugins.rivals.demonstrations import demonstrated
-from practicum.plugins.rivals.examples import OPTIMIZED
-from practicum.plugins.rivals.instruction_search import BeamSettings, search
-from practicum.plugins.rivals.search import Request, history, propose
+from practicum.plugins.rivals.examples import CUPS, PRICES, SHORT, example
+from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, history, propose, search
 
 EXEMPLARS = 3
 """Tasks shown in the meta-prompt (the paper's number)."""
@@ -29,11 +28,12 @@ def method(s: Settings) -> Method:
 
     def trajectory(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
         shown = tuple(rng.sample(lessons, min(EXEMPLARS, len(lessons))))
-        parts = (history(known), demonstrated(shown))
-        return [Request(OPTIMIZER, parts, tuple(known), shown)] * s.candidates
+        return [Request(OPTIMIZER, (history(known), demonstrated(shown)), tuple(known), shown)] * s.candidates
 
-    return search(s, "opro", propose(trajectory, s.warmth))
+    return search("opro", s, propose(trajectory, s.warmth))
 
+
+SO_FAR = "# Instructions so far, the best last"
 
 OPTIMIZER = Instructions(
     full="""\
@@ -49,5 +49,11 @@ since no earlier instruction is shown beside it. It may be short or have several
 You look for the best instruction for an agent. You see earlier instructions with their scores from 0 to 100, the \
 best last, and some tasks. Write one new instruction that differs from all of these and will score higher. It is \
 complete in itself and general: no single task or answer is named in it.""",
-    examples=OPTIMIZED,
-)
+    examples=(
+        example(
+            PRICES, SHOP, SO_FAR, "Score: 20\nCalculate carefully.", "Score: 60\nSubtract the discount from the price.",
+            "# Inputs with their right outputs", f"Input: {CUPS}\nOutput: 10",
+        ),
+        example(SHORT, NOTICES, SO_FAR, "(none yet)", "# Attempts, with what is known of each", CLOSED),
+    ),
+)  # fmt: skip

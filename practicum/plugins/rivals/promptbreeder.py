@@ -1,22 +1,53 @@
 """PromptBreeder: instructions evolve, and with them the advice by which they are changed. In binary tournaments a
 changed copy of the better one takes the place of the other (Fernando et al., 2024, sections 3.1 and 3.2).
 
+A candidate's data holds its `advice`, the `operator` that made it, and its `line`, the texts of its ancestors.
 docs/methods/promptbreeder.md says what differs from the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from practicum.core.types import Instructions
-from practicum.engine.loop import Method
-from practicum.plugins.rivals.breeding import Breeding, bred
-from practicum.plugins.rivals.demonstrations import INDUCE
-from practicum.plugins.rivals.examples import ADVISED, CONTINUED, FOLLOWED, STARTED
-from practicum.plugins.rivals.instruction_search import BeamSettings, search
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, ordered_union
+from practicum.core.types import Instructions, Lesson
+from practicum.engine.loop import Method, UpdateSeam
+from practicum.engine.run import Run
+from practicum.plugins.rivals.ape import INDUCE
+from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
+from practicum.plugins.rivals.search import (
+    BeamSettings,
+    Request,
+    cases,
+    demonstrated,
+    ranked,
+    roulette,
+    search,
+    value,
+    written,
+)
+
+DEMOS = 5
+"""Cases that an instruction is written from."""
+
+CROSSOVER = 0.1
+"""The chance that a mutant takes over the text of another member (the paper's number)."""
+
+LINE = 10
+"""Ancestors of an instruction that are kept, the newest ones."""
+
+HYPER = ("zero-order hyper", "first-order hyper")
+
+OPERATORS = ("zero-order", "first-order", "population", "ranked", "lineage", *HYPER, "lamarckian")
+"""The operators of the paper, except for crossover, which may follow each, and the shuffling of contexts."""
 
 
 class Settings(BeamSettings):
@@ -38,8 +69,111 @@ class Settings(BeamSettings):
 
 def method(s: Settings) -> Method:
     """Pair, compare, change the better one, replace the other."""
-    how = Breeding(START, FOLLOW, CONTINUE, ADVISE, INDUCE, ADVICE, THINKING)
-    return search(s, "promptbreeder", bred(how, s.beam, s.candidates, s.warmth))
+    return search("promptbreeder", s, bred(s.beam, s.candidates, s.warmth))
+
+
+def bred(size: int, tournaments: int, warmth: float) -> UpdateSeam:
+    """The first generation, of `size` instructions. After it the outcome of tournaments: a mutant of each winner takes
+    the place of the loser, unless it could not be written."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        known, rng = ranked(context), run.rng("tournaments")
+        if len(known) < 2:
+            many = size if lessons else 0
+            made = await run.gather([(f"first {n}", partial(first, lessons, warmth)) for n in range(many)])
+            unlike = {add.text: add for add in made if add is not None and add.text not in {e.text for e in known}}
+            return Delta(tuple(unlike.values()))
+        drawn = rng.sample(known, 2 * min(tournaments, len(known) // 2))
+        pairs = [sorted(pair, key=value, reverse=True) for pair in zip(drawn[::2], drawn[1::2], strict=True)]
+        jobs = [(loser.id, partial(mutant, winner, known, lessons, warmth)) for winner, loser in pairs]
+        edits: list[Edit] = []
+        for (_, loser), new in zip(pairs, await run.gather(jobs), strict=True):
+            if new is not None:
+                # The delete has the sources of the mutant: while that waits for review, the loser stays.
+                edits += [new, Delete(loser.id, new.sources, reason="lost a tournament")]
+        return Delta(tuple(edits))
+
+    return update
+
+
+async def first(lessons: Sequence[Lesson], warmth: float, run: Run) -> Add | None:
+    """A member of the first generation."""
+    rng = run.rng("first")
+    advice = rng.choice(ADVICE)
+    made = await written(from_cases(advice, lessons, rng), warmth, "curator", run)
+    return made and replace(made, data={"advice": advice, "operator": "first", "line": []})
+
+
+async def mutant(
+    winner: Entry, known: Sequence[Entry], lessons: Sequence[Lesson], warmth: float, run: Run
+) -> Add | None:
+    """A changed copy of a winner. Hypermutation changes the advice first, and then follows it."""
+    rng = run.rng("operator")
+    advice, rests_on = str(winner.data.get("advice") or rng.choice(ADVICE)), tuple[str, ...]()
+    # Without a success there is nothing from which an instruction could be induced.
+    operator = rng.choice([name for name in OPERATORS if name != "lamarckian" or any(x.detail for x in lessons)])
+    if operator in HYPER:
+        zero = operator == "zero-order hyper"
+        asked = from_cases("", lessons, rng) if zero else Request(ADVISE, (_advice(advice),))
+        new = await written(replace(asked, told=ADVISE, parents=(winner,)), warmth, "curator", run.at("advice"))
+        advice, rests_on = (advice, ()) if new is None else (new.text, new.lessons)
+    asked = request(operator, winner, advice, known, lessons, rng)
+    # It carries the advice and the line of the winner, so it rests on the winner in any case.
+    made = await written(replace(asked, parents=(winner, *asked.parents)), warmth, "curator", run)
+    if made is None:
+        return None
+    other = roulette(known, rng)[0] if rng.random() < CROSSOVER else None
+    named = {x.id: x.sources for x in lessons if x.id in rests_on}
+    return replace(
+        made,
+        text=made.text if other is None else other.text,
+        sources=ordered_union([made.sources, *named.values(), () if other is None else other.sources]),
+        lessons=ordered_union([made.lessons, tuple(named)]),
+        data={"advice": advice, "operator": operator, "line": _line(winner)[-LINE:]},
+    )
+
+
+def request(
+    operator: str, winner: Entry, advice: str, known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
+) -> Request:
+    """The call of an operator. Advice that hypermutation wrote is followed as any other is."""
+    texts = {e.text: e for e in known}
+    match operator:
+        case "zero-order":
+            return from_cases(advice, lessons, rng)
+        case "population":
+            listed = _listed("in no order", rng.sample([*texts], len(texts)))
+            return Request(CONTINUE, (listed,), tuple(known))
+        case "ranked":
+            return Request(CONTINUE, (_listed("the best last", [*reversed(texts)]),), tuple(known))
+        case "lineage":
+            return Request(CONTINUE, (_listed("each made of the one before it", _line(winner)),))
+        case "lamarckian":
+            worked = [x for x in lessons if x.detail]
+            shown = tuple(rng.sample(worked, min(DEMOS, len(worked))))
+            return Request(INDUCE, (cases(shown),), lessons=shown)
+        case _:
+            return Request(FOLLOW, (_advice(advice), f"# The instruction\n{winner.text}"))
+
+
+def from_cases(advice: str, lessons: Sequence[Lesson], rng: random.Random) -> Request:
+    """An instruction for tasks like some of these, by a drawn way to think."""
+    shown = tuple(rng.sample(lessons, min(DEMOS, len(lessons))))
+    parts = (f"# How to think\n{rng.choice(THINKING)}", _advice(advice) if advice else "", demonstrated(shown))
+    return Request(START, tuple(filter(None, parts)), lessons=shown)
+
+
+def _line(entry: Entry) -> list[str]:
+    """The texts of an instruction's ancestors and its own, the oldest first."""
+    return [*entry.data.get("line", ()), entry.text]
+
+
+def _advice(advice: str) -> str:
+    return f"# The advice\n{advice}"
+
+
+def _listed(order: str, texts: Sequence[str]) -> str:
+    return f"# Instructions, {order}\n\n" + "\n\n".join(f"{n}. {text}" for n, text in enumerate(texts, 1))
 
 
 ADVICE = (
@@ -76,7 +210,18 @@ instruction that helps with other tasks of this kind. It is complete in itself, 
 single case.""",
     small="Write an instruction for an agent that does tasks like these. Think as you are told and follow the advice, "
     "if there is any. Write it whole. Name no single case.",
-    examples=STARTED,
+    examples=(
+        example(
+            MATERIALS,
+            WORKSHOP,
+            "# How to think\nWhat sets the cases apart?",
+            _advice("Name what decides first."),
+            MATERIAL_CASES,
+        ),
+        example(
+            DATES, CALENDAR, "# How to think\nWhat goes wrong here?", "# Attempts, with what is known of each", MEETING
+        ),
+    ),
 )
 
 FOLLOW = Instructions(
@@ -85,7 +230,17 @@ You change the instruction that an agent works under, and you are given a piece 
 Write the whole instruction as it is after the change. It may become quite different; it has to stay an instruction \
 for the same work, complete in itself.""",
     small="Change the instruction as the advice says. Write it whole, for the same work.",
-    examples=FOLLOWED,
+    examples=(
+        example(
+            PRICES, SHOP, _advice("Say in which order the work is done."), "# The instruction\nMind the discounts."
+        ),
+        example(
+            SHORT,
+            NOTICES,
+            _advice("Say how a result is checked."),
+            "# The instruction\nSay what happens and when, without a greeting or a reason.",
+        ),
+    ),
 )
 
 CONTINUE = Instructions(
@@ -95,7 +250,16 @@ instruction that comes next. It goes on where the list leads, and differs from a
 itself, since nobody sees the list.""",
     small="You see a list of instructions for the same work. Write the one that comes next. It differs from all of "
     "them and is complete.",
-    examples=CONTINUED,
+    examples=(
+        example(
+            MATERIALS,
+            WORKSHOP,
+            _listed("the best last", ("Name a strong material.", "Name a material that fits the place of the part.")),
+        ),
+        example(
+            PRICES, SHOP, _listed("in no order", ("Calculate carefully.", "Subtract the discount from the price."))
+        ),
+    ),
 )
 
 ADVISE = Instructions(
@@ -106,5 +270,18 @@ agent's work and a way to think, say what instructions for such work should be c
 instructions of this kind in general, not about a single one. Write it as `instruction`.""",
     small="Write advice on how an instruction for an agent is made better. If you see advice, write better advice. "
     "Otherwise write advice for work like the cases. Write it as `instruction`.",
-    examples=ADVISED,
+    examples=(
+        example(
+            "Find the step at which a calculation goes wrong most easily, and say how it is done right.",
+            SHOP,
+            _advice("Make it better."),
+        ),
+        example(
+            "Add the limits that a text has to keep, and say how one sees that it keeps them.",
+            NOTICES,
+            "# How to think\nWhat was wanted, and what came?",
+            "# Attempts, with what is known of each",
+            CLOSED,
+        ),
+    ),
 )

@@ -7,7 +7,6 @@ docs/methods/textgrad.md says what differs from the paper.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,27 +17,31 @@ from pydantic import Field
 from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.blocks.sample.orders import drawn
 from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Entry
+from practicum.core.edits import Add, Delete, Delta, Update
 from practicum.core.types import Instructions, Lesson, Rollout, Turn
-from practicum.engine.loop import Method
+from practicum.engine.loop import Batch, Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
-from practicum.plugins.rivals.examples import COAT_RIGHT, PRICES, REVISED
-from practicum.plugins.rivals.expansion import NONE
-from practicum.plugins.rivals.instruction_search import SearchSettings
+from practicum.plugins.rivals.examples import COAT_RIGHT, PRICES, SHORT, example
 from practicum.plugins.rivals.search import (
-    RECALLED,
+    FEEDBACK,
+    NONE,
     Request,
+    SearchSettings,
     best,
     best_instruction,
     history,
-    keep_if_no_worse,
-    propose,
-    with_feedback_history,
+    mean_of,
+    new_candidates,
+    only,
+    others,
+    ranked,
+    scored,
+    written,
 )
 
 
@@ -56,7 +59,7 @@ def method(s: Settings) -> Method:
         act=act,
         attempt=once(act),
         reflect=criticisms,
-        update=with_feedback_history(propose(descent, s.warmth), s.momentum),
+        update=descent(s.momentum, s.warmth),
         accept=keep_if_no_worse,
         roles=("curator", "reflector"),
         costs="a criticism for each task, one rewrite, and trying it on the batch",
@@ -94,12 +97,46 @@ async def _criticised(rollout: Rollout, instructions: str, run: Run) -> Lesson |
     return Lesson(run.place, clean(said.instructions), evidence(rollout), sources=rollout.sources, data=data)
 
 
-def descent(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
-    """One step: all criticisms together change the instructions."""
-    fresh = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text and RECALLED not in x.data)
-    before = "\n".join(f"- {x.text}" for x in lessons if RECALLED in x.data)
-    parts = (history(known), f"# Said before\n{before or '(nothing)'}", f"# Said now\n{fresh or '(nothing)'}")
-    return [Request(OPTIMIZER, parts, tuple(known), tuple(lessons))]
+def descent(momentum: int, warmth: float) -> UpdateSeam:
+    """One step: all criticisms together, and the newest `momentum` of earlier steps, change the instructions. Text
+    that rests on an earlier criticism has its sources, for unlearning."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        known, kept = ranked(context), context.in_section(FEEDBACK)
+        recalled = [Lesson(str(e.data["lesson"]), e.text, sources=e.sources) for e in kept]
+        before = "\n".join(f"- {x.text}" for x in recalled)
+        fresh = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text)
+        parts = (history(known), f"# Said before\n{before or '(nothing)'}", f"# Said now\n{fresh or '(nothing)'}")
+        asked = Request(OPTIMIZER, parts, tuple(known), (*recalled, *lessons))
+        made = await written(asked, warmth, "curator", run.at("1"))
+        new = [lesson for lesson in lessons if lesson.text][-momentum:] if momentum else []
+        old = kept[: max(len(kept) + len(new) - momentum, 0)]
+        texts = () if made is None or made.text in {e.text for e in known} else (made,)
+        adds = (Add(FEEDBACK, x.text, data={"lesson": x.id}, sources=x.sources, lessons=(x.id,)) for x in new)
+        gone = (Delete(e.id, sources_of(new), reason="newer feedback took its place") for e in old)
+        return Delta((*texts, *adds, *gone))
+
+    return update
+
+
+async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    """Try the new text on the tasks of the step. It replaces the old one unless it scores lower there. Edits of other
+    sections are kept."""
+    new, known = next(iter(new_candidates(delta)), None), ranked(context)
+    if new is None:
+        return delta
+    rest = others(delta, known)
+    run.count(Count.TRIED_CANDIDATES)
+    tasks = tuple(r.task for r in rollouts)
+    mean = mean_of(await once(answer(best_instruction))(Batch(tasks), only(new.text), run), run)
+    now = mean_of(rollouts, run)
+    if mean is None or now is None or mean[0] < now[0]:
+        return rest
+    new = scored(new, mean, None)
+    if not known:
+        return Delta((new,)) + rest
+    # One entry from the first step on, so that it also rests on its first sources.
+    return Delta((Update(known[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons),)) + rest
 
 
 def _example(told: str, instructions: str, attempt: str, said: Gradient) -> Turn:
@@ -161,5 +198,24 @@ have several lines.""",
 You improve one text, the instructions of an agent, by criticism of what the agent did under them. Write a new \
 version. What is said now counts; what was said before, and is still true, must not be undone. Keep what nobody \
 complains of, be general, and name no single task or answer.""",
-    examples=REVISED,
+    examples=(
+        example(
+            f"{SHORT} Name the day.",
+            NOTICES,
+            "# Instructions so far, the best last",
+            "Score: 30\nSay what happens and why.",
+            "# Said before\n- The instructions should ask for the day.",
+            "# Said now\n- The notice is polite and too long. If a number of words is given, the instructions should "
+            "say that it is to be kept.\n- The reason took half of the words. The instructions should not ask for "
+            "reasons.",
+        ),
+        example(
+            "Near salt water choose bronze, since steel rusts there.",
+            WORKSHOP,
+            "# Instructions so far, the best last",
+            "(none yet)",
+            "# Said before\n(nothing)",
+            "# Said now\n- Steel rusts by the sea. The instructions should say that salt water asks for bronze.",
+        ),
+    ),
 )

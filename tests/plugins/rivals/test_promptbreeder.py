@@ -16,7 +16,7 @@ from practicum.core.edits import Delete
 from practicum.core.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.plugins.rivals import promptbreeder
-from practicum.plugins.rivals.breeding import OPERATORS
+from practicum.plugins.rivals.promptbreeder import OPERATORS
 
 SMALL: dict[str, Any] = {"batch": 4, "beam": 4, "candidates": 2}
 
