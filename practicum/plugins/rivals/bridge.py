@@ -1,8 +1,8 @@
-"""Runs a library whose own loop blocks beside an event loop that must not block.
+"""Searches whose loop is a package's (`gepa`, `dspy`), which blocks, beside an event loop that must not block.
 
-The library runs in a thread and asks for coroutines, which run in the event loop one at a time, in the order in which
-they are asked for. So places, journal and budget stay in one thread, and if the library repeats itself given the same
-answers, the journal resumes it. What the library prints is dropped: standard output belongs to the command.
+The package runs in a thread and asks for coroutines, which run in the event loop one at a time, in the order in which
+they are asked for. So places, journal and budget stay in one thread, and if the package repeats itself given the same
+answers, the journal resumes it. What the package prints is dropped: standard output belongs to the command.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from practicum.blocks.attempt.attempt import once
 from practicum.core.context import Context
-from practicum.core.types import Rollout, Task
-from practicum.engine.loop import Batch
-from practicum.engine.run import ActSeam, Run
+from practicum.core.edits import Delta
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.engine.loop import Batch, Clock, Losses, Method, StepReport, Validation
+from practicum.engine.run import Run
 
 AskModel = Callable[[Callable[[], Awaitable[Any]]], Any]
 """Called in the thread: runs a coroutine function in the event loop and returns its result."""
@@ -28,7 +31,7 @@ _Question = tuple[Callable[[], Awaitable[Any]], Future[Any]]
 
 
 class Abandoned(BaseException):
-    """Nobody answers any more. Not an Exception, which a library may catch to go on."""
+    """The search has ended. Not an Exception, which a package may catch to go on."""
 
 
 @asynccontextmanager
@@ -114,11 +117,53 @@ class _Mute:
         return getattr(self.stream, name)
 
 
-async def evaluate_candidate(
-    act: ActSeam, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
-) -> list[Rollout]:
-    """Attempts by which candidates are compared, each made once in a run. An evaluation asks no judge: if a judge gives
-    the feedback, they are ordinary attempts at the place `name`."""
-    if run.judged:
-        return await once(act)(Batch(tuple(tasks)), context, run.at(name))
-    return await run.evaluate(act, split, tasks, context)
+@dataclass(eq=False)
+class PackageSearch(ABC):
+    """A schedule whose steps are the iterations of a package. The package calls `optimize` in its own thread, which
+    asks for coroutines; these run in the event loop. A step ends when one of them returns its report."""
+
+    method: Method
+    tasks: Sequence[Task]
+    context: Context
+    run: Run
+    validation: Validation | None
+
+    @abstractmethod
+    def optimize(self, ask: AskModel) -> None:
+        """The package's search, in its own thread."""
+
+    async def steps(self) -> AsyncIterator[StepReport]:
+        """Run to the end."""
+        self.losses, self.step = Losses(self.run), 0
+        self.begin()
+        async with bridged(self.optimize) as results:
+            async for result in results:
+                if isinstance(result, StepReport):
+                    yield result
+                    self.begin()
+        self.losses.close()
+
+    def begin(self) -> None:
+        """Begin the next step."""
+        self.step += 1
+        self.at = self.run.at(f"step {self.step}")
+        self.clock = Clock(self.at)
+        self.rollouts: list[Rollout] = []
+        self.lessons: list[Lesson] = []
+
+    async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Rollout]:
+        """Attempts by which candidates are compared, each made once in a run. An evaluation asks no judge: if a judge
+        gives the feedback, they are ordinary attempts at the place `name`."""
+        if self.run.judged:
+            return await once(self.method.act)(Batch(tuple(tasks)), context, self.at.at(name))
+        split = "compared" if self.validation is None else "val"
+        return await self.at.evaluate(self.method.act, split, tasks, context)
+
+    def report(self, delta: Delta, arm: str | None, data: dict[str, Any], val: float | None) -> StepReport:
+        """The step that ends with this delta."""
+        outcome = self.context.apply(delta)
+        self.context = outcome.context
+        return StepReport(
+            self.step, Batch(tuple(r.task for r in self.rollouts), arm=arm, data=data), tuple(self.rollouts),
+            tuple(self.lessons), outcome.context, outcome.applied, outcome.refused, (), self.clock.stop(), val,
+        )  # fmt: skip

@@ -17,7 +17,7 @@ import practicum
 from practicum.cli.app import main
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.plugins.rivals.gepa_search import HIDDEN
+from practicum.plugins.rivals.gepa import HIDDEN
 from practicum.session.live import Live
 
 ON: dict[str, Any] = {"attempts": 60, "minibatch": 3}

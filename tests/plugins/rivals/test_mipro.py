@@ -17,7 +17,7 @@ import practicum
 from practicum import methods
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.plugins.rivals.mipro_search import DEMOS, HIDDEN
+from practicum.plugins.rivals.mipro import DEMOS, HIDDEN
 from practicum.plugins.rivals.search import SECTION
 
 ON: dict[str, Any] = {"candidates": 4, "trials": 8}
@@ -47,7 +47,7 @@ def run_of(
 ) -> Learned:  # fmt: skip
     watched = Learned(model or mind(), folder / "run")
     work = practicum.learn(
-        make_tasks(n), val=make_tasks(val, 100), out=watched.folder, method="mipro", settings={**ON, **settings},
+        make_tasks(n), val=make_tasks(val, 100) or None, out=watched.folder, method="mipro", settings={**ON, **settings},
         watch=watched, seed=seed, parts=practicum.Parts(clients={"agent": watched.model}), **(how or {}),
     )  # fmt: skip
     watched.result = practicum.run_sync(work)
