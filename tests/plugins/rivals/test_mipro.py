@@ -47,7 +47,7 @@ def run_of(
 ) -> Learned:  # fmt: skip
     watched = Learned(model or mind(), folder / "run")
     work = practicum.learn(
-        make_tasks(n), val=make_tasks(val, 100) or None, out=watched.folder, method="mipro", settings={**ON, **settings},
+        make_tasks(n), val=tuple(make_tasks(val, 100)), out=watched.folder, method="mipro", settings={**ON, **settings},
         watch=watched, seed=seed, parts=practicum.Parts(clients={"agent": watched.model}), **(how or {}),
     )  # fmt: skip
     watched.result = practicum.run_sync(work)
@@ -214,7 +214,7 @@ def test_it_goes_on_from_another_run(tmp_path: Path) -> None:
 
 @needed
 def test_proposals_that_are_lost_are_counted(tmp_path: Path) -> None:
-    run = run_of(tmp_path, mind(curator=lambda call: ProviderError("away")))
+    run = run_of(tmp_path, mind(curator=lambda call: ProviderError("provider.failed", "away")))
     assert run.result.errors["lost_updates"] == len(run.calls("curator"))
     assert not shown(run, SECTION)
     assert run.result.scores["val_best"] == pytest.approx(2 / 3)
@@ -223,7 +223,7 @@ def test_proposals_that_are_lost_are_counted(tmp_path: Path) -> None:
 @needed
 def test_a_failed_agent_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(ProviderError):
-        run_of(tmp_path, mind(lambda call: ProviderError("down")), val=0)
+        run_of(tmp_path, mind(lambda call: ProviderError("provider.failed", "down")), val=0)
 
 
 @needed
