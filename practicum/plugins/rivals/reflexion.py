@@ -11,23 +11,27 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import Show, answer, with_memories
 from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.per_trace import Reflector, per_trace
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
+from practicum.blocks.reflect.per_trace import judged_by_outcome, per_trace
 from practicum.blocks.sample.orders import shuffled, stream
 from practicum.blocks.update.append import votes
+from practicum.core.bounded import MaxChars, Output, clean, rule_schema
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry
-from practicum.core.types import Lesson, Rollout, Round, Task
+from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round, Task, Turn
 from practicum.core.views import View, render_selected
 from practicum.engine.loop import Batch, History, Method, SampleSeam, sources_of
 from practicum.engine.run import Run
 from practicum.methods.settings import Batched, RetrievalSettings
-from practicum.plugins.rivals.self_reflection import SELF, by_self
 from practicum.tasks.stored import ids, picked
 
 SECTION = "reflections"
@@ -53,7 +57,7 @@ def method(s: Settings) -> Method:
         sample=stream(s.batch) if s.online else trials(s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=per_trace(remembering(by_self(SELF)), "failures"),
+        reflect=per_trace(remembering, "failures"),
         update=partial(keep_reflections, s.keep),
         accept=always,
         roles=("reflector",),
@@ -94,16 +98,12 @@ def own(context: Context, task: Task) -> list[Entry]:
     return [entry for entry in context.in_section(SECTION) if entry.key == task.input]
 
 
-def remembering(reflector: Reflector) -> Reflector:
-    """The same; it also reads the earlier reflections on the task, and its lesson has the task by which it will be
-    found."""
-
-    async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        before = [Round(Lesson(e.id, e.text)) for e in own(context, rollout.task)]
-        lesson = await reflector(rollout, context, [*before, *earlier], run)
-        return lesson and replace(lesson, data={**lesson.data, "task": rollout.task.input})
-
-    return reflect
+async def remembering(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+    """Reflect on a failure after reading the earlier reflections on the task. The lesson has the task by which it will
+    be found."""
+    before = [Round(Lesson(e.id, e.text)) for e in own(context, rollout.task)]
+    lesson = await by_self(rollout, context, [*before, *earlier], run)
+    return lesson and replace(lesson, data={**lesson.data, "task": rollout.task.input})
 
 
 async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -121,3 +121,98 @@ async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Contex
     ]
     new = [Add(SECTION, x.text, x.data["task"], sources=x.sources, lessons=(x.id,)) for x in telling]
     return votes(lessons) + Delta((*gone, *new))
+
+
+class SelfReflection(Output):
+    """What an agent says to itself after a failed attempt, before it tries again."""
+
+    reflection: Annotated[str, MaxChars(2_000)] = Field(
+        description="what went wrong, why, and what to do the next time"
+    )
+
+
+class ShortSelfReflection(Output):
+    """What an agent says to itself after a failed attempt, before it tries again."""
+
+    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
+    diagnosis: Annotated[str, MaxChars(100)] = Field(description="what probably went wrong, and why")
+    insight: Annotated[str, rule_schema(160, empty=False)] = Field(description="what to do the next time")
+
+    @property
+    def reflection(self) -> str:
+        """What is kept of it."""
+        return self.insight
+
+
+def without_target(rollout: Rollout) -> Rollout:
+    """The same attempts, with feedback that says whether they succeeded and not what would have been right. What an
+    environment or a judge says stays."""
+    rounds = (replace(one, feedback=one.feedback and _outcome(one.feedback)) for one in rollout.rounds)
+    return replace(rollout, feedback=_outcome(rollout.feedback), rounds=tuple(rounds))
+
+
+def _outcome(known: Feedback) -> Feedback:
+    # The note of a scorer that knows the right answer may tell it.
+    if known.target is None:
+        return known
+    return Feedback(known.success, f"The answer is {'right' if known.success else 'wrong'}.")
+
+
+async def by_self(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+    """Ask the reflector about one attempt, without its right answer. It reads its earlier reflections on the task. A
+    reflection that fails or cannot be parsed is None, and counted."""
+    tried = evidence(without_target(rollout))
+    before = "\n\n".join(one.lesson.text for one in earlier if one.lesson.text)
+    said_before = [f"# Your earlier reflections on this task\n{before}"] if before else []
+    prompt = SELF.prompt(run.profile, [*run.agent_instructions, *said_before, f"# The attempt\n{tried}"])
+    form: type[SelfReflection | ShortSelfReflection]
+    form = SelfReflection if run.profile == "full" else ShortSelfReflection
+    said = await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS)
+    if said is None:
+        return None
+    return Lesson(run.place, clean(said.reflection), tried, judged_by_outcome(rollout), rollout.sources)
+
+
+def _example(told: str, attempt: str, kind: str, diagnosis: str, insight: str) -> Turn:
+    said = ShortSelfReflection(kind=kind, diagnosis=diagnosis, insight=insight)
+    return Turn(f"{told}\n\n# The attempt\n{attempt}", said.model_dump_json())
+
+
+REFLECTED = (
+    _example(
+        SHOP, f"{COAT}\nAnswer: 20\nFeedback: The answer is wrong.",
+        "a price after a discount", "20 is the discount, and what is left to pay was asked for",
+        "If what is left to pay is asked for, subtract the discount from the price.",
+    ),
+    _example(
+        CALENDAR, MEETING, "an event for the calendar", "the call failed because of the form of its start",
+        "If a call returns an error about its start, write it as the error says and call again.",
+    ),
+    _example(
+        NOTICES, CLOSED, "a notice with a limit of words", "greeting and reason took most of the words",
+        "If a notice may have 12 words, leave out greeting and reason, and count the words.",
+    ),
+)  # fmt: skip
+"""Reflections on three failures whose right answers are not known."""
+
+SELF = Instructions(
+    full="""\
+You attempted a task and failed, and you will try it again. You see the task, what you did step by step, and what \
+came of it. You are not told what would have been right, so find it out from the attempt itself.
+
+Go through what you did. Find the step at which it went wrong, say why, and check it against the task and the \
+observations, not against what you believed then. Then make a plan for the next try: what to do differently, in which \
+order, and how to notice in time that it goes wrong again. Be concrete: name the calculation, the call with its \
+arguments, the source or the condition that was overlooked. Where you have reflected on this task before, say why \
+that did not help, and do not repeat it.
+
+The next try begins anew and knows nothing of this one but your reflection, so it has to be understood by itself. It \
+may have several lines, and up to 2,000 characters.""",
+    small="""\
+You failed at a task and will try it again. Reflect on what you did, so that you do better then. You are not told \
+what would have been right.
+
+kind: what kind of task it is. diagnosis: where you probably went wrong, and why. insight: what to do the next time, \
+in one sentence: "If ..., ...".""",
+    examples=REFLECTED,
+)

@@ -16,7 +16,7 @@ from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Feedback, Lesson, Rollout, Round, Trace
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.plugins.rivals.self_reflection import without_target
+from practicum.plugins.rivals.reflexion import without_target
 
 
 def run_of(folder: Path, name: str, model: ScriptedClient, tasks: int = 3, **how: Any) -> Learned:
