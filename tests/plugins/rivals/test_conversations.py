@@ -16,7 +16,7 @@ from scripts import Learned, learned, resumed, right, shape
 import practicum
 from practicum import methods
 from practicum.core.context import seed_context
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError
 from practicum.models.scripted import Call
 from practicum.session.result import Result
 
@@ -247,14 +247,3 @@ def test_a_long_conversation_is_cut_and_the_task_stays_whole(tmp_path: Path, nam
     work = practicum.learn([], test=make_tasks(1), out=tmp_path / "run", method=name, parts=parts)
     assert practicum.run_sync(work).scores["test"] == 1
     assert all("Message 0: say word0" in call.prompt.user for call in model.calls)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_has_no_effect_is_refused(tmp_path: Path, name: str) -> None:
-    cases: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
-        ({"gate": True}, {"val": make_tasks(2)}, "changes nothing that a gate could hold back"),
-        ({}, {"from_traces": True}, f"method {name} cannot learn from stored traces"),
-    )
-    for settings, how, match in cases:
-        with pytest.raises(UsageError, match=match):
-            learned(tmp_path, client(all_forms), 2, settings, name, **how)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-from helpers import client, make_tasks
-from scripts import FORM, Learned, learned, number, obeying, right, same_after_any_kill, scripted
+from helpers import make_tasks
+from scripts import Learned, learned, number, obeying, scripted
 
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import Call
 
 SMALL: dict[str, Any] = {"batch": 4, "beam": 2, "feedback": 1, "recalled": 1, "k": 2}
 
@@ -146,17 +144,3 @@ def test_remembered_criticism_that_helps_no_more_is_forgotten(tmp_path: Path) ->
 
 
 # ---- the run
-
-
-@pytest.mark.slow
-def test_a_cut_off_run_resumes_to_the_same_memories(tmp_path: Path) -> None:
-    def say(call: Call) -> str:
-        if call.role == "agent":
-            return right(call) if (len(call.prompt.head) + number(call)) % 2 else "wrong"
-        said = worked(call) if call.role == "reflector" else {"instruction": f"do {len(call.text)}"}
-        return json.dumps({**FORM, **said})
-
-    def run(folder: Path, model: ScriptedClient) -> Learned:
-        return learned(folder, model, 4, {**SMALL, "steps": 3}, "erm", concurrency=8)
-
-    same_after_any_kill(run(tmp_path / "whole", client(say)), say, tmp_path / "cut", run)

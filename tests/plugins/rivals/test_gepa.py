@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from scripts import Learned, number, resumed, right, scripted
 
 import practicum
 from practicum.cli.app import main
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.plugins.rivals.gepa import HIDDEN
 from practicum.session.live import Live
@@ -201,27 +200,6 @@ def test_it_goes_on_from_another_run(tmp_path: Path) -> None:
     shown = [[e for e in run.result.context if not e.hidden] for run in (first, more)]
     assert [len(entries) for entries in shown] == [1, 1]
     assert known(shown[0][0].text) <= known(shown[1][0].text)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"online": True}, "a stream shows each once"),
-        ({"groups": 4}, "lower groups"),
-        ({"groups": 2}, "raise minibatch"),
-        ({"select": "x"}, "select"),
-    ],
-)
-def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        run_of(tmp_path, **settings)
-
-
-def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gepa", None)
-    with pytest.raises(UsageError, match=re.escape("pip install 'gepa>=0.1.4'")):
-        run_of(tmp_path)
-    assert not (tmp_path / "run").exists()
 
 
 def test_show_tells_scores_and_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,42 +228,3 @@ def test_a_failed_agent_stops_the_run(tmp_path: Path) -> None:
 def test_nothing_of_the_package_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run_of(tmp_path)
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"online": True}, "a stream shows each once"),
-        ({"bootstrapped": 0}, "set bootstrapped, or labeled=0 too"),
-        ({"trials": 0}, "trials"),
-        ({"gate": True}, "method mipro judges its candidates itself"),
-    ],
-)
-def test_impossible_settings_are_refused(
-    tmp_path: Path, settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(methods, "missing_extra", lambda name: "")
-    with pytest.raises(UsageError, match=said):
-        run_of(tmp_path, **settings)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("package", ["dspy", "optuna"])
-def test_without_a_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UsageError, match=re.escape("pip install 'dspy>=3.4'")):
-        run_of(tmp_path)
-    assert not (tmp_path / "run").exists()
-
-
-@needed
-@pytest.mark.parametrize("profile", ["full", "small"])
-def test_the_proposing_model_gets_a_worked_example_if_it_is_small(tmp_path: Path, profile: str) -> None:
-    run = run_of(tmp_path, how={"profile": profile}, trials=2)
-    for call in run.calls("curator"):
-        assert len(call.prompt.turns) == (profile == "small")
-        if call.prompt.turns and call.schema is not None:
-            example = json.loads(call.prompt.turns[0].assistant)
-            assert {*example} == {*call.schema["properties"]}
-            headings = re.findall(r"^# .*$", call.prompt.user, re.MULTILINE)
-            assert re.findall(r"^# .*$", call.prompt.turns[0].user, re.MULTILINE) == headings

@@ -13,7 +13,7 @@ from scripts import Learned, Role, added, insight, learned, number, right, scrip
 
 import practicum
 from practicum.core.context import seed_context
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Round, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.plugins.rivals.reflexion import without_target
@@ -75,9 +75,14 @@ def test_the_sheet_written_for_a_task_is_the_next_sheet(tmp_path: Path) -> None:
     assert read[2].count("# Attempt at a task like it") == 2
 
 
-def test_k_needs_the_form_that_uses_it(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="k needs form=synthesis"):
-        run_of(tmp_path, "dynamic_cheatsheet", scripted(), settings={"k": 2})
+def test_the_sheet_so_far_is_shown_where_none_can_be_written(tmp_path: Path) -> None:
+    def once(call: Call) -> dict[str, Any] | Exception:
+        return ProviderError("provider.failed", "gone") if "next task\nMessage 7" in call.text else writing(call)
+
+    settings = {"form": "synthesis"}
+    run = run_of(tmp_path, "dynamic_cheatsheet", scripted(curator=once), test=make_tasks(1, 7), settings=settings)
+    (sheet,) = (e.text for e in run.result.context.in_section("cheatsheet"))
+    assert sheet in run.calls("agent")[-1].prompt.head
 
 
 # ---- Reflexion and ExpeL: from success and failure, not from the right answer
@@ -197,6 +202,14 @@ def test_insights_rise_and_fall_by_vote(tmp_path: Path) -> None:
     assert run.result.errors["unknown_insights"] >= 2
 
 
+@pytest.mark.parametrize(("most", "left"), [(1, []), (9, ["If red, stop."])])
+def test_a_doubt_weighs_more_while_the_list_is_full(tmp_path: Path, most: int, left: list[str]) -> None:
+    first, second = deciding({"op": "ADD", "text": "If red, stop."}), deciding({"op": "REMOVE", "id": "e0"})
+    model = scripted(curator=lambda call: (second if "If red" in call.text else first)(call))
+    run = run_of(tmp_path, "expel", model, 2, settings={"batch": 1, "insights": most})
+    assert [e.text for e in run.result.context.in_section("rules")] == left
+
+
 def test_a_task_is_attempted_with_insights_and_solved_tasks_like_it(tmp_path: Path) -> None:
     model = scripted(curator=deciding({"op": "ADD", "text": "If red:\n1. stop\n2. look"}))
     run = run_of(tmp_path, "expel", model, test=make_tasks(1, 9), settings={"k": 2})
@@ -253,8 +266,3 @@ def test_a_contrast_reads_each_attempt_with_its_score_and_the_experiences_so_far
     assert re.search(r"# The experiences so far\n\n<data-\w+>\n\[e0\] \(experiences\) Look once\.", call.prompt.head)
     # The curator reads why, and not the experience alone.
     assert "it looked twice" in run.prompts("curator")[0]
-
-
-def test_a_group_of_one_has_nothing_to_compare(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="group"):
-        run_of(tmp_path, "tf_grpo", scripted(), settings={"group": 1})

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from helpers import client
-from scripts import FORM, Learned, learned, obeying, right, same_after_any_kill, scripted, wrong
+from scripts import Learned, learned, obeying, scripted, wrong
 
 from practicum.core.edits import Delete
-from practicum.core.errors import UsageError
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import Call
 from practicum.plugins.rivals import promptbreeder
 from practicum.plugins.rivals.promptbreeder import OPERATORS
 
@@ -107,21 +103,3 @@ def test_what_nobody_solved_is_no_model_to_follow(tmp_path: Path) -> None:
     model = scripted(wrong, curator=counting())
     run = learned(tmp_path, model, 4, {**SMALL, "steps": 8}, "promptbreeder")
     assert "lamarckian" not in {e.data["operator"] for report in run.reports for e in report.context}
-
-
-def test_a_population_too_small_for_its_tournaments_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a population of 4 has 2 pairs for tournaments: lower candidates"):
-        bred(tmp_path, 1, candidates=3)
-
-
-@pytest.mark.slow
-def test_a_cut_off_run_resumes_to_the_same_population(tmp_path: Path) -> None:
-    def say(call: Call) -> str:
-        if call.role == "agent":
-            return right(call) if len(call.prompt.head) % 2 else "wrong"
-        return json.dumps({**FORM, "instruction": f"do {len(call.text)} and {call.options.seed}"})
-
-    def run(folder: Path, model: ScriptedClient) -> Learned:
-        return learned(folder, model, 4, {**SMALL, "steps": 3}, "promptbreeder", concurrency=8)
-
-    same_after_any_kill(run(tmp_path / "whole", client(say)), say, tmp_path / "cut", run)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-from helpers import client, context_bytes, make_tasks
-from scripts import Learned, Role, insight, number, resumed, right, same_after_any_kill, scripted
+from helpers import make_tasks
+from scripts import Learned, Role, insight, number, right, scripted
 
 import practicum
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.plugins.rivals.search import FEEDBACK
 from practicum.session.forget import forget
@@ -121,20 +120,3 @@ def test_forgetting_reaches_the_criticism_and_the_text_written_from_it(tmp_path:
     assert {entry.section for entry in left} == {FEEDBACK}
     assert not any("task:t1" in entry.sources for entry in left)
     assert len(left) == 6
-
-
-def test_a_resume_pays_for_nothing_twice(tmp_path: Path) -> None:
-    texts = ("solve 1", "solve 3")
-    whole = run_of(tmp_path / "whole", *texts, steps=2)
-    same_after_any_kill(
-        whole, model_of(texts).respond, tmp_path / "killed",
-        lambda folder, model: run_of(folder, model=model, steps=2),
-    )  # fmt: skip
-    again = resumed(whole, client(model_of(texts).respond))
-    assert again.model.calls == []
-    assert context_bytes(again.result) == context_bytes(whole.result)
-
-
-def test_a_stream_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a stream shows each once"):
-        run_of(tmp_path, "solve 1", online=True)
