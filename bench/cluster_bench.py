@@ -39,12 +39,12 @@ from typing import Any
 
 import practicum
 from practicum.bench.measure import load_average
-from practicum.cluster.messages import Outcome
-from practicum.cluster.pool import Pool
 from practicum.core import playbook
 from practicum.core.context import seed_context
 from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
+from practicum.plugins.ray.messages import Outcome
+from practicum.plugins.ray.pool import Pool
 
 ADDED = 40.0
 """Milliseconds that may be added to an attempt of 0.2 s."""
@@ -185,7 +185,7 @@ class Simulated(Pool):
 
 async def simulated(folder: Path, at_once: int, n: int, seconds: float) -> dict[str, float]:
     """`n` attempts of so many seconds with `at_once` in flight, in the driver alone."""
-    from practicum.cluster.remote import Remote, RemoteAgent
+    from practicum.plugins.ray.remote import Remote, RemoteAgent
     from practicum.session import evaluate, opening
 
     pool = Simulated(seconds)

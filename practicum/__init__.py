@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from practicum.analysis import trackers
     from practicum.analysis.compare.harness import Comparison, compare
     from practicum.core.context import Context
     from practicum.core.counts import Count
@@ -92,7 +91,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used, so that `import practicum` is fast."""
     if name == "trackers":
-        return import_module("practicum.analysis.trackers")
+        return import_module("practicum.plugins.trackers")
     if name not in _HOME:
         raise AttributeError(f"module 'practicum' has no attribute {name!r}")
     return getattr(import_module(f"practicum.{_HOME[name]}"), name)

@@ -64,10 +64,14 @@ class TeamRun(AgentRun, Protocol):
 
 class Agent(Protocol):
     """An agent under training. `journaled`: the run must journal its results, because the agent does not act through
-    `run.ask` alone. `max_turns`: the most model calls of one attempt. `identity`: its name in the journal."""
+    `run.ask` alone. `moves`: it does work on its machine that the workers of a cluster can take over. `max_turns`: the
+    most model calls of one attempt. `identity`: its name in the journal."""
 
     @property
     def journaled(self) -> bool: ...
+
+    @property
+    def moves(self) -> bool: ...
 
     @property
     def max_turns(self) -> int: ...

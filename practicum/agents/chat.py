@@ -27,6 +27,7 @@ class ChatAgent:
     choices: tuple[str, ...] = ()
     reasoning: bool = False
     journaled: bool = field(default=False, init=False)
+    moves: bool = field(default=False, init=False)
     max_turns: int = field(default=1, init=False)
     identity: str = field(default="chat", init=False)
 

@@ -47,6 +47,7 @@ class CommandAgent:
     instructions: str = ""
     timeout: float = 120.0
     journaled: bool = field(default=True, init=False)
+    moves: bool = field(default=True, init=False)
     max_turns: int = field(default=0, init=False)
     words: list[str] = field(init=False)
 
@@ -168,6 +169,7 @@ class FunctionAgent:
     fn: Callable[..., Any]
     instructions: str = ""
     journaled: bool = field(default=True, init=False)
+    moves: bool = field(default=True, init=False)
     max_turns: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:

@@ -57,6 +57,7 @@ class ToolsAgent:
     guard_tools: GuardTools = "off"
     approve: Approve | None = None
     journaled: bool = field(default=True, init=False)
+    moves: bool = field(default=True, init=False)
 
     @property
     def identity(self) -> str:

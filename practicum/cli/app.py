@@ -15,10 +15,12 @@ from practicum.cli.options import Learning, as_options
 from practicum.cli.signals import exit_code, stopped_by
 from practicum.core.errors import ErrorBody, PracticumError, error_body
 from practicum.core.gc import collect_rarely
+from practicum.core.plugins import Group, called
 
 PANELS: dict[str, dict[str, str]] = {
     "Learn and answer": {
         "demo": "demo:demo", "tasks": "tasks:tasks", "advise": "advise:advise", "methods": "methods:methods",
+        "plugins": "plugins:plugins",
         "learn": "learn:learn", "resume": "learn:resume", "run": "run:run", "serve": "serve:serve", "key": "key:app",
         "feedback": "feedback:feedback", "mcp": "mcp:mcp",
     },
@@ -28,11 +30,16 @@ PANELS: dict[str, dict[str, str]] = {
     },
     "Change a run": {
         "review": "review:review", "edit": "edit:edit", "import": "context:import_", "memory": "memory:app",
-        "name": "name:name", "forget": "context:forget", "rollback": "context:rollback", "store": "store:app",
+        "name": "name:name", "forget": "context:forget", "rollback": "context:rollback",
     },
     "Measure": {"eval": "eval:eval_", "compare": "compare:compare", "bench": "bench:app"},
 }  # fmt: skip
 """The commands in the order of the help, each with the module below `practicum.cli` that has it."""
+
+COMMANDS: Group[Any] = Group(
+    "practicum.commands", "command", called, {name: None for commands in PANELS.values() for name in commands}
+)
+"""Packages register a function with typer's options, or a `typer.Typer`, under the name of the command."""
 
 
 def make_app(only: str | None = None) -> typer.Typer:
@@ -44,10 +51,9 @@ def make_app(only: str | None = None) -> typer.Typer:
         rich_markup_mode="rich",
     )
     app.callback()(_options)
-    known = {name for commands in PANELS.values() for name in commands}
     for panel, commands in PANELS.items():
         for name, place in commands.items():
-            if only in known and name != only:
+            if only in COMMANDS.core and name != only:
                 continue
             module, _, attribute = place.partition(":")
             command = getattr(import_module(f"practicum.cli.{module}"), attribute)
@@ -56,7 +62,28 @@ def make_app(only: str | None = None) -> typer.Typer:
             else:
                 kind = Learning if name in ("learn", "compare") else None
                 app.command(name, rich_help_panel=panel, cls=kind)(command)
+    if only not in COMMANDS.core:
+        _add_plugins(app, only)
     return app
+
+
+def _add_plugins(app: typer.Typer, only: str | None) -> None:
+    """Add the commands of plug-ins. One that does not load is left out with a line on standard error, unless it is the
+    one that the user wants: then its error ends the command."""
+    for name in COMMANDS.registered():
+        if only in COMMANDS.registered() and name != only:
+            continue
+        try:
+            command = COMMANDS.load(name)
+        except PracticumError as error:
+            if name == only:
+                raise
+            typer.echo(f"practicum: the command {name} is left out: {error}", err=True)
+            continue
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel="Plug-ins")
+        else:
+            app.command(name, rich_help_panel="Plug-ins")(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -162,7 +162,7 @@ def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, An
     """The tasks of a file, after the name of its data set and before what suits it; empty if it is no public data set's
     own file."""
     from practicum.cli.inputs import read_tasks
-    from practicum.tasks.datasets import convert, matching_formats
+    from practicum.tasks.formats import convert, matching_formats
 
     if fields is not None or not matching_formats(path):
         return "", read_tasks(path, fields), {}

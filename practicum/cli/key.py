@@ -97,21 +97,14 @@ def remove(
 @contextmanager
 def _opened(store: str, *, make: bool = False) -> Iterator[Log]:
     """What a service keeps, also while it is at work."""
-    from practicum.serve.log import DATABASE_FILE, Database, FolderDatabase, Log
+    from practicum.serve.log import DATABASE_FILE, Log, open_database
 
     where, _ = place(store)
-    database: Database
-    if isinstance(where, Path):
-        if not make and not (where / DATABASE_FILE).exists():
-            raise UsageError(
-                "store.not_found", f"there is no store {where}: give --store, or make the first key (practicum key add)"
-            )
-        database = FolderDatabase(where, beside=True)
-    else:
-        from practicum.serve.shared import SharedDatabase
-
-        database = SharedDatabase(where)
-    log = Log(database)
+    if isinstance(where, Path) and not make and not (where / DATABASE_FILE).exists():
+        raise UsageError(
+            "store.not_found", f"there is no store {where}: give --store, or make the first key (practicum key add)"
+        )
+    log = Log(open_database(where, beside=True))
     try:
         yield log
     finally:

@@ -29,6 +29,9 @@ def methods(
             if name is not None:
                 raise
             print_error(f"warning: {error}")  # a package that cannot be imported does not hide the other methods
+    if name is None:
+        for refused in known.METHODS.refused():
+            print_error(f"warning: {refused.name} of the package {refused.package!r} is not used: {refused.problem}")
     out.result({one.name: {**one.as_json(), "settings": known.setting_docs(one.name)} for one in found})
     for one in found:
         out.print(one.name, style="bold", end="  ")

@@ -56,9 +56,9 @@ BenchFolder = Annotated[Path | None, output("--out", help="Folder of the results
 
 def method_names(start: str = "") -> list[str]:
     """The names of methods that begin so, those of installed packages included."""
-    from practicum import methods
+    from practicum.methods import METHODS
 
-    return [name for name in methods.names() if name.startswith(start)]
+    return [name for name in METHODS.names() if name.startswith(start)]
 
 
 def _option(panel: str, type_: Any, *names: str, **how: Any) -> Any:

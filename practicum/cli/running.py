@@ -16,7 +16,7 @@ from practicum.cli.live import Download, live_view, report
 from practicum.cli.output import Printer
 from practicum.cli.signals import INTERRUPTED as EXIT_CODE
 from practicum.cli.signals import exit_code, stopped_by
-from practicum.core.errors import PracticumError, UsageError
+from practicum.core.errors import PracticumError
 from practicum.core.later import import_later
 from practicum.core.words import quantity
 from practicum.models.budget import Finishing
@@ -139,16 +139,13 @@ def trackers(names: Sequence[str], out: Printer, **how: Any) -> list[Watch]:
     """The trackers of `--log`, whose messages are printed. Raises UsageError if one lacks a package or a login."""
     if not names:
         return []
-    from practicum.analysis.trackers import TRACKERS
+    from practicum.session.trackers import TRACKERS
 
-    if unknown := [name for name in names if name not in TRACKERS]:
-        raise UsageError(
-            "tracker.unknown", f"there is no tracker {unknown[0]!r} for --log: known are {', '.join(TRACKERS)}"
-        )
+    kinds = [TRACKERS.load(name) for name in dict.fromkeys(names)]
     logger = logging.getLogger("practicum.trackers")
     logger.handlers, logger.propagate = [_Printing(out)], False
     logger.setLevel(logging.INFO)
-    return [TRACKERS[name](**how) for name in dict.fromkeys(names)]
+    return [kind(**how) for kind in kinds]
 
 
 def run_live(work: Callable[..., Awaitable[T]], out: Printer, log: Sequence[str] = ()) -> T:

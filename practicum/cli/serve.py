@@ -117,7 +117,7 @@ def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:
             raise UsageError("settings.unused", "--folder is for a database as the store: a folder holds all there is")
         return Path(store), Path(store)
     from practicum.models.download import cache_folder
-    from practicum.store.postgresql import address, parse_url
+    from practicum.store.backend import store_at
 
-    url = parse_url(store)
-    return url, folder or cache_folder() / "serve" / sha256(address(url).encode()).hexdigest()[:16]
+    kind, url = store_at(store)
+    return url, folder or cache_folder() / "serve" / sha256(kind.address(url).encode()).hexdigest()[:16]

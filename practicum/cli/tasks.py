@@ -13,31 +13,20 @@ from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 from practicum.core.words import quantity
 
-FORMATS = "humaneval, gsm8k, commongen, mmlu, finer, formula, rewardbench2, ddxplus, hotpotqa, classification or srdd"
-
 
 def tasks(
-    file: Path = Argument(..., help="A data set's file, as published: JSON, CSV, parquet, gzip; or ids of AppWorld."),
-    format: str | None = Option(None, help=f"{FORMATS} (default: told from the fields)."),
-    server: str | None = Option(None, help="AppWorld: the address of the server that knows the tasks of these ids."),
+    file: Path = Argument(..., help="A data set's file, as published: JSON, CSV, parquet, gzip; or ids for --server."),
+    format: str | None = Option(None, help="Its format (default: recognised by the fields); a wrong name lists all."),
+    server: str | None = Option(None, help="The address of the server (AppWorld) that knows the tasks of these ids."),
     to: Path | None = opt.output(None, "--out", help="Where to write the tasks; instructions and choices beside it."),
     json_: opt.Json = False,
 ) -> None:
     """Make tasks from a data set's own file, and print the scorer, choices and instructions that suit them."""
-    from practicum.tasks.datasets import as_json_lines, convert
+    from practicum.tasks.formats import as_json_lines, convert, read_served
 
     if to is not None and not to.name:
         raise UsageError("file.wrong_kind", f"--out {to} is a folder: give the name of a file")
-    if server is None:
-        data = convert(file, format)
-    else:
-        import asyncio
-
-        from practicum.tasks.appworld import read_task_ids
-
-        if format is not None:
-            raise UsageError("settings.conflict", f"--server is for ids of AppWorld: leave out --format {format}")
-        data = asyncio.run(read_task_ids(file, server))
+    data = convert(file, format) if server is None else read_served(file, server, format)
     options = ["--scorer", data.scorer, *data.options]
     if to is not None:
         beside = to.with_suffix(".instructions.txt")

@@ -110,6 +110,7 @@ CODES: Mapping[str, str] = {
     # Extras, plug-ins and the machine
     "extra.missing": "A package is needed that is not installed: install it as the message shows.",
     "package.unsuitable": "An installed package has an unsuitable version: install the version in the message.",
+    "plugin.unknown": "No plug-in has this name: use one of the names in the message.",
     "plugin.broken": "A plug-in cannot be imported: repair or uninstall its package.",
     "plugin.duplicate": "Two plug-ins register the same name: uninstall one of them.",
     "plugin.invalid": "A plug-in registers something of the wrong kind: correct or uninstall its package.",

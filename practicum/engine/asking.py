@@ -1,6 +1,6 @@
 """Asking a model for an object: its output is read here, and it is asked again with what was wrong.
 
-Where the output is read does not matter, so an attempt on another machine reads its own (`practicum.cluster`).
+Where the output is read does not matter, so an attempt on another machine reads its own (`practicum.plugins.ray`).
 """
 
 from __future__ import annotations

@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from types import SimpleNamespace
@@ -21,8 +20,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from practicum.blocks.sample.orders import ENDLESS, first_steps
-from practicum.core import plugins
 from practicum.core.errors import UsageError
+from practicum.core.plugins import OWN, Group, package_of
 from practicum.core.types import Profile
 from practicum.core.words import closest
 from practicum.engine.loop import Method
@@ -34,14 +33,22 @@ NAMES = (
 )  # fmt: skip
 """The methods of the core."""
 
-GROUP = "practicum.methods"
-"""The entry point group in which packages register methods: `name = "module"` or `name = "module:object"`."""
+
+def _lacks(plugin: Any) -> Sequence[str]:
+    if isinstance(plugin, Method):
+        return []
+    parts = {"Settings": isinstance(getattr(plugin, "Settings", None), type), "method": hasattr(plugin, "method")}
+    return [name for name, there in parts.items() if not there]
 
 
-def names() -> tuple[str, ...]:
-    """The methods of the core, then those of practicum's plug-ins, then those of other packages. None is imported."""
-    brought = (*NAMES, *_own())
-    return (*brought, *(name for name in plugins.registered(GROUP) if name not in brought))
+METHODS: Group[Any] = Group(
+    "practicum.methods",
+    "method",
+    _lacks,
+    {name: f"practicum.methods.{name}" for name in NAMES},
+    unknown="method.unknown",
+)
+"""Packages register a module, or an object, with `Settings` and `method(settings)`; or a Method."""
 
 
 def is_own(name: str) -> bool:
@@ -61,7 +68,7 @@ def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full
     try:
         settings = kind.model_validate(dict(values))
     except ValidationError as error:
-        raise UsageError("settings.invalid", _explain(name, kind, error)) from error
+        raise _refusal(name, kind, error) from error
     if getattr(settings, "online", False) and "epochs" in values and getattr(settings, "epochs", 1) > 1:
         raise UsageError("settings.conflict", "online learning sees each task once: leave out `epochs`")
     if "gate_alpha" in settings.model_fields_set and not settings.gate:
@@ -151,47 +158,35 @@ def _texts_of(kind: type) -> dict[str, str]:
 
 @cache
 def _own() -> tuple[str, ...]:
-    """The methods of practicum's plug-ins, sorted. They are kept, since a look at all packages takes 20 ms."""
-    registered = plugins.registered(GROUP).items()
-    return tuple(name for name, entry in registered if plugins.package_of(entry) == "practicum")
+    """The methods of practicum's plug-ins. They are kept, since a look at all packages takes 20 ms."""
+    return tuple(name for name, entry in METHODS.registered().items() if package_of(entry) == OWN)
 
 
 @cache
 def _own_plugin(name: str) -> Any:
-    return plugins.load_registered(GROUP, name)
+    return METHODS.load(name)
 
 
 def _recipe(name: str) -> Any:
     """What holds the method's `Settings` and `method`."""
-    if name in NAMES:
-        return import_module(f"practicum.methods.{name}")
     if name.startswith("python:"):
         return SimpleNamespace(Settings=GateSettings, __doc__="")  # a Method that was passed as an object
-    if name in _own():
-        return _own_plugin(name)
-    if name not in plugins.registered(GROUP):
-        raise UsageError(
-            "method.unknown", f"unknown method {name!r}{closest(name, names())}: known are {', '.join(names())}"
-        )
-    found = plugins.load_registered(GROUP, name)
+    found = _own_plugin(name) if name in _own() else METHODS.load(name)
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
-    if not isinstance(getattr(found, "Settings", None), type) or not callable(getattr(found, "method", None)):
-        package = plugins.package_of(plugins.registered(GROUP)[name])
-        raise UsageError(
-            "plugin.invalid",
-            f"method {name!r} of the package {package!r} is neither a Method nor a module with `Settings` and "
-            "`method(settings)`: correct the package or uninstall it",
-        )
     return found
 
 
-def _explain(name: str, kind: type[GateSettings], error: ValidationError) -> str:
+def _refusal(name: str, kind: type[GateSettings], error: ValidationError) -> UsageError:
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         known = kind.model_fields
-        return f"method {name} has no setting {field!r}{closest(field, known)}: it has {', '.join(known)}"
+        text = f"method {name} has no setting {field!r}{closest(field, known)}: it has {', '.join(known)}"
+        return UsageError("settings.unknown", text, setting=field, method=name, known=[*known])
     if not field:
-        return f"method {name}: {first['msg'].removeprefix('Value error, ')}"
-    return f"setting {field}={first['input']!r} of method {name}: {first['msg']}"
+        return UsageError(
+            "settings.invalid", f"method {name}: {first['msg'].removeprefix('Value error, ')}", method=name
+        )
+    text = f"setting {field}={first['input']!r} of method {name}: {first['msg']}"
+    return UsageError("settings.invalid", text, setting=field, method=name)

@@ -9,9 +9,8 @@ piece of the memory, or of a file that is mapped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -39,27 +38,41 @@ Read = Callable[[np.ndarray], np.ndarray]
 """The vectors of some rows, shape (n, d), float32."""
 
 
-class Wanted(Protocol):
-    """The rows that a search may find."""
+@dataclass(frozen=True)
+class Rows:
+    """Rows that a search may find, by a mask of shape (n,)."""
 
-    @property
-    def count(self) -> int: ...
+    mask: np.ndarray
+    _kept: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @cached_property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.mask))
+
+    @cached_property
+    def _all(self) -> np.ndarray:
+        return np.flatnonzero(self.mask)
 
     def rows(self) -> np.ndarray:
         """All of them, ascending."""
-        ...
+        return self._all
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         """For each of these rows whether it is one of them."""
-        ...
+        found: np.ndarray = self.mask[rows]
+        return found
 
     def places(self, of: np.ndarray) -> np.ndarray:
         """Their places, ascending, given that of each row. Made once."""
-        ...
+        if "places" not in self._kept:
+            self._kept["places"] = np.sort(of[self._all])
+        return self._kept["places"]
 
     def placed(self, order: np.ndarray) -> np.ndarray:
         """For all rows in this order whether each is one of them. Made once."""
-        ...
+        if "placed" not in self._kept:
+            self._kept["placed"] = self.mask[order]
+        return self._kept["placed"]
 
 
 @dataclass(frozen=True)
@@ -164,7 +177,7 @@ class Lists:
         vectors: np.ndarray = self.codes.take(places, axis=0) * self.scales[places, None]
         return vectors
 
-    def near(self, query: np.ndarray, n: int, wanted: Wanted | None = None) -> np.ndarray:
+    def near(self, query: np.ndarray, n: int, wanted: Rows | None = None) -> np.ndarray:
         """About n rows nearest to a vector of unit length, of those that are wanted, in no order."""
         if wanted is not None and wanted.count <= max(SCANNED, SPARSE * (SCANNED * len(self)) ** 0.5):
             places = wanted.places(self._places)
@@ -174,7 +187,7 @@ class Lists:
         rows: np.ndarray = self.order.rows[places[highest_places(products * self.scales[places], n)]]
         return rows
 
-    def _scan(self, query: np.ndarray, wanted: Wanted | None) -> tuple[np.ndarray, np.ndarray]:
+    def _scan(self, query: np.ndarray, wanted: Rows | None) -> tuple[np.ndarray, np.ndarray]:
         """The places of the wanted vectors in the lists around a vector, and their products."""
         code, offsets = rounded(query[None])[0][0], self.order.offsets
         # Not "@", whose threads wait for each other (see `products`).

@@ -5,7 +5,8 @@ weighted mean of both; an identical text has 1.
 The turns of a conversation help to find their neighbours. Ties go to the older entry. Contexts are immutable and share
 pages. A search looks only at the pages that the last search did not see, so its work depends on what changed and not on
 how much was learned. The result is exact; among many entries it is exact for the candidates that have most of the words
-or that an index of the vectors proposes (see `index`).
+or that an index of the vectors proposes (see `lists`, and plug-ins of the
+entry point group `practicum.indexes`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
 from practicum.core.context import PAGE, Context, Page
 from practicum.core.edits import Entry
 from practicum.core.errors import UsageError
+from practicum.core.plugins import Group, called
 from practicum.core.trust import Trust
-from practicum.retrieval.index import VISIBLE_FACET, Rows, facet
-from practicum.retrieval.lists import Lists
+from practicum.retrieval.lists import Lists, Rows
 from practicum.retrieval.rough import FEWEST, Rough, rough_installed
-from practicum.retrieval.stored import StoredSearch
 from practicum.retrieval.vectors import Vectors, products
 from practicum.retrieval.words import WordIndex, highest, joined_similarity
 
@@ -93,14 +93,6 @@ class Filter:
             return False
         return all(f"tag:{tag}" in entry.sources for tag in self.tags)
 
-    @property
-    def facets(self) -> tuple[int, ...]:
-        """The facets that an entry must have in an index."""
-        found = [VISIBLE_FACET if self.section is None else facet("section", self.section)]
-        found += [facet("tag", tag) for tag in self.tags]
-        given = (("outcome", self.outcome), ("trust", self.trust))
-        return (*found, *(facet(name, value) for name, value in given if value is not None))
-
 
 VISIBLE = Filter()
 """Every entry that is not hidden."""
@@ -122,20 +114,48 @@ class SearchResult:
     exact: bool = True
 
 
+class SavedIndex(Protocol):
+    """The index that is saved with a run, by which entries are found without reading all of them."""
+
+    async def nearest(
+        self, context: Context, text: str, k: int, where: EntryPredicate
+    ) -> list[tuple[Entry, float]] | None:
+        """About the k entries most similar to a text, best first, with their exact similarities. None if the context
+        has no index, or if too little of what the index proposes matches."""
+
+    async def save(self, context: Context, run_id: str) -> int:
+        """Save an index of a context, the last version of its run. Returns its number of entries."""
+
+
+class IndexKind(Protocol):
+    """Makes the index of the run that `vectors` have their store from. `weight` is that of the words in a
+    similarity."""
+
+    def __call__(self, vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex: ...
+
+
+INDEXES: Group[IndexKind] = Group("practicum.indexes", "index", called)
+
+
 class Retriever:
     """Searches contexts by the vectors of their entries, by their words, or by both, as `retrieval` says: with `cosine`
     no words are indexed, with `words` no query is embedded except for a stored index. Raises UsageError for another
     value.
 
     With `many` matching entries or more it compares those that lists of vectors (see `lists`) and the words propose. In
-    a context of `many` entries that was opened from a snapshot it uses the index that was saved with the snapshot (see
-    `stored`), and reads only the entries found and those that changed since.
+    a context of `many` entries that was opened from a snapshot it uses the index that was saved with the snapshot, and
+    reads only the entries found and those that changed since.
     """
 
     def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, retrieval: Retrieval = DEFAULT) -> None:
         # A stored setting may be anything.
         if retrieval not in get_args(Retrieval):
-            raise UsageError("settings.invalid", f"retrieval={retrieval!r} must be one of {', '.join(WEIGHTS)}")
+            raise UsageError(
+                "settings.invalid",
+                f"retrieval={retrieval!r} must be one of {', '.join(WEIGHTS)}",
+                setting="retrieval",
+                known=[*WEIGHTS],
+            )
         self.vectors = vectors
         self.many = many
         self.retrieval = retrieval
@@ -143,13 +163,12 @@ class Retriever:
         self._words = WordIndex(vectors)
         self._columns: OrderedDict[EntryPredicate, _Column] = OrderedDict()
         self._lists = _RowLists(vectors)
-        self.stored = StoredSearch(vectors, self._words, self._weight)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
         """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
         if k > 0 and len(context) >= self.many:
-            keys = where.facets if isinstance(where, Filter) else None
-            if (unread := await self.stored.nearest(context, text, k, where, keys)) is not None:
+            unread = None if self.saved is None else await self.saved.nearest(context, text, k, where)
+            if unread is not None:
                 return SearchResult(tuple(Match(entry, similarity) for entry, similarity in unread), exact=False)
         column = self._column(where)
         await self.vectors.ready(column.texts(context.pages))
@@ -178,7 +197,16 @@ class Retriever:
     async def save(self, context: Context, run_id: str) -> int:
         """Save an index of a context, the last version of the run that the vectors have their store from. Returns its
         number of entries, 0 if none is saved because they are few."""
-        return 0 if len(context) < self.many else await self.stored.save(context, run_id)
+        if len(context) < self.many or self.saved is None:
+            return 0
+        return await self.saved.save(context, run_id)
+
+    @cached_property
+    def saved(self) -> SavedIndex | None:
+        """The index that is saved with the run that the vectors have their store from."""
+        if (store := self.vectors.store) is None:
+            return None
+        return INDEXES.load(store.backend.index)(self.vectors, self._words, self._weight)
 
     def _column(self, where: EntryPredicate) -> _Column:
         column = self._columns.pop(where, None) or _Column(where)

@@ -25,7 +25,6 @@ from itertools import chain
 import numpy as np
 
 from practicum.core.shingles import words
-from practicum.retrieval.postings import MOST_COUNT
 from practicum.retrieval.vectors import Vectors
 
 K1, B = 0.9, 0.4
@@ -47,6 +46,10 @@ then there these they this those through to too under until up us ve very was we
 whom why will with would you your yours yourself yourselves"""
 STOP_WORDS = frozenset(_GRAMMAR.split())
 """English words of grammar: articles, pronouns, prepositions, conjunctions, auxiliaries, question words."""
+
+
+MOST_COUNT = 2**8 - 1
+"""Occurrences of a word in a text that are counted."""
 
 
 @cache

@@ -210,7 +210,7 @@ class Call:
 
     async def body(self, most: int) -> bytes:
         """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
-        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes")
+        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes", limit=most)
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
         parts, size, more = list[bytes](), 0, True
@@ -429,9 +429,8 @@ class App:
         grant = call.grant = await self.keys.grant(self._key(call), call.address)
         self.keys.count(grant)
         if role is not None and not grant.may(role):
-            raise Refused(
-                "key.forbidden", f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
-            )
+            text = f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
+            raise Refused("key.forbidden", text, role=role)
         if grant.space and wanted not in (None, grant.space):
             raise Refused("key.forbidden", f"this key is for space {grant.space}: leave out x-practicum-space")
         call.space = grant.space or wanted or self.service.settings.spaces[0]

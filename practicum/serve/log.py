@@ -5,7 +5,7 @@ somebody waits for is on the disk when the wait ends. What nobody waits for, suc
 while it cannot be written, and written once it can.
 
 The tables are in a folder of one process (`FolderDatabase`), or in PostgreSQL, which several nodes share
-(`shared.SharedDatabase`).
+(a plug-in of the entry point group `practicum.stores`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Select, Table, text
+from sqlalchemy import URL, Connection, Engine, Select, Table, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
@@ -37,6 +37,7 @@ from practicum.serve import tables
 from practicum.serve.bounded import size_of
 from practicum.serve.identities import living
 from practicum.serve.names import UnknownSpace
+from practicum.store.backend import STORES
 from practicum.store.dialects import insert_new
 from practicum.store.folder import is_run
 from practicum.store.sqlite import pooled, synchronous
@@ -96,6 +97,21 @@ class Database(Protocol):
 
     def run_names(self) -> list[str]:
         """The spaces whose runs are in the database."""
+
+    def sessions(self, seconds: float) -> Sessions | None:
+        """The versions of sessions, which all nodes agree on, for so many seconds after a session was last seen; None
+        if there is one node."""
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
+class Sessions(Protocol):
+    """The version that each session sees, the same on all nodes."""
+
+    async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
+        """The version of a session, which is this one if no node has shown it any, or a `dead` one; None if that is not
+        known within `late` seconds, or if the space was deleted."""
 
     def close(self) -> None:
         """Release what is held."""
@@ -404,6 +420,9 @@ class FolderDatabase:
     def run_names(self) -> list[str]:
         return []
 
+    def sessions(self, seconds: float) -> None:
+        return None
+
     def close(self) -> None:
         self.engine.dispose()
         self._lock.release()
@@ -422,6 +441,8 @@ class FolderDatabase:
                         "store.unknown_format",
                         f"the store {self.folder} has format {version}, this practicum reads {tables.FORMAT} alone: "
                         "serve it with the practicum that made it, or give another --store",
+                        format=version,
+                        reads=tables.FORMAT,
                     )
                 if version == 0:
                     tables.metadata.create_all(db)
@@ -429,3 +450,12 @@ class FolderDatabase:
         except SQLAlchemyError as error:
             raise self.failure("open", error) from error
         return engine
+
+
+def open_database(place: Path | URL, *, beside: bool = False) -> Database:
+    """What a service keeps in a folder or in a database at a URL. `beside` opens a folder that a service uses at the
+    same time. Raises RunBusy if another process serves from the folder, StoreError if it cannot be opened."""
+    if isinstance(place, Path):
+        return FolderDatabase(place, beside=beside)
+    database: Database = STORES.load(place.get_backend_name()).service(place)
+    return database

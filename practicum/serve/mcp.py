@@ -32,7 +32,7 @@ from pydantic import ValidationError
 
 from practicum.core.errors import PracticumError, UsageError, error_body
 from practicum.core.views import behind
-from practicum.core.words import fault, one_line
+from practicum.core.words import fault, one_line, wrong_field
 from practicum.serve.mcp_opening import INSTRUCTIONS, NAME, VERSION
 from practicum.serve.tools import (
     PAGE,
@@ -81,7 +81,9 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
             if not may(caller.roles, tool.role):
                 have = ", ".join(sorted(caller.roles))
                 raise UsageError(
-                    "key.forbidden", f"the tool {tool.name} takes the role {tool.role}, and you have {have}"
+                    "key.forbidden",
+                    f"the tool {tool.name} takes the role {tool.role}, and you have {have}",
+                    role=tool.role,
                 )
             told = await caller.ask(*_read(tool, params.arguments or {}).asked())
             content, wrong = tool.text(told), False
@@ -137,6 +139,7 @@ def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
         raise UsageError(
             "request.malformed",
             one_line(f"{tool.name} was called wrongly: {fault(error, model=tool)}; it takes {fields}", 400),
+            param=wrong_field(error),
         ) from None
 
 

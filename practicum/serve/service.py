@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import aiohttp
@@ -55,7 +55,7 @@ from practicum.serve.feedback import (
 )
 from practicum.serve.identities import HALF, add_space, bury_space, end_space, find_space, set_state
 from practicum.serve.learner import Learner
-from practicum.serve.log import UNWRITTEN, WINDOW, Database, Failing, FolderDatabase, Log
+from practicum.serve.log import UNWRITTEN, WINDOW, Failing, Log, Sessions, open_database
 from practicum.serve.names import UnknownSpace, require_space_name, unknown
 from practicum.serve.origins import Trusted, is_flagged, said_by
 from practicum.serve.personal import Unfinished, finish_erasures
@@ -93,9 +93,6 @@ from practicum.session.records import (
 from practicum.store.database import Store
 from practicum.store.folder import is_run
 from practicum.store.names import name_version, read_names
-
-if TYPE_CHECKING:
-    from practicum.serve.shared import Sessions
 
 logger = logging.getLogger("practicum.serve")
 
@@ -202,15 +199,8 @@ class Service:
         self.began = time.monotonic()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
-        self.sessions: Sessions | None = None
-        database: Database
-        if isinstance(settings.store, Path):
-            database = FolderDatabase(settings.store)
-        else:
-            from practicum.serve.shared import Sessions, SharedDatabase
-
-            database = shared = SharedDatabase(settings.store)
-            self.sessions = Sessions(shared, PINNED)
+        database = open_database(settings.store)
+        self.sessions = database.sessions(PINNED)
         self.log = Log(database, self._row_refused)
         self._refused_at: dict[str, float] = {}
         """When the last alarm of a refused row was raised, by space."""

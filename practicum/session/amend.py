@@ -23,7 +23,6 @@ from practicum.core.errors import RunBusy, UsageError
 from practicum.core.types import Task
 from practicum.engine.loop import StepReport
 from practicum.retrieval.search import Retriever
-from practicum.retrieval.stored import remove_index
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
 from practicum.session.records import (
     CHANGED,
@@ -193,7 +192,7 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     context = read_context(store, store.run_id)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded_text for entry in context)
-    remove_index(store)
+    store.remove_index()
     config = config.model_copy(update={"embedder": embedder.name})
 
     def statements() -> Iterator[tuple[Any, list[RowValues]]]:

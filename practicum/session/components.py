@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from practicum import methods
-from practicum.agents.appworld import AppWorldAgent
 from practicum.agents.base import Agent
 from practicum.agents.chat import ChatAgent
 from practicum.agents.external import CommandAgent, FunctionAgent
 from practicum.agents.guard import Approve
+from practicum.agents.kinds import AGENTS, AgentKind, AgentOptions, kind_of
 from practicum.agents.tools import ToolsAgent
 from practicum.blocks.accept.gate import gated
 from practicum.blocks.attempt.attempt import reading
-from practicum.core import plugins
 from practicum.core.errors import UsageError
 from practicum.core.plugins import import_function, import_object
 from practicum.engine.judge import JudgeScorer
@@ -25,12 +24,8 @@ from practicum.engine.state import Scorer
 from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
-from practicum.session.config import APPWORLD, PYTHON, TOOLS, Config, Splits
-from practicum.tasks.appworld import parse_addresses
+from practicum.session.config import PYTHON, TOOLS, Config, Splits
 from practicum.tasks.scoring import registry
-
-AGENTS = "practicum.agents"
-"""The entry point group in which packages register agents: `name = "module:function"`."""
 
 
 @dataclass(frozen=True)
@@ -126,26 +121,21 @@ def make_agent(config: Config, parts: Parts) -> Agent:
             tools, source, config.instructions, config.choices, config.max_turns, config.tool_timeout,
             guard_tools=config.guard_tools, approve=parts.approve,
         )  # fmt: skip
-    if name.startswith(APPWORLD):
-        addresses = parse_addresses(name.removeprefix(APPWORLD))
-        return AppWorldAgent(
-            addresses, config.instructions, config.max_turns, config.tool_timeout, config.guard_tools, parts.approve
-        )
     if name.startswith(PYTHON):
         raise _missing_object("agent", name, "module:function")
     kind, _, rest = name.partition(":")
     if kind == "command":
         return CommandAgent(rest, config.instructions, config.timeout)
+    if (plugin := kind_of(name)) is not None:
+        options = AgentOptions(
+            config.instructions, config.max_turns, config.tool_timeout, config.guard_tools, parts.approve
+        )
+        return plugin.make(rest, options)
     if rest:
         return FunctionAgent(import_function(name), config.instructions)
-    if name in plugins.registered(AGENTS):
-        return FunctionAgent(plugins.load_registered(AGENTS, name), config.instructions)
-    installed = "".join(f", {line}" for line in plugins.describe(AGENTS))
-    raise UsageError(
-        "agent.unknown",
-        f"unknown agent {name!r}: it is one of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
-        f"{installed}",
-    )
+    if isinstance(registered := AGENTS.load(name), AgentKind):
+        raise UsageError("agent.invalid", f"the agent {name} is named with an argument, as {name}:ARGUMENT")
+    return FunctionAgent(registered, config.instructions)
 
 
 def _missing_object(what: str, name: str, form: str, option: str = "") -> UsageError:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated, Any, Literal, TypedDict, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from practicum.agents.guard import GuardTools
+from practicum.agents.kinds import kind_of
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.blocks.sections import parse_sections
-from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import KINDS, Kind
 from practicum.core.types import Profile, Task
 from practicum.core.words import closest, one_line
 from practicum.engine.door import Review
+from practicum.engine.resources import LOCAL, Resources
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
 from practicum.models.keys import hosts, servers
@@ -27,17 +28,11 @@ from practicum.models.transport import MAX_REPLY_MB
 
 T = TypeVar("T")
 
-Engine = Literal["local", "ray"]
-"""Where attempts are made."""
-
 PYTHON = "python:"
 """Begins the name, in a configuration, of a Python object, which no name can bring back."""
 
 TOOLS = "tools:"
 """Begins the name of the object that an agent with tools acts on."""
-
-APPWORLD = "appworld:"
-"""Begins the addresses of AppWorld's servers."""
 
 
 def _read_sections(value: Any) -> Any:
@@ -85,9 +80,9 @@ class RunOptions(TypedDict, total=False):
     """The sections of a playbook, each with what belongs there; may be given as lines "name" or "name: description". If
     empty: those of the seed and a set for any task; in the profile small, the one section rules."""
     agent: str
-    """chat, tools:module:name, appworld:URL, command:PROGRAM, module:function, or the name of an installed agent."""
+    """chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in, such as appworld:URL."""
     scorer: str | None
-    """The name of the scorer; if None: `appworld` for its agent, `choice` if choices are given, else `exact`."""
+    """The name of the scorer; if None: that of the agent's plug-in, `choice` if choices are given, else `exact`."""
     instructions: str
     """What the agent is instructed to do, beside the task."""
     choices: Sequence[str]
@@ -109,9 +104,9 @@ class RunOptions(TypedDict, total=False):
     """The seed of every random choice."""
     concurrency: int
     """The most calls in flight at one endpoint, or attempts of an agent of the user's own."""
-    engine: Engine
-    """Where attempts are made: local: in this process; ray: on the workers of a cluster. The rest of a run stays here,
-    and so does an agent that makes one model call."""
+    engine: str
+    """Where attempts are made: local: in this process; ray, or another plug-in: on the workers of a cluster. The rest
+    of a run stays here, and so does an agent that makes one model call."""
     ray_address: str | None
     """HOST:PORT of the cluster's head, or auto for the cluster that this machine is part of. If None: what RAY_ADDRESS
     says, or else a Ray of this machine that is started for the run alone."""
@@ -200,7 +195,7 @@ class Config(BaseModel):
     judged: bool = False
     seed: int = 0
     concurrency: int = Field(default=16, ge=1)
-    engine: Engine = "local"
+    engine: str = LOCAL
     ray_address: str | None = None
     resources: Resources = Resources()
     structure: Structure = "native"
@@ -236,7 +231,7 @@ class Config(BaseModel):
     @property
     def uses_tools(self) -> bool:
         """Whether the agent is a built-in one that calls tools."""
-        return self.agent.startswith((TOOLS, APPWORLD))
+        return self.agent.startswith(TOOLS) or kind_of(self.agent) is not None
 
     @property
     def executing(self) -> dict[str, Any]:
@@ -316,7 +311,10 @@ def require_names(given: Mapping[str, object], known: Iterable[str]) -> None:
     for name in given:
         if name not in known:
             raise UsageError(
-                "settings.unknown", f"there is no setting {name!r}{closest(name, known)}: known are {', '.join(known)}"
+                "settings.unknown",
+                f"there is no setting {name!r}{closest(name, known)}: known are {', '.join(known)}",
+                setting=name,
+                known=[*known],
             )
 
 
@@ -337,8 +335,10 @@ def config_from(values: Mapping[str, Any]) -> Config:
         if name == "choices" and isinstance(value, str):
             said = "give a list of answers, such as practicum.tasks.load.choices_from(tasks)"
         if name.startswith("model_options"):
-            raise UsageError("settings.invalid", f"`model_options`: {said}") from None  # a header may hold a secret
-        raise UsageError("settings.invalid", f"`{name}={one_line(repr(value))}`: {said}") from error
+            raise UsageError(
+                "settings.invalid", f"`model_options`: {said}", setting="model_options"
+            ) from None  # a header may hold a secret
+        raise UsageError("settings.invalid", f"`{name}={one_line(repr(value))}`: {said}", setting=name) from error
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from practicum.agents.guard import GuardTools
-from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
+from practicum.engine.resources import LOCAL, Resources
 from practicum.models.budget import LIMITS
 from practicum.models.client import Structure
 from practicum.models.options import ModelOptions
 from practicum.models.prices import GivenPrices, read_prices
 from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
-from practicum.session.config import Config, Engine, Splits, config_from, prices_for, require_names
+from practicum.session.config import Config, Splits, config_from, prices_for, require_names
 from practicum.session.records import Kept
-from practicum.session.setup import OF_RAY, Setup, build_setup, check_engine, set_up
+from practicum.session.setup import OF_WORKERS, Setup, build_setup, check_engine, set_up
 
 
 class Corrections(TypedDict, total=False):
@@ -37,7 +37,7 @@ class Corrections(TypedDict, total=False):
     max_reply_mb: float | None
     model_options: ModelOptions | Mapping[str, Any] | str | None
     concurrency: int | None
-    engine: Engine | None
+    engine: str | None
     ray_address: str | None
     resources: Resources | Mapping[str, Any] | str | None
     window: int | None
@@ -55,19 +55,20 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
         values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
     if "prices" in values:
         values["prices"] = {**config.prices, **read_prices(values["prices"])}
-    if values.get("engine") == "local":
-        values = {**OF_RAY, **values}
+    if values.get("engine") == LOCAL:
+        values = {**OF_WORKERS, **values}
     new = config_from({**config.model_dump(), **values})
     if "api_key_env" not in values and new.hosts != config.hosts:
         new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
     if "model_options" not in values and new.servers != config.servers:
         new = new.model_copy(update={"model_options": new.model_options.without_secrets()})
-    check_engine(new)
     _check_limits(new, values, kept)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
     _check_unchanged(config, new, changed, kept)
     if not changed & {"model", "roles", "agent", "guard_tools"}:
-        return build_setup(new, splits, parts)
+        setup = build_setup(new, splits, parts)
+        check_engine(setup)
+        return setup
     new = new.model_copy(update={"prices": prices_for(new.prices, new.model, new.roles)})
     setup = set_up(new.model_dump(), splits, parts)
     for role in setup.roles:
@@ -78,6 +79,8 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
                 "settings.fixed",
                 f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
                 "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)",
+                setting="model",
+                role=role,
             )
     return setup
 
@@ -96,10 +99,14 @@ def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
             raise UsageError(
                 "price.unknown",
                 f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known",
+                setting=name,
             )
         if limit <= used:
             raise UsageError(
-                "budget.spent", f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more"
+                "budget.spent",
+                f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more",
+                setting=name,
+                used=used,
             )
 
 
@@ -110,18 +117,21 @@ def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept)
             "settings.fixed",
             f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
             "from what this one learned (`seed_context`)",
+            setting="agent",
         )
     if "guard_tools" in changed and (there := kept.of("agent")):
         raise UsageError(
             "settings.fixed",
             f"`guard_tools` cannot change from {config.guard_tools} to {new.guard_tools}: the run keeps {there} of the "
             "agent. Start a new run from what this one learned (`seed_context`)",
+            setting="guard_tools",
         )
     if "temperature" in changed and kept.answers:
         raise UsageError(
             "settings.fixed",
             f"the temperature cannot change from {config.temperature} to {new.temperature}: the run keeps "
             f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)",
+            setting="temperature",
         )
     grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
     # A grammar holds the agent to the choices, so it is asked in another way.
@@ -130,4 +140,5 @@ def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept)
             "settings.fixed",
             f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
             f"{there} of the agent",
+            setting="structure",
         )

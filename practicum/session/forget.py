@@ -29,7 +29,6 @@ from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
 from practicum.engine.door import edit_texts
-from practicum.retrieval.stored import remove_index
 from practicum.session.identity import namesakes
 from practicum.session.legs import is_note
 from practicum.store import schema
@@ -115,6 +114,7 @@ def forget(
             raise UsageError(
                 "entry.unknown",
                 f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has",
+                entry=missing[0],
             )
     except UsageError:
         if not store.has_forgotten:
@@ -495,7 +495,7 @@ def _remove(
     statements += _without_prompts(run, wanted, gone, texts, words)
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors).where(schema.vectors.c.run_id == run.run_id), *delete_snapshot(run.run_id)]
-    remove_index(run.store)
+    run.store.remove_index()
     update = schema.runs.update().values(state=schema.FORGETTING, result=None)
     statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
     run.store.execute(*statements)

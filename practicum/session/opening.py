@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
@@ -18,7 +18,9 @@ from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
 from practicum.core.words import quantity
 from practicum.engine.door import Door
+from practicum.engine.resources import LOCAL
 from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots
+from practicum.engine.workers import ENGINES, Workers
 from practicum.methods.settings import RetrievalSettings
 from practicum.models.budget import Budget, Need
 from practicum.models.client import WINDOW_ADVICE, CallOptions, Client
@@ -36,9 +38,6 @@ from practicum.store.schema import IN_FLIGHT
 from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
 from practicum.tasks.scoring.registry import JUDGED, RUNS_CODE
 
-if TYPE_CHECKING:
-    from practicum.cluster.pool import Pool
-
 WARNED_TASKS = 5
 """Tasks that are named at most because they are very large."""
 
@@ -46,11 +45,11 @@ WARNED_TASKS = 5
 @dataclass(frozen=True)
 class Shared:
     """What concurrent runs of one process share: every model is opened once, and calls in flight are counted together
-    for each endpoint. The owner of `models` closes them. Attempts are made on the `pool`, if there is one."""
+    for each endpoint. The owner of `models` closes them. The `workers` make the attempts, if there are any."""
 
     models: Models
     slots: Slots = field(default_factory=dict)
-    pool: Pool | None = None
+    workers: Workers | None = None
 
 
 @asynccontextmanager
@@ -76,8 +75,8 @@ async def open_state(
     """
     config, parts, method = setup.config, setup.parts, setup.method
     _check_redact_map(config, folder)
-    async with nullcontext(shared.pool) if shared and shared.pool else open_pool(config) as pool:
-        models = shared.models if shared else open_models(config, folder, parts, pool)
+    async with nullcontext(shared.workers) if shared and shared.workers else join_workers(config) as workers:
+        models = shared.models if shared else open_models(config, folder, parts, workers)
         try:
             clients = open_clients(config, parts, setup.act_roles if act_only else setup.roles, models)
             for seat, model in method.models.items():
@@ -89,6 +88,8 @@ async def open_state(
                     f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
                     "enforced: give `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
                     "tokens instead (`max_tokens`)",
+                    model=name,
+                    role=role,
                 )
             journal = NoJournal() if store is None else Journal(store, run_id)
             flight = Flight() if store is None else store.flight
@@ -121,43 +122,29 @@ async def open_state(
             )
             state.restore_refused()
             state.counts[Count.LEFT_IN_FLIGHT] = before.get(IN_FLIGHT, Usage()).calls
-            if pool is None:
+            if workers is None:
                 yield state
                 return
-            from practicum.cluster.remote import spread
-
-            async with spread(state, pool, parts_name(parts, config, "agent"), parts_name(parts, config, "scorer")):
+            names = parts_name(parts, config, "agent"), parts_name(parts, config, "scorer")
+            async with workers.spread(state, *names):
                 yield state
         finally:
             if shared is None:
                 await models.close()
 
 
-def open_models(config: Config, folder: Path, parts: Parts, pool: Pool | None) -> Models:
-    """The models of a run, not open yet: local ones are on the nodes of a cluster, if its attempts are."""
+def open_models(config: Config, folder: Path, parts: Parts, workers: Workers | None) -> Models:
+    """The models of a run, not open yet: the workers load the local ones, if there are workers."""
     settings = client_settings(config, folder, parts)
-    if pool is None:
-        return Models(settings)
-    from practicum.cluster.models import hosted
-
-    return Models(replace(settings, host=hosted))
+    return Models(settings if workers is None else replace(settings, host=workers.host))
 
 
-@asynccontextmanager
-async def open_pool(config: Config) -> AsyncIterator[Pool | None]:
-    """The workers of a cluster, if a run makes its attempts there. Raises UsageError if it cannot be joined."""
-    if config.engine == "local":
-        yield None
-        return
-    from practicum.cluster.connection import joined
-    from practicum.cluster.pool import Pool
-
-    async with joined(config.ray_address):
-        pool = Pool(config.resources)
-        try:
-            yield pool
-        finally:
-            await pool.close()
+def join_workers(config: Config) -> AbstractAsyncContextManager[Workers | None]:
+    """The workers that make the attempts of a run; None for this process. Raises UsageError if they cannot be
+    joined."""
+    if config.engine == LOCAL:
+        return nullcontext()
+    return ENGINES.load(config.engine).join(config.ray_address, config.resources)
 
 
 def parts_name(parts: Parts, config: Config, part: Literal["agent", "scorer"]) -> str:
@@ -193,7 +180,11 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
         size = f"task {task.id!r} has about {tokens:,} tokens"
         if client is not None and window is not None:
             raise UsageError(
-                "window.exceeded", f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}"
+                "window.exceeded",
+                f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}",
+                task=task.id,
+                tokens=tokens,
+                window=window,
             )
         usd = client.cost(Usage(1, tokens, 0, 0)) if client is not None else None
         cost = f", {usd:,.2f} USD for each attempt" if usd else ""
@@ -301,4 +292,6 @@ class Reserve:
                     "budget.too_small",
                     f"{over.removesuffix(' is spent')} is too small: {what} may need {quantity(need.calls, 'call')} "
                     f"and {quantity(need.tokens, 'token')}. Raise it{out}",
+                    calls=need.calls,
+                    tokens=need.tokens,
                 )

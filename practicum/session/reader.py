@@ -54,7 +54,7 @@ class _Captured(Exception):
 class _Capture:
     """An agent that is shown a view and makes no attempt."""
 
-    journaled, max_turns, identity = False, 1, "capture"
+    journaled, moves, max_turns, identity = False, False, 1, "capture"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         raise _Captured(view)

@@ -9,8 +9,8 @@ from typing import Any
 
 from practicum import methods
 from practicum.agents.base import Agent
+from practicum.agents.kinds import kind_of
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
-from practicum.cluster.resources import Resources
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.installation import derived_key
 from practicum.core.redact import Redactor
@@ -18,24 +18,26 @@ from practicum.core.requirements import pip_install
 from practicum.core.trust import LEVELS, Trust
 from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
+from practicum.engine.resources import LOCAL, Resources
 from practicum.engine.state import Scorer
+from practicum.engine.workers import ENGINES, scorer_moves
 from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
 from practicum.models.keys import hosts
 from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
-from practicum.session.config import APPWORLD, Config, Splits, config_from, require_tasks
+from practicum.session.config import Config, Splits, config_from, require_tasks
 from practicum.tasks.load import require_meta, require_targets
-from practicum.tasks.scoring.registry import COMPARING, JUDGED
+from practicum.tasks.scoring.registry import JUDGED
 from practicum.tasks.stored import StoredTasks, survey
 from practicum.tasks.survey import Survey
 
 AGAIN = ("rounds", "refine", "lessons")
 """Settings of trying a task again, which stored traces do not allow."""
 
-OF_RAY: Mapping[str, Any] = {"ray_address": None, "resources": Resources()}
-"""Settings of a cluster, each with what it is where there is none."""
+OF_WORKERS: Mapping[str, Any] = {"ray_address": None, "resources": Resources()}
+"""The settings of engines with workers, with their defaults."""
 
 NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
 """Settings with which a task is run once alone."""
@@ -97,8 +99,8 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if scored:
         _check_tasks(setup)
     _check_method(setup)
-    _check_agent(setup.config)
-    check_engine(setup.config)
+    _check_agent(setup)
+    check_engine(setup)
     roles = _check_roles(setup)
     for role in setup.roles if splits.train else setup.act_roles:
         if setup.client(role) is None:
@@ -107,11 +109,15 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if unknown := [name for name in config.prices if name not in (*models, UNLISTED)]:
         asked = ", ".join(sorted(filter(None, models))) or "none"
         raise UsageError(
-            "settings.unused", f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})"
+            "settings.unused",
+            f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})",
+            setting="prices",
         )
     if config.api_key_env and not hosts(models):
         raise UsageError(
-            "settings.unused", "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out"
+            "settings.unused",
+            "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out",
+            setting="api_key_env",
         )
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
@@ -121,7 +127,8 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
 
 def with_defaults(config: Config, parts: Parts) -> Config:
     """The same with the scorer and the profile that follow from the rest, where they are not given."""
-    default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
+    kind = kind_of(config.agent)
+    default = (kind.scorer if kind else None) or ("choice" if config.choices else "exact")
     learner = config.roles.get("reflector") or config.model or config.roles.get("agent") or ""
     small = is_local(learner) and parts.clients.get("agent") is None
     profile = config.profile or ("small" if small else "full")
@@ -174,6 +181,7 @@ def make_redactor(config: Config) -> Redactor | None:
         raise UsageError(
             "settings.unused",
             "`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out",
+            setting="redact_map",
         )
     return None
 
@@ -185,7 +193,9 @@ def _check_tasks(setup: Setup) -> None:
     for split, tasks in splits.by_name.items():
         where = names[split]
         if (twice := (setup.survey if split == "train" else survey(tasks)).repeated) is not None:
-            raise TaskFileError("tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}")
+            raise TaskFileError(
+                "tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}", id=tasks[twice].id
+            )
         if split == "train" and (config.from_traces or not config.labels):
             continue
         if scorer.needs_target:
@@ -197,7 +207,9 @@ def _check_method(setup: Setup) -> None:
     """Refuse what the method cannot do, or what would have no effect."""
     config, settings, splits = setup.config, setup.settings, setup.splits
     if extra := methods.missing_extra(config.method):
-        raise UsageError("extra.missing", f"method {config.method} needs the package {extra}: {pip_install(extra)}")
+        raise UsageError(
+            "extra.missing", f"method {config.method} needs the package {extra}: {pip_install(extra)}", package=extra
+        )
     if settings.NEEDS_LABELS and not config.labels:
         raise UsageError(
             "method.unsuitable", f"method {config.method} shows right answers, so it cannot learn without labels"
@@ -206,13 +218,16 @@ def _check_method(setup: Setup) -> None:
         raise UsageError(
             "settings.unused",
             "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
+            setting="judged",
         )
     if settings.gate and splits.train:
         if settings.NO_GATE:
             raise UsageError("method.unsuitable", f"method {config.method} {settings.NO_GATE}: leave out gate=true")
         if not splits.val:
             raise UsageError(
-                "tasks.missing", "gate=true tries each delta on validation tasks: give `val`, or leave it out"
+                "tasks.missing",
+                "gate=true tries each delta on validation tasks: give `val`, or leave it out",
+                tasks="val",
             )
     tries_at_once = settings.NO_GATE and setup.method.roles and splits.train
     if config.review != "none" and tries_at_once and strangers(config, setup.survey.levels):
@@ -222,9 +237,11 @@ def _check_method(setup: Setup) -> None:
             "for review: give `review=none`, or learn with another method",
         )
     if config.before and not splits.test:
-        raise UsageError("tasks.missing", "`before` scores the test tasks: give `test`, or leave it out")
+        raise UsageError("tasks.missing", "`before` scores the test tasks: give `test`, or leave it out", tasks="test")
     if config.validate_every > 1 and not splits.val:
-        raise UsageError("tasks.missing", "`validate_every` is for validation tasks: give `val`, or leave it out")
+        raise UsageError(
+            "tasks.missing", "`validate_every` is for validation tasks: give `val`, or leave it out", tasks="val"
+        )
 
 
 def strangers(config: Config, levels: Set[Trust]) -> str:
@@ -235,45 +252,60 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
     return " and ".join(found)
 
 
-def _check_agent(config: Config) -> None:
+def _check_agent(setup: Setup) -> None:
+    config, kind = setup.config, kind_of(setup.config.agent)
     if config.reasoning and config.agent != "chat":
-        raise UsageError("settings.unused", f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
+        raise UsageError(
+            "settings.unused",
+            f"`reasoning` is for the chat agent, not for {config.agent}: leave it out",
+            setting="reasoning",
+        )
     if config.trust_tools and config.agent == "chat" and not config.from_traces:
         raise UsageError(
-            "settings.unused", "`trust_tools` is for an agent with tools, which the chat agent has not: leave it out"
+            "settings.unused",
+            "`trust_tools` is for an agent with tools, which the chat agent has not: leave it out",
+            setting="trust_tools",
         )
-    if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
-        raise UsageError("settings.conflict", f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
-    if config.choices and config.agent.startswith(APPWORLD):
-        raise UsageError("settings.conflict", "AppWorld's tasks have no choice of answers: leave out `choices`")
+    wanted = getattr(setup.scorer, "agent", None)
+    if wanted and not config.agent.startswith(f"{wanted}:"):
+        raise UsageError(
+            "settings.conflict", f"scorer {config.scorer!r} needs the agent {wanted}:ARGUMENT, not {config.agent}"
+        )
+    if config.choices and kind is not None:
+        raise UsageError(
+            "settings.conflict", f"the tasks of {config.agent} have no choice of answers: leave out `choices`"
+        )
     if not config.uses_tools:
         of_tools = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
         for name, default in of_tools.items():
             if getattr(config, name) != default:
                 option = f"`{name}`"
                 raise UsageError(
-                    "settings.unused", f"{option} is for an agent with tools, not for {config.agent}: leave it out"
+                    "settings.unused",
+                    f"{option} is for an agent with tools, not for {config.agent}: leave it out",
+                    setting=option,
                 )
 
 
-def check_engine(config: Config) -> None:
-    """Refuse what is for a cluster alone where there is none."""
-    for name, default in OF_RAY.items():
-        if config.engine == "local" and getattr(config, name) != default:
-            raise UsageError("settings.unused", f"`{name}` is for `engine=ray`: give that too, or leave it out")
-    asks = config.agent == "chat" or config.agent.startswith(APPWORLD)
-    # Local models are hosted by the cluster.
-    hosts_none = not any(is_local(name) for name in (config.model, *config.roles.values()) if name)
-    if (
-        config.engine == "ray"
-        and asks
-        and hosts_none
-        and config.scorer in (*COMPARING, "coverage", "appworld", *JUDGED)
-    ):
+def check_engine(setup: Setup) -> None:
+    """Raises UsageError for an unknown engine, for one without work, and for its settings without it."""
+    config = setup.config
+    if config.engine == LOCAL:
+        if given := [name for name, default in OF_WORKERS.items() if getattr(config, name) != default]:
+            raise UsageError(
+                "settings.unused",
+                f"`{given[0]}` is for `engine=ray`: give that too, or leave it out",
+                setting=given[0],
+            )
+        return
+    ENGINES.load(config.engine)
+    # Workers load local models.
+    hosts_some = any(is_local(name) for name in (config.model, *config.roles.values()) if name)
+    if not (setup.agent.moves or scorer_moves(setup.scorer) or hosts_some):
         raise UsageError(
             "settings.unused",
-            f"`engine=ray` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, which only "
-            "ask models and servers: leave it out",
+            f"`engine={config.engine}` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, "
+            "which only ask models and servers: leave it out",
         )
 
 
@@ -283,7 +315,9 @@ def _check_roles(setup: Setup) -> dict[str, str]:
     for role, model in setup.config.roles.items():
         name = role if role in setup.roles else ROLES.get(role)
         if name is None:
-            raise UsageError("role.unknown", f"unknown role {role!r}: known are {', '.join(ROLES)}")
+            raise UsageError(
+                "role.unknown", f"unknown role {role!r}: known are {', '.join(ROLES)}", role=role, known=[*ROLES]
+            )
         if name in named:
             raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name of it")
         if name not in (*setup.roles, "agent") and setup.splits.train:
@@ -306,7 +340,9 @@ def _check_traces(setup: Setup) -> None:
         )
     if unused := sorted(set(AGAIN) & set(config.settings)):
         raise UsageError(
-            "settings.unused", f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`"
+            "settings.unused",
+            f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`",
+            setting=unused[0],
         )
     if on := {name: off for name, off in NOT_AGAIN.items() if getattr(settings, name, off) != off}:
         how = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())

@@ -1,17 +1,19 @@
-"""Where the rows of a run are. One interface, which SQLite (a file) and PostgreSQL (a shared database) implement."""
+"""The rows of a run, open: one interface for SQLite, a file in the run's folder, and for databases at URLs.
+
+Databases at URLs are plug-ins: a package registers a `StoreKind` in the entry point group `practicum.stores`, under the
+scheme of its URLs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine
 
-from practicum.core.errors import StoreError
-
-if TYPE_CHECKING:
-    from practicum.store.postgresql import Database
+from practicum.core.errors import StoreError, UsageError
+from practicum.core.plugins import Group, implements
 
 
 class Backend(Protocol):
@@ -21,8 +23,8 @@ class Backend(Protocol):
     engine: Engine
     generation: str
     """An SQL expression whose value is another one after rows of the run were removed for good."""
-    pgvector: Database | None
-    """The database that the index of the entries is in; None if it is in files of the folder."""
+    index: str
+    """The kind of index that the run's entries have, as registered in `practicum.indexes`."""
 
     def rows(self, query: Any) -> list[Any]:
         """The rows of a query, as named tuples."""
@@ -56,3 +58,39 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release what is held."""
+
+
+class StoreKind(Protocol):
+    """Databases at URLs of one scheme, each with the runs of many folders. Errors are raised as StoreError."""
+
+    def parse(self, url: str) -> URL:
+        """The URL of a database. Raises UsageError, without the password, if it is wrong."""
+
+    def address(self, url: URL) -> str:
+        """The URL without its password, as it is stored and shown."""
+
+    def reserve(self, url: URL, name: str) -> bool:
+        """Take a name for a new run, or that of a run without rows, which a killed process left. Returns False if the
+        name is taken."""
+
+    def open(self, url: URL, name: str, *, writer: bool, read_only: bool) -> Backend:
+        """The run of this name. Raises NotARun if there is none, RunBusy if another process writes to it."""
+
+    def service(self, url: URL) -> Any:
+        """The tables of a service, which several nodes share (`serve.log.Database`)."""
+
+
+STORES: Group[StoreKind] = Group("practicum.stores", "store", implements(StoreKind))
+
+
+def store_at(url: str) -> tuple[StoreKind, URL]:
+    """The kind of the store at a URL, and the URL. Raises UsageError, without the password, if it is wrong."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in STORES.names():
+        known = ", ".join(f"{name}://USER@HOST/DATABASE" for name in STORES.names())
+        raise UsageError(
+            "store.invalid_address",
+            f"the store must be written as a URL: {known or 'no package registers a kind of store'}",
+        )
+    kind = STORES.load(scheme)
+    return kind, kind.parse(url)

@@ -21,7 +21,7 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import make_folder
 from practicum.core.words import error_line, one_line
 from practicum.store import schema
-from practicum.store.backend import Backend
+from practicum.store.backend import Backend, store_at
 from practicum.store.dialects import insert_new, upsert
 from practicum.store.flight import FLIGHT_FILE, Flight, left_in_flight
 from practicum.store.folder import (
@@ -32,6 +32,7 @@ from practicum.store.folder import (
     must_be_run,
     read_elsewhere,
     refuse_links,
+    remove_index_files,
     write_elsewhere,
 )
 from practicum.store.schema import IN_FLIGHT
@@ -74,19 +75,20 @@ class Store:
         A run without rows, which a killed process may leave, is taken over. Raises StoreError if the folder holds a run
         already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
         """
-        if url is not None:
-            from practicum.store import postgresql, postgresql_run
-
-            where = postgresql.parse_url(url)
+        kind, where = (None, None) if url is None else store_at(url)
         try:
             make_folder(folder)
         except OSError as error:
             raise StoreError("store.unwritable", f"cannot make the run folder {folder}: {error.strerror}") from error
-        if url is None and not (folder / STORE_FILE).exists():
+        if kind is None or where is None:
+            if (folder / STORE_FILE).exists():
+                raise StoreError(
+                    "run.exists", f"{folder} already holds a run: continue it with practicum resume {folder}"
+                )
             return cls._write_to(folder, new=True)
-        elsewhere = Elsewhere(postgresql.address(where), name or folder.resolve().name)
+        elsewhere = Elsewhere(kind.address(where), name or folder.resolve().name)
         begun = is_run(folder)
-        if (begun and read_elsewhere(folder) != elsewhere) or not postgresql_run.reserve(where, elsewhere.run):
+        if (begun and read_elsewhere(folder) != elsewhere) or not kind.reserve(where, elsewhere.run):
             if begun:
                 raise StoreError(
                     "run.exists",
@@ -106,14 +108,12 @@ class Store:
 
         Raises NotARun if the database has no run of this name, UsageError for a wrong URL or a folder that is there.
         """
-        from practicum.store import postgresql, postgresql_run
-
-        where = postgresql.parse_url(url)
+        kind, where = store_at(url)
         if folder.exists():
             raise UsageError("file.exists", f"{folder} exists: give a new folder")
-        backend = postgresql_run.PostgresqlRun(where, name, writer=False, read_only=True)
+        backend = kind.open(where, name, writer=False, read_only=True)
         make_folder(folder)
-        write_elsewhere(folder, Elsewhere(postgresql.address(where), name))
+        write_elsewhere(folder, Elsewhere(kind.address(where), name))
         return cls(folder, backend, read_only=True)
 
     @classmethod
@@ -242,6 +242,11 @@ class Store:
         """Insert or replace rows at once."""
         self.execute_all([(self.upsert(table), list(rows))] if rows else [])
 
+    def remove_index(self) -> None:
+        """Delete the index of the run, wherever it is. It can be made again."""
+        remove_index_files(self.folder)
+        self.backend.drop_index()
+
     def scrub(self) -> None:
         """Overwrite deleted rows, so that no deleted text stays in the database file or its write-ahead log. A
         PostgreSQL server only makes their space free, and writes over it later.
@@ -347,10 +352,8 @@ def _backend(folder: Path, *, writer: bool, read_only: bool = False, new: bool =
     """The rows of the run in a folder."""
     if (elsewhere := read_elsewhere(folder)) is None:
         return SqliteRun(folder, writer=writer, read_only=read_only, new=new)
-    from practicum.store.postgresql import parse_url
-    from practicum.store.postgresql_run import PostgresqlRun
-
-    return PostgresqlRun(parse_url(elsewhere.store), elsewhere.run, writer=writer, read_only=read_only)
+    kind, url = store_at(elsewhere.store)
+    return kind.open(url, elsewhere.run, writer=writer, read_only=read_only)
 
 
 DAMAGED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, AssertionError)

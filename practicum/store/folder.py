@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -112,6 +114,15 @@ def read_elsewhere(folder: Path) -> Elsewhere | None:
             f"{found.store!r} {found.run!r} FOLDER",
         )
     return found
+
+
+def remove_index_files(folder: Path, keep: Collection[str] = ()) -> None:
+    """Delete the files of an index, except those with these names."""
+    for path in folder.glob(INDEX_FILES):
+        if path.name not in keep:
+            # Windows does not delete a file that a process has mapped. The next writer of an index does.
+            with suppress(PermissionError):
+                path.unlink(missing_ok=True)
 
 
 def empty_log(folder: Path) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
@@ -24,9 +24,6 @@ from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.core.files import PRIVATE, ensure_private
 from practicum.store import migrations, schema
 from practicum.store.folder import DATABASE_FILE, LOCK_FILE
-
-if TYPE_CHECKING:
-    from practicum.store.postgresql import Database
 
 RUN_ID = "run"
 """The id of a run in a file of its own."""
@@ -48,7 +45,7 @@ TOKENS = re.compile(r"\w+|[^\w\s]")
 class SqliteRun:
     """The file of a run. A writer holds its lock; without one it may be open for reading, or for short writes."""
 
-    pgvector: Database | None = None
+    index = "files"
     # VACUUM and migrations change SQLite's `schema_version`.
     generation = "(SELECT schema_version FROM pragma_schema_version)"
 
@@ -85,6 +82,8 @@ class SqliteRun:
                 raise StoreError(
                     "store.unknown_format",
                     f"{folder} has run format {version}, this practicum reads {migrations.NEWEST}: {advice}",
+                    format=version,
+                    reads=migrations.NEWEST,
                 )
         except BaseException:
             if self._lock is not None:
@@ -225,7 +224,11 @@ def synchronous() -> str:
     """SQLite's `synchronous` of databases that are opened from now on."""
     wanted = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
     if wanted not in ("OFF", "NORMAL", "FULL"):
-        raise UsageError("settings.invalid", f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL")
+        raise UsageError(
+            "settings.invalid",
+            f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL",
+            setting=SYNCHRONOUS_VARIABLE,
+        )
     return wanted
 
 

@@ -404,7 +404,7 @@ def test_the_name_of_a_plug_in(name: str, place: Place, monkeypatch: pytest.Monk
 
 def test_a_plug_in_that_ends_the_process_hides_no_other(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(place.work)
-    packages.install(place.work, "evil_package", "raise GeneratorExit\n", methods.GROUP, evil="evil_package:x")
+    packages.install(place.work, "evil_package", "raise GeneratorExit\n", methods.METHODS.name, evil="evil_package:x")
     done = place.command("methods")
     assert done.code == 0
     assert "ace" in done.out

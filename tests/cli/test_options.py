@@ -13,13 +13,12 @@ from typer.main import get_command
 from practicum import __version__
 from practicum.bench.overload import ARMS
 from practicum.bench.speed import PARTS
-from practicum.cli import bench, tasks
+from practicum.cli import bench
 from practicum.cli.app import make_app
 from practicum.cli.inputs import METHOD_OPTIONS, config_values
 from practicum.cli.options import SETTINGS
 from practicum.models.client import Structure
 from practicum.session.config import Config
-from practicum.tasks.datasets import FORMATS
 
 COMMANDS = {
     "demo", "tasks", "advise", "methods", "learn", "resume", "run", "show", "view", "diff", "edit", "review", "monitor",
@@ -115,7 +114,6 @@ def test_listed_choices_are_those_of_the_library() -> None:
     assert get_args(structure) == get_args(Structure)
     assert ", ".join(PARTS) == bench.PARTS
     assert ", ".join(ARMS) == bench.ARMS
-    assert set(re.split(", | or ", tasks.FORMATS)) == set(FORMATS)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import packages
 import pytest
 
 from practicum.core import plugins
 from practicum.core.errors import UsageError
+from practicum.core.plugins import Group, implements
 
 GROUP = "practicum.test_objects"
+
+ANY = Group[Any](GROUP, "thing", lambda plugin: [])
 
 
 Install = Callable[..., None]
@@ -25,17 +30,15 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return lambda name, source, **registered: packages.install(tmp_path, name, source, GROUP, **registered)
 
 
-def test_an_object_is_found_by_its_name(install: Install) -> None:
+def test_plugins_are_listed_core_first_and_loaded_by_name(install: Install) -> None:
     install("plug_fine", "answer = 42\n", beta="plug_fine:answer", alpha="plug_fine:answer")
-    assert list(plugins.registered(GROUP)) == ["alpha", "beta"]
-    assert plugins.package_of(plugins.registered(GROUP)["beta"]) == "plug_fine"
-    assert plugins.load_registered(GROUP, "beta") == 42
-
-
-def test_an_unknown_name_is_a_key_error(install: Install) -> None:
-    install("plug_known", "answer = 42\n", known="plug_known:answer")
-    with pytest.raises(KeyError, match="unknown"):
-        plugins.load_registered(GROUP, "unknown")
+    group = Group[Any](GROUP, "number", lambda plugin: [], {"zero": "math:pi", "made": None})
+    assert group.names() == ("zero", "made", "alpha", "beta")
+    assert group.load("beta") == 42
+    assert group.load("zero") == math.pi
+    assert [(plugin.name, plugin.package, plugin.problem) for plugin in group.described()] == [
+        ("alpha", "plug_fine", ""), ("beta", "plug_fine", ""),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -50,10 +53,45 @@ def test_a_failing_import_names_the_package_and_spares_the_others(install: Insta
     name = f"plug_broken_{reason.partition(':')[0].lower()}"
     install(name, source, broken=f"{name}:answer")
     install("plug_whole", "answer = 1\n", whole="plug_whole:answer")
-    assert set(plugins.registered(GROUP)) == {"broken", "whole"}
-    assert plugins.load_registered(GROUP, "whole") == 1
-    with pytest.raises(UsageError, match=rf"'{name}' registers 'broken' in {GROUP}.*{reason}"):
-        plugins.load_registered(GROUP, "broken")
+    assert ANY.load("whole") == 1
+    broken, whole = ANY.described()
+    assert (whole.name, whole.problem) == ("whole", "")
+    assert broken.package == name
+    assert reason in broken.problem
+    with pytest.raises(UsageError):
+        ANY.load("broken")
+
+
+class Shape(Protocol):
+    """What a plug-in of the tests must have."""
+
+    sides: int
+
+    def area(self) -> float: ...
+
+
+def test_a_plugin_without_a_part_of_its_protocol_is_refused_with_the_part(install: Install) -> None:
+    install("plug_half", "class square:\n    sides = 4\n", square="plug_half:square")
+    group = Group[Any](GROUP, "shape", implements(Shape))
+    (plugin,) = group.described()
+    assert "area" in plugin.problem
+    assert "sides" not in plugin.problem
+    with pytest.raises(UsageError):
+        group.load("square")
+
+
+def test_names_that_exist_are_refused_and_the_first_works(install: Install) -> None:
+    install("plug_one", "answer = 1\n", shared="plug_one:answer", zero="plug_one:answer")
+    install("plug_two", "answer = 2\n", shared="plug_two:answer", two="plug_two:answer", **{"bad name": "plug_two:x"})
+    group = Group[Any](GROUP, "number", lambda plugin: [], {"zero": "math:pi"})
+    assert group.names() == ("zero", "two")
+    assert group.load("zero") == math.pi
+    refused = {(plugin.name, plugin.package) for plugin in group.refused()}
+    assert refused == {
+        ("shared", "plug_one"), ("shared", "plug_two"), ("zero", "plug_one"), ("bad name", "plug_two"),
+    }  # fmt: skip
+    with pytest.raises(UsageError):
+        group.load("shared")
 
 
 @pytest.mark.parametrize(
@@ -74,19 +112,3 @@ def test_an_object_that_cannot_be_loaded_says_where_the_fault_is(
     (tmp_path / "plug_here.py").write_text(source)
     with pytest.raises(UsageError, match=f"cannot load '{reference}' .*; {advice}"):
         plugins.import_object(reference)
-
-
-def test_a_name_that_two_packages_register_is_refused(install: Install) -> None:
-    install("plug_one", "answer = 1\n", shared="plug_one:answer")
-    install("plug_two", "answer = 2\n", shared="plug_two:answer")
-    with pytest.raises(UsageError, match="plug_one, plug_two"):
-        plugins.load_registered(GROUP, "shared")
-
-
-def test_the_description_names_packages_and_what_is_broken(install: Install) -> None:
-    install("plug_good", "answer = 1\n", good="plug_good:answer")
-    install("plug_bad", "import no_such_module\n", bad="plug_bad:answer")
-    bad, good = plugins.describe(GROUP)
-    assert good == "good (of the package plug_good)"
-    assert bad.startswith("bad (broken: the package 'plug_bad' registers 'bad'")
-    assert "No module named 'no_such_module'" in bad

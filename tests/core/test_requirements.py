@@ -40,7 +40,7 @@ def test_a_database_without_its_package_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "practicum.store.postgresql", raising=False)
+    monkeypatch.delitem(sys.modules, "practicum.plugins.postgres.database", raising=False)
     with pytest.raises(SystemExit, match="2"):
         main(["key", "list", "--store", "postgresql://me@127.0.0.1:9/none"])
     said = capsys.readouterr().err

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, serving, until
 from sqlalchemy import make_url, select
 
+from practicum.plugins.postgres.service import Sessions, SharedDatabase
 from practicum.serve import app, log, mcp_stdio, protocols, service, space, tables
 from practicum.serve.bounded import Bounded
 from practicum.serve.identities import add_space
 from practicum.serve.log import Database, FolderDatabase, Log
 from practicum.serve.protocols import MOST_TEXT, StreamReader, read_answer, read_request, read_stream
-from practicum.serve.shared import Sessions, SharedDatabase
 
 MB = 2**20
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"

@@ -22,8 +22,8 @@ from loads import CLIENTS, Load, Server, free_port
 from postgres import server_alone
 from serving import asynchronous, until
 
-from practicum.serve.shared import SCHEMA
-from practicum.store.postgresql import lock_number
+from practicum.plugins.postgres.database import lock_number
+from practicum.plugins.postgres.service import SCHEMA
 from practicum.testing.upstream import UpstreamOptions, upstream
 
 KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "4"))

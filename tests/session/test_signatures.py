@@ -14,9 +14,9 @@ import pytest
 from helpers import make_tasks
 
 import practicum
-from practicum.cluster.resources import Resources
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import Kind
+from practicum.engine.resources import Resources
 from practicum.methods import ace, combee
 from practicum.models.options import ModelOptions
 from practicum.models.prices import GivenPrices

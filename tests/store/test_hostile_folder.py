@@ -143,7 +143,7 @@ def test_the_index_of_a_run_made_elsewhere_is_not_opened(run: Path, monkeypatch:
     assert list(run.glob(INDEX_FILES))
     assert not practicum.run_sync(nearest())
     opened: list[Path] = []
-    monkeypatch.setattr("practicum.retrieval.index.Part.open", opened.append)
+    monkeypatch.setattr("practicum.plugins.index.index.Part.open", opened.append)
     change(run, "UPDATE runs SET mark = NULL")
     practicum.run_sync(nearest())
     assert opened == []

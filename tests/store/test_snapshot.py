@@ -295,7 +295,7 @@ def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
     # Where nothing may be written, all entries are compared.
     file.unlink()
     with Store.read(tmp_path) as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("practicum.retrieval.files.os.access", lambda *_: False)
+        patch.setattr("practicum.plugins.index.files.os.access", lambda *_: False)
         context = read_context(store, store.run_id)
         search = asyncio.run(Retriever(Vectors(Counting(), store), 641).nearest(context, "text 33", 1))
         assert (search.exact, search.found[0].entry.id) == (True, "e33")

@@ -31,7 +31,7 @@ from practicum.core.types import Task
 from practicum.models.objects import read_object
 from practicum.session import memories
 from practicum.session.config import Config
-from practicum.tasks.datasets import FORMATS, as_json_lines, convert
+from practicum.tasks.formats import FORMATS, as_json_lines, convert
 from practicum.tasks.load import load_tasks, parse_fields
 from practicum.tasks.traces import load_traces
 
@@ -174,7 +174,9 @@ def tasks(content: bytes) -> None:
 
 
 @given(
-    files(TASKS) | st.text().map(str.encode), st.sampled_from([None, *FORMATS]), st.sampled_from(["d.csv", "d.jsonl"])
+    files(TASKS) | st.text().map(str.encode),
+    st.sampled_from([None, *FORMATS.names()]),
+    st.sampled_from(["d.csv", "d.jsonl"]),
 )
 def datasets(content: bytes, format: str | None, name: str) -> None:
     found = read(content, name, lambda path: convert(path, format))

@@ -8,7 +8,7 @@ import sys
 import atheris
 
 READERS = [
-    *("practicum.tasks.load", "practicum.tasks.datasets", "practicum.tasks.traces", "practicum.core.playbook"),
+    *("practicum.tasks.load", "practicum.tasks.formats", "practicum.tasks.traces", "practicum.core.playbook"),
     *("practicum.session.memories", "practicum.models.prompting", "practicum.agents.team", "practicum.cli.inputs"),
 ]
 """What is watched: instrumenting the whole package takes minutes."""

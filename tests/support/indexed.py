@@ -12,7 +12,7 @@ from runs import Words
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit
-from practicum.retrieval.index import Covers, Index, Part
+from practicum.plugins.index.index import Covers, Index, Part
 from practicum.retrieval.search import DEFAULT, EntryPredicate, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors
 from practicum.session.config import Config, Splits
@@ -59,7 +59,7 @@ class Run:
 
     async def save(self, index: bool = True) -> None:
         indexed = await self.retriever.save(self.context, self.store.run_id) if index else 0
-        self.retriever.stored.settle()
+        self.retriever.saved.settle()
         write_snapshot(self.store, self.store.run_id, self.context, indexed)
         self.context = read_context(self.store, self.store.run_id)
 

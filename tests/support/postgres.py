@@ -25,7 +25,7 @@ import psycopg
 from filelock import FileLock
 from sqlalchemy.engine import URL, make_url
 
-from practicum.store.postgresql import disconnect
+from practicum.plugins.postgres.database import disconnect
 
 SERVER_VARIABLE = "PRACTICUM_TEST_POSTGRES"
 """An environment variable with the URL of a server whose user may make databases; without it one is started."""

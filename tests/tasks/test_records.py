@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from practicum.core.errors import TaskFileError
 from practicum.core.requirements import pip_install
 from practicum.tasks import records
-from practicum.tasks.datasets import convert
+from practicum.tasks.formats import convert
 from practicum.tasks.load import load_tasks
 from practicum.tasks.records import read_records
 

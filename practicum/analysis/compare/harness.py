@@ -37,7 +37,7 @@ from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.legs import Leg
 from practicum.session.live import moved_text, wait_text
 from practicum.session.notebook import Notebook, in_notebook
-from practicum.session.opening import Shared, open_models, open_pool
+from practicum.session.opening import Shared, join_workers, open_models
 from practicum.session.records import as_seed, load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
 from practicum.session.setup import build_setup
@@ -214,10 +214,10 @@ class _Runs:
         if todo:
             # All runs share these models, each opened when it is first asked.
             config = self.plan.runs[0].config
-            async with open_pool(config) as pool:
-                models = open_models(config, self.folder, self.parts, pool)
+            async with join_workers(config) as workers:
+                models = open_models(config, self.folder, self.parts, workers)
                 try:
-                    shared = Shared(models, pool=pool)
+                    shared = Shared(models, workers=workers)
                     await self._check(todo, shared)
                     self.watch.began(len(todo))
                     gate = asyncio.Semaphore(self.runs_at_once or self._calls_at_once(shared))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, SupportsFloat
 
-from practicum.core import plugins
 from practicum.core.calls import OwnThread
 from practicum.core.errors import AgentError, TaskFileError, UsageError
-from practicum.core.plugins import import_function
+from practicum.core.plugins import Group, import_function, package_of
 from practicum.core.scores import rounded
 from practicum.core.types import Score, Task, Trace
 from practicum.core.words import error_line
 from practicum.tasks.sandbox.runner import Sandbox
-from practicum.tasks.scoring.appworld import score_world
 from practicum.tasks.scoring.coverage import concept_coverage, concepts_fault
 from practicum.tasks.scoring.rules import PASS_MARK, RULES, normalise, one_choice, target_fault
 from practicum.tasks.scoring.software import software_fault
@@ -31,11 +29,8 @@ COMPARING = ("exact", "numeric", "choice", "contains", "regex", "list")
 RUNS_CODE = ("tests", "software")
 """Scorers that run code which a model wrote."""
 
-SCORERS = (*COMPARING, "tests", "coverage", "software", "appworld", *JUDGED)
-"""Names of the built-in scorers."""
-
-GROUP = "practicum.scorers"
-"""The entry point group in which packages register scorers: `name = "module:function"`."""
+BUILT_IN = (*COMPARING, "tests", "coverage", "software", *JUDGED)
+"""Names of the scorers of the core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +42,28 @@ class AnswerScorer:
     score: Callable[[Task, Trace], Score | Awaitable[Score]]
     needs_target: bool = False
     pure: bool = True  # whether an answer always gets the same score, which therefore is not journaled
+    agent: str | None = None  # the kind of agent whose attempts alone it can score
 
     async def __call__(self, task: Task, trace: Trace, run: object = None) -> Score:
         """The score. Raises TaskFileError for a task whose target or `meta` the scorer cannot use."""
         score = self.score(task, trace)
         return await score if inspect.isawaitable(score) else score
+
+
+def _lacks(plugin: object) -> Sequence[str]:
+    known = callable(plugin) or isinstance(plugin, AnswerScorer)
+    return [] if known else ["a call: it is neither a function nor an AnswerScorer"]
+
+
+SCORERS: Group[Any] = Group(
+    "practicum.scorers",
+    "scorer",
+    _lacks,
+    dict.fromkeys(BUILT_IN),
+    unknown="scorer.unknown",
+    advice="; write module:function for your own",
+)
+"""Packages register a function as scorer, or an AnswerScorer of their own."""
 
 
 def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
@@ -109,6 +121,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
             raise UsageError(
                 "settings.missing",
                 "scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`",
+                setting="choices",
             )
         compare = RULES.get(name) or partial(one_choice, choices or ())
         # The time of a search is limited, and how far it gets in that differs.
@@ -119,18 +132,10 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
         return AnswerScorer(name, partial(score_tests, sandbox), pure=False)
     if name == "coverage":
         return AnswerScorer(name, lambda task, trace: concept_coverage(task.meta["concepts"], trace.answer))
-    if name == "appworld":
-        return AnswerScorer(name, score_world)
-    registered = plugins.registered(GROUP)
-    if name not in registered:
-        others = "".join(f", {entry}" for entry in plugins.describe(GROUP))
-        raise UsageError(
-            "scorer.unknown",
-            f"unknown scorer {name!r}; use one of {', '.join(SCORERS)}{others}, or your own function as "
-            "module:function",
-        )
-    origin = f" of the package {plugins.package_of(registered[name])!r}"
-    return function_scorer(name, plugins.load_registered(GROUP, name), origin)
+    plugin = SCORERS.load(name)
+    if isinstance(plugin, AnswerScorer):
+        return plugin
+    return function_scorer(name, plugin, f" of the package {package_of(SCORERS.registered()[name])!r}")
 
 
 def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
@@ -148,10 +153,15 @@ def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
 
 def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, trace: Trace) -> Score:
     if task.target is None:
-        raise TaskFileError("tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs")
+        raise TaskFileError(
+            "tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs", task=task.id, scorer=name
+        )
     if fault := target_fault(name, task.target):
         raise TaskFileError(
-            "tasks.invalid_target", f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it"
+            "tasks.invalid_target",
+            f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it",
+            task=task.id,
+            scorer=name,
         )
     return compare(task.target, trace.answer)
 

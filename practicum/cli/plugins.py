@@ -1,0 +1,29 @@
+"""`practicum plugins`: what installed packages register, and whether it can be used."""
+
+from __future__ import annotations
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer
+from practicum.core.words import quantity
+
+
+def plugins(json_: opt.Json = False) -> None:
+    """List the plug-ins of installed packages, and the reason for each that cannot be used."""
+    from practicum.agents.kinds import AGENTS
+    from practicum.cli.app import COMMANDS
+    from practicum.engine.workers import ENGINES
+    from practicum.methods import METHODS
+    from practicum.retrieval.search import INDEXES
+    from practicum.session.trackers import TRACKERS
+    from practicum.store.backend import STORES
+    from practicum.tasks.formats import FORMATS
+    from practicum.tasks.scoring.registry import SCORERS
+
+    groups = (METHODS, AGENTS, SCORERS, STORES, INDEXES, ENGINES, COMMANDS, TRACKERS, FORMATS)
+    found = [plugin for group in groups for plugin in group.described()]
+    out = Printer(json_)
+    out.result({"plugins": [plugin.as_json() for plugin in found]})
+    rows = [(each.kind, each.name, each.package, each.problem or "ready") for each in found]
+    out.table(("kind", "name", "package", "state"), rows, text=("kind", "name", "package", "state"))
+    problems = [each for each in found if each.problem]
+    out.print(f"{quantity(len(found), 'plug-in')}, {len(problems)} of them with a problem")

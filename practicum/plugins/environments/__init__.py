@@ -1,0 +1,1 @@
+"""Environments and data sets of others: AppWorld, and the files of public data sets."""

@@ -1,0 +1,255 @@
+"""The files of public data sets, as their authors publish them.
+
+Each format is a model of one record (`tasks.formats.Format`) with the scorer, choices and instructions that suit the
+data set. The entry point group `practicum.formats` registers them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field, StrictInt, model_validator
+
+from practicum.core.types import Task
+from practicum.tasks.formats import Format, Record
+from practicum.tasks.records import LETTERS
+
+
+class HumanEval(Format):
+    """The input is the head of a function, the target the whole solution; the tests are in `meta`."""
+
+    about = "functions to write, with unit tests"
+    scorer = "tests"
+    instructions = "Write the Python function. Answer with the whole function in one ```python block, and nothing else."
+
+    task_id: str
+    prompt: str
+    canonical_solution: str
+    test: str
+    entry_point: str
+
+    def task(self, id: str) -> Task:
+        meta = {"tests": self.test, "entry_point": self.entry_point, "prompt": self.prompt}
+        return Task(self.task_id, self.prompt, self.prompt + self.canonical_solution, meta)
+
+
+class Gsm8k(Format):
+    """The target is the worked solution, without the notes for a calculator; its last number is the answer."""
+
+    about = "grade-school maths, the answer after ####"
+    scorer = "numeric"
+    instructions = "Solve the problem step by step. End with a line that holds #### and the answer as a plain number."
+    marks: ClassVar = {"answer": "####"}
+
+    question: str
+    answer: str = Field(pattern=r"####\s*\S")
+
+    def task(self, id: str) -> Task:
+        return Task(id, self.question, re.sub(r"<<.*?>>", "", self.answer).strip())
+
+
+class CommonGen(Format):
+    """The input is the list of concepts."""
+
+    about = "concepts to use in a text (CommonGen-Hard)"
+    scorer = "commongen"
+    instructions = "Write a short coherent text that uses all of the given words. Answer with the text only."
+
+    concepts: list[str] = Field(min_length=1)
+
+    def task(self, id: str) -> Task:
+        return Task(id, ", ".join(self.concepts), None, {"concepts": self.concepts})
+
+
+class Mmlu(Format):
+    """The answer is the index of the correct choice, from 0, or its letter. A table has a column for each choice."""
+
+    about = "questions with lettered choices (MMLU and similar data sets)"
+    scorer = "choice"
+    offered = "letters"
+    instructions = "Choose the right answer. Answer with its letter only."
+
+    question: str
+    choices: list[str] = Field(min_length=2, max_length=len(LETTERS))
+    answer: StrictInt | str
+    subject: str = ""
+
+    @classmethod
+    def plain(cls, record: Record) -> Record:
+        lettered = [letter for letter in LETTERS if letter in record]
+        if "choices" in record or not lettered:
+            return record
+        return {**record, "choices": [record.get(letter, "") for letter in LETTERS[: LETTERS.index(lettered[-1]) + 1]]}
+
+    def task(self, id: str) -> Task:
+        letters, answer = LETTERS[: len(self.choices)], self.answer
+        if isinstance(answer, str) and answer.strip().isdecimal():
+            answer = int(answer)  # a cell of CSV
+        letter = answer.strip().upper() if isinstance(answer, str) else letters[answer : answer + 1]
+        if len(letter) != 1 or letter not in letters:
+            raise ValueError(f"field 'answer' must be the letter, or the number from 0, of a choice, not {answer!r}")
+        choices = [f"{letter}. {choice}" for letter, choice in zip(letters, self.choices, strict=True)]
+        return Task(id, "\n".join([self.question, *choices]), letter, _tags(self.subject))
+
+
+class Finer(Format):
+    """The list of tags, which all lines share, goes to the instructions."""
+
+    about = "tagging numbers of financial reports (FiNER-139), several a line"
+    scorer = "list"
+    instructions = "Answer each question with one tag of the list, in the order of the questions, with commas between."
+    marks: ClassVar = {"context": "US GAAP tags"}
+
+    context: str
+    target: str
+
+    def task(self, id: str) -> Task:
+        head, _, questions = self.context.partition(" Answer the following ")
+        questions = questions.partition("Provide nothing else.")[2].removesuffix("Output US GAAP tags:").strip()
+        return Task(id, questions or self.context, self.target, {"preamble": head} if questions else {})
+
+
+class Formula(Format):
+    """Only the question: the formula and its explanation would give away what is to be learned."""
+
+    about = "financial formulas applied to numbers (XBRL Formula)"
+    scorer = "numeric"
+    instructions = "Answer with a plain number with two decimal places, and nothing else."
+    marks: ClassVar = {"context": "^Use formula"}
+
+    context: str
+    target: str
+
+    def task(self, id: str) -> Task:
+        head, mark, question = self.context.partition("Question:")
+        if not mark:
+            raise ValueError("field 'context' must hold 'Question:', as lines of the Formula data do")
+        name = re.match(r"Use formula (.*?) to answer", head)
+        question = question.strip().removesuffix("Answer:").strip().removesuffix(".").strip()
+        return Task(id, question.strip('"'), self.target, {"formula": name[1]} if name else {})
+
+
+class RewardBench2(Format):
+    """The best of several answers, which are shuffled with the id as the seed, so that their order is reproducible.
+    Lines with several correct answers (the subset Ties), which the benchmark scores by ratings, are left out."""
+
+    about = "the best of four answers to choose (RewardBench 2)"
+    scorer = "choice"
+    offered = "letters"
+    instructions = "Which answer to the request is the best? Answer with its letter only."
+
+    id: str | int
+    prompt: str
+    chosen: list[str] = Field(min_length=1)
+    rejected: list[str] = Field(min_length=1)
+    subset: str = ""
+
+    def task(self, id: str) -> Task | None:
+        if len(self.chosen) > 1 or len(self.rejected) >= len(LETTERS):
+            return None
+        order = [*self.chosen, *self.rejected]
+        random.Random(str(self.id)).shuffle(order)
+        answers = "\n\n".join(f"[{letter}]\n{text}" for letter, text in zip(LETTERS, order, strict=False))
+        target = LETTERS[order.index(self.chosen[0])]
+        return Task(str(self.id), f"# Request\n{self.prompt}\n\n# Answers\n{answers}", target, _tags(self.subset))
+
+
+class DdxPlus(Format):
+    """The choices are the diagnoses that occur in the file."""
+
+    about = "patients to diagnose (DDXPlus of StreamBench)"
+    scorer = "choice"
+    offered = "targets"
+    instructions = "Diagnose the patient. Answer with one of the diagnoses only."
+
+    PATIENT_PROFILE: str
+    PATHOLOGY: str
+
+    def task(self, id: str) -> Task:
+        return Task(id, self.PATIENT_PROFILE.strip(), self.PATHOLOGY.strip())
+
+
+class Classification(Format):
+    """The choices are the labels that occur in the file."""
+
+    about = "texts to classify (banking77, CLINC150 and similar data sets)"
+    scorer = "choice"
+    offered = "targets"
+    instructions = "Which label does the text have? Answer with the label only."
+    names: ClassVar = {"category": "label", "intent": "label"}
+
+    text: str
+    label: str | int
+
+    @classmethod
+    def plain(cls, record: Record) -> Record:
+        record = super().plain(record)
+        return {**record, "label": record["label_text"]} if "label_text" in record else record  # the number's name
+
+    def task(self, id: str) -> Task:
+        label = str(self.label).strip()
+        if len(label.splitlines()) != 1:
+            raise ValueError(f"field 'label' must be one line of text or a number, not {label[:40]!r}")
+        return Task(id, self.text, label)
+
+
+class Srdd(Format):
+    """The requirement is the description; the name of the software is its id and stands before it."""
+
+    about = "programs to write from a description (SRDD)"
+    scorer = "software"
+    instructions = """\
+Write the program in Python, with its standard library alone. Answer with one ```python block for each file, and write \
+the name of the file on the line before its block. The program starts in main.py."""
+    names: ClassVar = {"Name": "name", "Description": "description", "Category": "category"}
+
+    name: str
+    description: str
+    category: str
+
+    def task(self, id: str) -> Task:
+        return Task(id, f"{self.name}: {self.description}", None, _tags(self.category))
+
+
+class _Paragraphs(BaseModel):
+    title: list[str]
+    sentences: list[list[str]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_pairs(cls, value: Any) -> Any:
+        """The layout of the authors: pairs of a title and its sentences."""
+        if isinstance(value, dict):
+            return value
+        if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+            raise ValueError("should be pairs of a title and its sentences, or an object with `title` and `sentences`")
+        return {"title": [title for title, _ in value], "sentences": [sentences for _, sentences in value]}
+
+
+class HotpotQa(Format):
+    """All paragraphs are shown, including those that do not help."""
+
+    about = "questions about paragraphs (HotpotQA, distractor setting)"
+    scorer = "exact"
+    marks: ClassVar = {"context": r"^[\[{]"}
+    names: ClassVar = {"_id": "id"}
+    instructions = "Answer the question from the paragraphs, with a few words and no explanation."
+
+    id: str | int | None = None
+    question: str
+    answer: str
+    context: _Paragraphs
+
+    def task(self, id: str) -> Task:
+        if len(self.context.title) != len(self.context.sentences):
+            raise ValueError("field 'context' must have as many lists of sentences as titles")
+        titled = zip(self.context.title, self.context.sentences, strict=True)
+        paragraphs = [f"{title}: {''.join(sentences).strip()}" for title, sentences in titled]
+        text = "\n\n".join([*paragraphs, f"Question: {self.question.strip()}"])
+        return Task(id if self.id is None else str(self.id), text, self.answer.strip())
+
+
+def _tags(tag: str) -> dict[str, list[str]]:
+    return {"tags": [tag]} if tag else {}

@@ -1,0 +1,1 @@
+"""The index of a run with many entries, in files beside the run."""

@@ -1,0 +1,1 @@
+"""Stores in a PostgreSQL database: runs, the index of their entries, and what a service keeps."""

@@ -1,0 +1,537 @@
+"""Runs in a PostgreSQL database that many processes and machines share.
+
+All runs of a database have their rows in the same tables, in a schema of our own. Whoever writes a run does so through
+one connection, which holds the run's advisory lock: the server releases the lock only with that connection, so there
+are never two writers. A writer that lost its connection goes on only if it gets the lock again and nobody had it
+meanwhile, which a token tells (`leases`).
+
+A connection that is lost, as where the server restarts, is made again for RETRY_SECONDS. Readers ask again then, and so
+does the writer thread, whose batches may be written twice.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import itertools
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    func,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
+
+from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
+from practicum.core.requirements import pip_install
+from practicum.core.words import one_line
+from practicum.retrieval.search import INDEXES
+from practicum.store.dialects import NAME, ROW_ORDER, TWIN
+
+try:
+    import psycopg
+except ImportError as error:
+    raise UsageError("extra.missing", f"a store in PostgreSQL needs: {pip_install('postgres')} ({error})") from error
+
+T = TypeVar("T")
+
+SCHEMA = "practicum"
+"""The PostgreSQL schema with the tables of runs."""
+
+URL_VARIABLE = "PRACTICUM_STORE"
+"""An environment variable with the URL of a database: the default of `--store`, and the password of runs there."""
+
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.75, 1.5, 3.0, 4.5, 4.5)
+"""Seconds before each further attempt after a connection was lost."""
+
+RETRY_SECONDS = sum(PAUSES)
+
+BUSY_SECONDS = 1.0
+"""How long a writer waits for the lock. The server may need a moment to see that a process was killed."""
+
+INDEX, FILES = "index", "files"
+"""In the query of a URL: the kind of index that runs with many entries have, and its default."""
+
+CHANNEL = "practicum"
+"""Where writers say which run they changed, by the MD5 digest of its id."""
+
+POOL = 5
+"""Connections of a process to a database that stay open; twice as many more are opened at once if needed."""
+
+_CONNECT: dict[str, Any] = {
+    "connect_timeout": 10, "application_name": "practicum",
+    # A peer that is gone is noticed within a minute.
+    "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+}  # fmt: skip
+
+_AGAIN = {"57P01", "57P02", "57P03", "53300", "40001", "40P01", "25006"}
+"""Codes of errors that pass: a server that stops, starts, has no place left or is being replaced; a deadlock."""
+
+leases = Table(
+    "leases",
+    MetaData(),
+    Column("run_id", NAME, primary_key=True),
+    Column("token", BigInteger, nullable=False),  # goes up each time somebody begins to write
+    Column("rewritten", BigInteger, nullable=False),  # goes up each time rows were removed for good
+)
+"""The runs of the database, each with who writes it."""
+
+
+def parse_url(url: str) -> URL:
+    """The URL of a PostgreSQL database. Raises UsageError, without its password, if it is none."""
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
+        found = None
+    if found is None or found.get_backend_name() not in ("postgresql", "postgres") or not found.database:
+        raise UsageError("store.invalid_address", "the store must be written postgresql://USER@HOST:PORT/DATABASE")
+    if found.query.get(INDEX, FILES) not in INDEXES.names():
+        known = ", ".join(f"?{INDEX}={name}" for name in INDEXES.names())
+        raise UsageError("store.invalid_address", f"the store's index must be one of {known}; the default is {FILES}")
+    return found.set(drivername="postgresql")
+
+
+def address(url: URL) -> str:
+    """What is kept and shown of a URL: no password."""
+    plain = {name: value for name, value in url.query.items() if "pass" not in name}
+    return URL.create("postgresql", url.username, None, url.host, url.port, url.database, plain).render_as_string()
+
+
+_KNOWN: dict[str, URL] = {}
+"""The URLs with passwords that this process was given, by address."""
+
+
+def with_password(url: URL) -> URL:
+    """The URL with the password that this process was given for it, or that of the environment variable if that names
+    the same database, for a connection. Without one, libpq looks into PGPASSWORD and ~/.pgpass."""
+    url = url.difference_update_query([INDEX])
+    if url.password is not None:
+        _KNOWN[address(url)] = url
+        return url
+    if known := _KNOWN.get(address(url)):
+        return known
+    if given := os.environ.get(URL_VARIABLE):
+        other = parse_url(given)
+        if (other.host, other.port or 5432, other.database) == (url.host, url.port or 5432, url.database):
+            return other.difference_update_query([INDEX])
+    return url
+
+
+class Database:
+    """A database that this process is connected to. Its connections are shared by all that is open there.
+
+    `schema` is the PostgreSQL schema in which names of tables are looked up.
+    """
+
+    def __init__(self, url: URL, schema: str = SCHEMA) -> None:
+        self.url = url
+        self.schema = schema
+        self.name = address(url)
+        how = {**_CONNECT, "options": f"-c search_path={schema}"}
+        self.engine = create_engine(
+            url.set(drivername="postgresql+psycopg"), connect_args=how, pool_size=POOL, max_overflow=2 * POOL,
+            pool_pre_ping=True, hide_parameters=True,
+        )  # fmt: skip
+        self._listener: _Listener | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        event.listen(self.engine, "checkin", self._returned)
+
+    def _returned(self, connection: Any, record: object) -> None:
+        """A thread gives a connection back. Once the pool is closed, nobody else would close it."""
+        if self._closed and connection is not None:
+            connection.close()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise errors of the database as StoreError."""
+        try:
+            yield
+        except (DBAPIError, psycopg.Error, TimeoutError, UnicodeError) as error:
+            raise self.failure(error) from error
+
+    def failure(self, error: Exception) -> StoreError:
+        """What an error of the database means, and what to do."""
+        cause = getattr(error, "orig", None) or error
+        code, said = getattr(cause, "sqlstate", None), one_line(str(cause), 300)
+        if code in ("53100", "53200"):
+            advice = "its disk or memory is full; all earlier writes are safe: make room there and resume the run"
+        elif is_lost(error):
+            advice = (
+                "is the server running, and are address, user and password right? What was done is kept: resume the "
+                f"run when it answers (a password may stand in {URL_VARIABLE} or ~/.pgpass)"
+            )
+        elif code in ("42501", "3D000", "28P01", "28000"):
+            advice = "ask whoever runs the database"
+        else:
+            advice = "all earlier writes are safe"
+        text = f"cannot use {self.name}: {said}; {advice}"
+        return StoreAway("store.unreachable", text) if is_lost(error) else StoreError("store.unreadable", text)
+
+    def rows(self, query: Any) -> list[Any]:
+        """The rows of a query, asked again if the connection is lost."""
+
+        def read() -> list[Any]:
+            with self.engine.connect() as db:
+                return list(db.execute(query))
+
+        with self.errors():
+            return retried(read)
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction on one of the shared connections."""
+        with self.errors(), retried(self.engine.connect) as db, db.begin():
+            yield db
+
+    def bring_up_to_date(self, migrations: Sequence[Callable[[Connection], None]]) -> None:
+        """Make the schema and its tables with those migrations that it has not had. Raises StoreError if a newer
+        practicum made it."""
+        with self.errors():
+            if self._format() == len(migrations):
+                return
+            with self.engine.begin() as db:
+                db.execute(select(func.pg_advisory_xact_lock(lock_number(f"{self.schema} format"))))
+                db.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"'))
+                db.execute(text("CREATE TABLE IF NOT EXISTS format (version integer NOT NULL)"))
+                version = db.execute(text("SELECT max(version) FROM format")).scalar_one() or 0
+                self._check(version, len(migrations))
+                for migration in migrations[version:]:
+                    migration(db)
+                db.execute(text("DELETE FROM format"))
+                db.execute(text("INSERT INTO format VALUES (:version)"), {"version": len(migrations)})
+
+    def check_format(self, newest: int) -> None:
+        """Raises StoreError if the schema is not of this format."""
+        with self.errors():
+            self._check(self._format(), newest, exactly=True)
+
+    def _format(self) -> int:
+        with self.engine.connect() as db:
+            if db.execute(text("SELECT to_regclass('format')")).scalar_one() is None:
+                return 0
+            return int(db.execute(text("SELECT max(version) FROM format")).scalar_one())
+
+    def _check(self, version: int, newest: int, exactly: bool = False) -> None:
+        if version > newest:
+            raise StoreError(
+                "store.unknown_format",
+                f"{self.name} was written by a newer practicum (format {version}, this one knows {newest}): upgrade "
+                "practicum to use it",
+                format=version,
+                reads=newest,
+            )
+        if exactly and version < newest:
+            raise StoreError(
+                "store.unknown_format",
+                f"{self.name} has format {version} and this practicum reads {newest}: the next one who writes to a run "
+                "there brings it up to date",
+                format=version,
+                reads=newest,
+            )
+
+    def changes(self, name: str) -> int:
+        """A number that is another one after each change that was announced for this name."""
+        if self._listener is None:
+            with self._lock:
+                self._listener = self._listener or _Listener(self.url)
+        return self._listener.number(name)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._closed = True
+        self.engine.dispose()
+
+
+_DATABASES: dict[tuple[int, str, str], Database] = {}
+_DATABASES_LOCK = threading.Lock()
+
+
+def connected(url: URL, schema: str = SCHEMA) -> Database:
+    """The database at a URL, which this process opens once. Raises StoreError if it cannot be reached; nothing is
+    tried again for an address that never answered."""
+    url = with_password(url)
+    # A process that was forked must not use the connections of its parent.
+    key = (os.getpid(), url.render_as_string(hide_password=False), schema)
+    with _DATABASES_LOCK:
+        if (found := _DATABASES.get(key)) is not None:
+            return found
+        database = Database(url, schema)
+        with database.errors(), database.engine.connect():
+            _DATABASES[key] = database
+        return database
+
+
+def disconnect() -> None:
+    """Close all shared connections of this process that are not in use."""
+    with _DATABASES_LOCK:
+        for database in _DATABASES.values():
+            database.close()
+        _DATABASES.clear()
+
+
+atexit.register(disconnect)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error passes when the server answers again."""
+    if isinstance(error, _LockHeld):
+        return True
+    said = getattr(error, "orig", error)
+    code = getattr(said, "sqlstate", None)
+    if code is None:
+        return isinstance(said, psycopg.OperationalError | psycopg.InterfaceError)
+    return code in _AGAIN or code.startswith("08")
+
+
+def retried(work: Callable[[], T]) -> T:
+    """Do work that may be done twice, again after a pause if the connection is lost."""
+    for pause in PAUSES:
+        try:
+            return work()
+        except (DBAPIError, psycopg.Error, _LockHeld) as error:
+            if not is_lost(error):
+                raise
+        time.sleep(pause)
+    return work()
+
+
+def lock_number(name: str) -> int:
+    """The number of an advisory lock with this name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+
+
+def row_lock(name: str, alone: bool = False) -> Any:
+    """The statement that keeps transactions which are `alone` away until this one ends; if this one is, all others
+    that begin with this statement."""
+    return select(leases.c.token).where(leases.c.run_id == name).with_for_update(read=not alone)
+
+
+def announce(name: str) -> Any:
+    """The statement that announces a change under a name, when its transaction is committed."""
+    return select(func.pg_notify(CHANNEL, func.md5(name)))
+
+
+class _LockHeld(Exception):
+    """The server has not noticed yet that the connection which held the lock is gone."""
+
+
+class Lease:
+    """The right to write under a name, as long as nobody else has it: an advisory lock, held by the one connection
+    through which everything is written, and a token that goes up with each holder.
+
+    Raises RunBusy if somebody else has the lease, NotARun for a name that is not in the table of leases.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        self.database = database
+        self.name = name
+        self._number = lock_number(f"lease {name}")
+        self._mutex = threading.Lock()
+        self._connection: Connection | None = None
+        until = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                with database.errors():
+                    self._connection = self._locked()
+                break
+            except _LockHeld:
+                if time.monotonic() >= until:
+                    raise self.busy() from None
+            time.sleep(BUSY_SECONDS / 50)
+        taken = update(leases).where(leases.c.run_id == name).values(token=leases.c.token + 1)
+        try:
+            with database.errors(), self._connection.begin():
+                token = self._connection.execute(taken.returning(leases.c.token)).scalar()
+            if token is None:
+                raise NotARun("run.not_found", f"{database.name} holds no run named {name}")
+            self.token = int(token)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def busy(self) -> RunBusy:
+        return RunBusy(
+            "store.busy",
+            f"another process is writing to the run {self.name} of {self.database.name}: wait until it ends, or stop "
+            "it with Ctrl-C where it runs",
+        )
+
+    @contextmanager
+    def begin(self, alone: bool = False) -> Iterator[Connection]:
+        """A transaction of the holder; with `alone`, one beside which nobody writes under this name. Raises RunBusy if
+        somebody else has taken the lease meanwhile."""
+
+        def start() -> Connection:
+            connection = self._ready()
+            try:
+                connection.begin()
+                connection.execute(row_lock(self.name, alone))
+                return connection
+            except DBAPIError:
+                self._drop()
+                raise
+
+        with self._mutex:
+            connection = retried(start)
+            with self._ending(connection):
+                yield connection
+
+    def write(self, work: Callable[[Connection], None]) -> None:
+        """Do work that may be done twice in a transaction of the holder, again if the connection is lost."""
+
+        def once() -> None:
+            connection = self._ready()
+            with self._ending(connection):
+                work(connection)
+
+        with self._mutex:
+            retried(once)
+
+    @contextmanager
+    def _ending(self, connection: Connection) -> Iterator[None]:
+        try:
+            yield
+            connection.commit()
+        except BaseException as error:
+            if is_lost(error) or connection.invalidated:
+                self._drop()
+            else:
+                connection.rollback()
+            raise
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._connection is not None:
+                # The server would do so a moment after it sees that the connection has ended.
+                with suppress(DBAPIError):
+                    self._connection.execute(select(func.pg_advisory_unlock(self._number)))
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with suppress(DBAPIError):
+                self._connection.close()
+            self._connection = None
+
+    def _locked(self) -> Connection:
+        """A connection of its own that holds the lock."""
+        connection = self.database.engine.connect()
+        try:
+            # Closing it ends it, and with it the lock.
+            connection.detach()
+            with connection.begin():
+                got = connection.execute(select(func.pg_try_advisory_lock(self._number))).scalar_one()
+            if not got:
+                raise _LockHeld
+            return connection
+        except BaseException:
+            connection.close()
+            raise
+
+    def _ready(self) -> Connection:
+        """The connection, made again if it was lost."""
+        if self._connection is None:
+            connection = self._locked()
+            with connection.begin():
+                query = select(leases.c.token).where(leases.c.run_id == self.name)
+                token = connection.execute(query).scalar()
+            if token != self.token:
+                connection.close()
+                raise RunBusy(
+                    "store.busy",
+                    f"another process has taken over the run {self.name} of {self.database.name}: what this one wrote "
+                    "before is kept",
+                )
+            self._connection = connection
+        return self._connection
+
+
+class _Listener:
+    """Counts the changes that are announced for each name, on a connection of its own in a thread."""
+
+    def __init__(self, url: URL) -> None:
+        plain = url.set(drivername="postgresql")
+        self._where = plain.render_as_string(hide_password=False)
+        self._counts: Counter[str] = Counter()
+        self._gaps = itertools.count(1)
+        self._gap = 0
+        self._listening = False
+        self._closed = threading.Event()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._thread = threading.Thread(target=self._listen, name="practicum-listener", daemon=True)
+        self._thread.start()
+
+    def number(self, name: str) -> int:
+        """A number that is another one after each change under this name, and at each call while nobody listens."""
+        if not self._listening:
+            self._gap = next(self._gaps)
+        return (self._gap << 40) + self._counts[hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()]
+
+    def close(self) -> None:
+        self._closed.set()
+        connection = self._connection
+        if connection is not None:
+            # The thread waits for the socket, and nothing else wakes it.
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    def _listen(self) -> None:
+        pause = PAUSES[0]
+        while not self._closed.is_set():
+            try:
+                with psycopg.connect(self._where, autocommit=True, **_CONNECT) as connection:
+                    self._connection = connection
+                    if self._closed.is_set():
+                        return
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    # What was announced before this moment may have been missed.
+                    self._gap = next(self._gaps)
+                    self._listening, pause = True, PAUSES[0]
+                    for notice in connection.notifies():
+                        self._counts[notice.payload] += 1
+            except (psycopg.Error, OSError):
+                self._listening = False
+                self._closed.wait(pause)
+                pause = min(2 * pause, 5.0)
+
+
+def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Table]:
+    """The tables of SQLite as PostgreSQL has them, by name: indexes begin with the run, and those in `numbered` have a
+    number for the order of writing."""
+    made, target = {}, MetaData()
+    for table in metadata.sorted_tables:
+        columns: list[Any] = [column._copy() for column in table.columns]
+        for column in columns:
+            # SQLite's have 64 bits.
+            column.type = BigInteger() if isinstance(column.type, Integer) else column.type
+        indexes = [(str(index.name), [c.name for c in index.columns]) for index in table.indexes]
+        if table in numbered:
+            columns.append(Column(ROW_ORDER, BigInteger, Identity(), nullable=False))
+            indexes.append((f"{table.name}_by_row", [ROW_ORDER]))
+        twin = made[table.name] = table.info[TWIN] = Table(table.name, target, *columns)
+        for name, names in indexes:
+            Index(name, *(twin.c[each] for each in dict.fromkeys(["run_id", *names])))
+    return made

@@ -1,0 +1,427 @@
+"""The index of a run in its PostgreSQL database, which all nodes share: vectors with pgvector's HNSW index.
+
+Each index has a table of its own with a row for each entry: its vector with 16 bits a number, and the keys of its words
+and facets, which GIN finds by. A second table says how many entries have each key. A search takes the rows that are
+nearest by the HNSW index, which goes on until enough of them pass the filter, and those with the rarest words; where a
+filter leaves few, it compares exactly these. The table `indexes` says which version an index is about. What is built
+or changed is visible as a whole or not at all. A process that opened an index before it was changed is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import struct
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psycopg
+from sqlalchemy import Connection, func, select, text
+
+from practicum.core.context import PAGE
+from practicum.core.edits import Entry
+from practicum.core.errors import StoreError
+from practicum.plugins.index.index import Chunk, Covers, facets, fingerprint
+from practicum.plugins.index.postings import Postings
+from practicum.plugins.index.stored import IndexMoved, StoredSearch
+from practicum.plugins.postgres.database import Database, lock_number, retried
+from practicum.plugins.postgres.runs import PostgresqlRun, drop_index, indexes
+from practicum.retrieval.search import SavedIndex
+from practicum.retrieval.vectors import Vectors
+from practicum.retrieval.words import MOST_COUNT, WordIndex, WordQuery, word_keys
+
+MOST_DIMS = 4_000
+"""Dimensions of vectors that pgvector has an HNSW index for, with 16 bits a number."""
+
+NEAR = 8
+"""One in so many of the entries that are asked for is proposed by its vector: the order by HNSW is nearly exact."""
+
+LIST, MOST_LIST = 200, 1_000
+"""Candidates that HNSW holds (`hnsw.ef_search`) at least, and at most."""
+
+FEW = 1_024
+"""If at most this many entries match, all are proposed."""
+
+SPARSE = 3_000
+"""A search compares all entries that match if the square of their number is at most so many times that of all entries:
+to find them by the HNSW index takes longer."""
+
+WORK = 2**12
+"""Entries with the query's rarest words that are proposed, at most."""
+
+KNOWN = 2**16
+"""Words whose numbers of entries are kept."""
+
+KEY = np.dtype([("size", ">i4"), ("key", ">i8")])
+"""A key in an array in PostgreSQL's binary form."""
+
+ARRAY_HEAD = 20
+"""Bytes before the first item of such an array: dimensions, flags, the type, the number of items, the first place."""
+
+INT8 = 20
+"""The number of the type of a key."""
+
+NODE, MOST_BUILD = 1_024, 2**21
+"""Bytes for an entry, beside its vector, while HNSW is built; the most memory for that, in kB."""
+
+Question = tuple[str, Sequence[Any]]
+
+
+class Pgvector:
+    """Opens and builds the index of a run in a database."""
+
+    def __init__(self, database: Database, run_id: str) -> None:
+        self._database, self._run_id = database, run_id
+
+    @property
+    def writable(self) -> bool:
+        allowed = "SELECT has_schema_privilege(current_schema(), 'CREATE') AND NOT pg_is_in_recovery()"
+        return bool(self._database.rows(text(allowed))[0][0])
+
+    def open(self, run_id: str, embedder: str, version: int) -> PgvectorIndex | None:
+        with self._database.begin() as db:
+            return self._opened(db, embedder, version)
+
+    def _opened(self, db: Connection, embedder: str, version: int) -> PgvectorIndex | None:
+        if db.execute(select(func.to_regclass(indexes.name))).scalar_one() is None:
+            return None
+        query = select(indexes, func.to_regclass(indexes.c.table).label("there"), _EXTENSION_SCHEMA)
+        row = db.execute(query.where(indexes.c.run_id == self._run_id)).first()
+        if row is None or row.there is None or row.embedder != embedder or not row.first <= version <= row.last:
+            return None
+        path = f'"{self._database.schema}", "{row.extension}"'
+        return PgvectorIndex(
+            self._database, self._run_id, row.table, path, version, row.last, row.dims, row.entries, row.words
+        )
+
+    async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> PgvectorIndex:
+        with self._database.begin() as db:
+            db.execute(select(func.pg_advisory_xact_lock(lock_number("indexes"))))
+            indexes.metadata.create_all(db)
+        with self._database.begin() as db:
+            # Only one node builds it; the others wait and find it.
+            lock = select(func.pg_advisory_xact_lock(lock_number(f"index {self._run_id}")))
+            await asyncio.to_thread(db.execute, lock)
+            if (found := self._opened(db, covers.embedder, covers.last)) is not None:
+                return found
+            table = f"index_{secrets.token_hex(8)}"
+            dims, entries, words = 0, 0, 0
+            async for some, vectors in chunks:
+                if not dims:
+                    dims = vectors.shape[1]
+                    await asyncio.to_thread(_make, db, table, dims)
+                words += await asyncio.to_thread(_add, db, table, covers.last, some, vectors)
+                entries += len(some)
+            await asyncio.to_thread(_finish, db, table, entries, dims)
+            drop_index(db, self._run_id)
+            about = {"run_id": self._run_id, "table": table, "embedder": covers.embedder, "dims": dims}
+            about |= {"first": covers.last, "last": covers.last, "entries": entries, "words": words}
+            db.execute(indexes.insert(), about)
+            made = self._opened(db, covers.embedder, covers.last)
+            assert made is not None
+            return made
+
+    async def extend(
+        self, index: PgvectorIndex, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray
+    ) -> PgvectorIndex:
+        table = index.table
+        with self._database.begin() as db:
+            mine = indexes.c.run_id == self._run_id
+            row = db.execute(select(indexes).where(mine).with_for_update()).first()
+            if row is None or (row.table, row.last) != (table, index.last):
+                raise IndexMoved
+            raw = _raw(db)
+            # Nobody opens the index for an earlier snapshot any more.
+            raw.execute(f'DELETE FROM "{table}" WHERE vector IS NULL AND since <= %s', (index.version,))
+            gone = raw.cursor(binary=True)
+            gone.execute(
+                f'DELETE FROM "{table}" WHERE number = ANY(%s::int4[]) RETURNING length, keys, vector IS NOT NULL',
+                (touched.tolist(),),
+            )
+            old = [(length, keys) for length, keys, there in gone if there]
+            _count(db, table, [keys for _, keys in old], -1)
+            words, numbers = -sum(length for length, _ in old), list[int]()
+            async for some, vectors in chunks:
+                index.check_dims(vectors)
+                words += await asyncio.to_thread(_add, db, table, version, some, vectors)
+                numbers += [entry.number for entry in some]
+            removed = np.setdiff1d(touched, numbers).tolist()
+            raw.execute(f'INSERT INTO "{table}" {_REMOVED}', (version, removed))
+            about = {"last": version, "entries": row.entries - len(old) + len(numbers), "words": row.words + words}
+            db.execute(indexes.update().where(mine).values(about))
+            made = self._opened(db, row.embedder, version)
+            assert made is not None
+            return made
+
+    def settle(self) -> None:
+        """Nothing is done in the background."""
+
+
+_EXTENSION_SCHEMA = text(
+    "(SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'vector') "
+    "AS extension"
+)
+
+_REMOVED = "SELECT number, -1, %s, 0, '{}', NULL FROM unnest(%s::int4[]) number"
+"""The rows of entries that are gone. They say since when."""
+
+
+@dataclass(frozen=True)
+class PgvectorIndex:
+    """An index in a database, opened for the snapshot of a version."""
+
+    database: Database
+    run_id: str
+    table: str
+    path: str
+    version: int
+    last: int
+    dims: int
+    entries: int
+    words: int
+
+    def __len__(self) -> int:
+        return self.entries
+
+    def changed_after(self, version: int) -> np.ndarray:
+        query = f'SELECT number FROM "{self.table}" WHERE since > %s ORDER BY number'
+        (rows,) = self.ask((query, (version,))) if version < self.last else [()]
+        return np.array([number for (number,) in rows], dtype=np.int32)
+
+    def prints(self, pages: Sequence[int]) -> list[dict[int, int]]:
+        found: dict[int, dict[int, int]] = {page: {} for page in pages}
+        query = (
+            f'SELECT number, print FROM unnest(%s::int4[]) page JOIN "{self.table}" '
+            f"ON number >= page * {PAGE} AND number < (page + 1) * {PAGE} WHERE vector IS NOT NULL"
+        )
+        (rows,) = self.ask((query, (list(pages),))) if pages else [()]
+        for number, print_ in rows:
+            found[number // PAGE][number] = print_
+        return list(found.values())
+
+    def without(self, touched: np.ndarray) -> Unchanged:
+        query = f'SELECT number, length, keys FROM "{self.table}" WHERE number = ANY(%s::int4[]) AND vector IS NOT NULL'
+        (rows,) = self.ask((query, (touched.tolist(),))) if len(touched) else [()]
+        numbers, lengths, keys = zip(*rows, strict=True) if rows else ((), (), ())
+        having = Postings.count(keys)
+        dead = dict(zip(having.keys.tolist(), np.diff(having.starts).tolist(), strict=True))
+        return Unchanged(self, list(numbers), sum(lengths), dead)
+
+    def check_dims(self, vectors: np.ndarray) -> None:
+        if vectors.shape[-1] != self.dims and vectors.size:
+            raise StoreError(
+                "embedder.mismatch",
+                f"the index of {self.run_id} in {self.database.name} has vectors of {self.dims} dimensions, and the "
+                f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum memory reembed",
+            )
+
+    def ask(self, *queries: Question, near: int = LIST) -> list[list[Any]]:
+        """The rows of each query, all of the state that this index was opened in. HNSW finds about `near` of them."""
+        now = 'SELECT "table", last FROM indexes WHERE run_id = %s'
+        settings = {
+            "search_path": self.path, "hnsw.iterative_scan": "relaxed_order", "hnsw.max_scan_tuples": 2**31 - 1,
+            "hnsw.scan_mem_multiplier": 1_000, "hnsw.ef_search": min(max(near, LIST), MOST_LIST),
+        }  # fmt: skip
+        given = [str(each) for item in settings.items() for each in item]
+        sets = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(settings))
+
+        def read() -> list[list[Any]]:
+            with self.database.engine.connect() as db:
+                raw = _raw(db)
+                with raw.pipeline():
+                    # What an index is about is asked last: what was read before is older. No plan is made for all
+                    # values, because their numbers of rows differ.
+                    cursors = [raw.cursor(binary=True) for _ in range(len(queries) + 2)]
+                    everything = ((sets, given), *queries, (now, (self.run_id,)))
+                    for cursor, (query, values) in zip(cursors, everything, strict=True):
+                        cursor.execute(query, values, prepare=False)
+                *found, about = [cursor.fetchall() for cursor in cursors[1:]]
+                if about != [(self.table, self.last)]:
+                    raise IndexMoved
+                return found
+
+        with self.database.errors():
+            try:
+                return retried(read)
+            except psycopg.errors.UndefinedTable as error:
+                raise IndexMoved from error
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """The entries of an index without those that are `dead`, which have so many words, and so many of which have each
+    key."""
+
+    index: PgvectorIndex
+    dead: list[int]
+    dead_words: int
+    dead_having: dict[int, int]
+    _having: dict[int, int] = field(default_factory=dict)
+    _matching: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.index) - len(self.dead)
+
+    @property
+    def words(self) -> float:
+        return self.index.words - self.dead_words
+
+    def having(self, keys: Sequence[int]) -> np.ndarray:
+        if missing := [key for key in keys if key not in self._having]:
+            if len(self._having) > KNOWN:
+                self._having.clear()
+                missing = list(keys)
+            query = f'SELECT key, n FROM "{self.index.table}_counts" WHERE key = ANY(%s::int8[])'
+            (rows,) = self.index.ask((query, (missing,)))
+            self._having.update(dict.fromkeys(missing, 0) | dict(rows))
+        return np.array([self._having[key] - self.dead_having.get(key, 0) for key in keys], dtype=float)
+
+    def propose(
+        self, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self.index.check_dims(vector)
+        having = dict(zip(keys or (), self.having(keys or ()).tolist(), strict=True))
+        wanted = [key for key in having if having[key] < len(self)]
+        matching = self._count(wanted, min([len(self), *having.values()]))
+        near = max(n // NEAR, 1)
+        filters = ["vector IS NOT NULL"] + ["keys @> %s::int8[]"] * bool(wanted)
+        filters += ["number <> ALL(%s::int4[])"] * bool(self.dead)
+        where, values = " AND ".join(filters), [*[wanted] * bool(wanted), *[self.dead] * bool(self.dead)]
+        table, code = self.index.table, str(vector.tolist())
+        row = "number, -(vector <#> %s::halfvec), length, array_send(keys)"
+        nearest = f'SELECT {row} FROM "{table}" WHERE {where}'
+        if matching <= FEW:
+            queries: list[Question] = [(nearest, [code, *values])]
+        else:
+            # A sum is in no index, so all that match are compared.
+            exactly = " + 0" if matching**2 <= SPARSE * len(self.index) else ""
+            order = f" ORDER BY (vector <#> %s::halfvec){exactly} LIMIT %s"
+            queries = [(nearest + order, [code, *values, code, near])]
+        if matching > FEW and (rarest := self._rarest(query)):
+            words = f'SELECT {row} FROM "{table}" WHERE keys && %s::int8[] AND {where} LIMIT {WORK}'
+            queries.append((words, [code, rarest, *values]))
+        found = {row[0]: row for rows in self.index.ask(*queries, near=near) for row in rows}
+        numbers, cosines, lengths, sent = zip(*found.values(), strict=True) if found else ((), (), (), ())
+        return (
+            np.array(numbers, dtype=np.int64),
+            np.array(cosines, dtype=np.float32),
+            _shares(query, np.array(lengths), sent),
+        )
+
+    def _rarest(self, query: WordQuery) -> list[int]:
+        """The rarest words of a query, as long as not too many entries have them."""
+        words = [*query.weights]
+        found, left = list[int](), WORK
+        for having, key in sorted(zip(self.having(words).tolist(), words, strict=True)):
+            if having and (having <= left or not found):
+                found.append(key)
+            left -= having
+        return found
+
+    def _count(self, keys: Sequence[int], most: int) -> int:
+        """How many entries have all of these keys, each of which at least `most` have."""
+        if len(keys) < 2 or most <= FEW:
+            return most
+        wanted = tuple(sorted(keys))
+        if wanted not in self._matching:
+            query = f'SELECT count(*) FROM "{self.index.table}" WHERE keys @> %s::int8[]'
+            ((row,),) = self.index.ask((query, (list(keys),)))
+            self._matching[wanted] = row[0]
+        return self._matching[wanted]
+
+
+def _shares(query: WordQuery, lengths: np.ndarray, sent: Sequence[bytes]) -> np.ndarray:
+    """The share of a query that each of some entries has, by their lengths and keys as PostgreSQL sends them."""
+    keys = np.frombuffer(b"".join(each[ARRAY_HEAD:] for each in sent), dtype=KEY)["key"].astype(np.int64)
+    row = np.repeat(np.arange(len(sent)), [(len(each) - ARRAY_HEAD) // KEY.itemsize for each in sent])
+    found = np.zeros(len(sent))
+    for key in query.weights:
+        counts = np.minimum(np.bincount(row[keys == key], minlength=len(sent)), MOST_COUNT)
+        found += query.part(key, counts, lengths)
+    return query.shares(found)
+
+
+def _raw(db: Connection) -> psycopg.Connection[Any]:
+    """The connection of the driver, for what SQLAlchemy has no words for."""
+    raw = db.connection.driver_connection
+    assert isinstance(raw, psycopg.Connection)
+    return raw
+
+
+def _make(db: Connection, table: str, dims: int) -> None:
+    """An empty table for vectors of so many dimensions."""
+    if dims > MOST_DIMS:
+        raise StoreError(
+            "embedder.unusable",
+            f"the embedder gives {dims} dimensions, and pgvector indexes at most {MOST_DIMS}: use another embedder, or "
+            "the store without ?index=pgvector",
+        )
+    schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
+    db.execute(
+        text(
+            f'CREATE TABLE "{table}" (number int4 NOT NULL, print int8 NOT NULL, since int8 NOT NULL, '
+            f'length int4 NOT NULL, keys int8[] NOT NULL, vector "{schema}".halfvec({dims}))'
+        )
+    )
+    db.execute(text(f'CREATE TABLE "{table}_counts" (key int8 PRIMARY KEY, n int8 NOT NULL)'))
+
+
+def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
+    """Index what was added to a new table."""
+    given = int(db.execute(text("SELECT setting FROM pg_settings WHERE name = 'maintenance_work_mem'")).scalar_one())
+    needed = min(entries * (2 * dims + NODE) // 1_024, MOST_BUILD)
+    if needed > given:
+        # A graph that does not fit takes twice as long. Several processes would need as much shared memory, of which a
+        # container has little.
+        db.execute(text(f"SET LOCAL maintenance_work_mem = {needed}"))
+        db.execute(text("SET LOCAL max_parallel_maintenance_workers = 0"))
+    schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
+    db.execute(text(f'ALTER TABLE "{table}" ADD PRIMARY KEY (number)'))
+    db.execute(text(f'CREATE INDEX ON "{table}" (since)'))
+    db.execute(text(f'CREATE INDEX ON "{table}" USING gin (keys) WITH (fastupdate = off)'))
+    db.execute(text(f'CREATE INDEX ON "{table}" USING hnsw (vector "{schema}".halfvec_ip_ops)'))
+    db.execute(text(f'ANALYZE "{table}"'))
+
+
+def _add(db: Connection, table: str, since: int, entries: Sequence[Entry], vectors: np.ndarray) -> int:
+    """Add entries with their vectors. Returns the number of their words."""
+    words = [word_keys(entry.embedded_text) for entry in entries]
+    keys = [facets(entry) + mine for entry, mine in zip(entries, words, strict=True)]
+    halves = vectors.astype(">f2")
+    with _raw(db).cursor() as cursor, cursor.copy(f'COPY "{table}" FROM STDIN (FORMAT BINARY)') as copy:
+        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+        for entry, mine, said, vector in zip(entries, keys, words, halves, strict=True):
+            copy.write(_row(entry, since, len(said), mine, vector))
+        copy.write(b"\xff\xff")
+    _count(db, table, keys, 1)
+    return sum(map(len, words))
+
+
+def _row(entry: Entry, since: int, length: int, keys: Sequence[int], vector: np.ndarray) -> bytes:
+    """A row as COPY takes it in binary."""
+    fields = struct.pack(">hiiiqiqii", 6, 4, entry.number, 8, fingerprint(entry), 8, since, 4, length)
+    listed = np.empty(len(keys), dtype=KEY)
+    listed["size"], listed["key"] = 8, keys
+    array = struct.pack(">iiiii", 1, 0, INT8, len(keys), 1) + listed.tobytes()
+    half = struct.pack(">hh", len(vector), 0) + vector.tobytes()
+    return fields + struct.pack(">i", len(array)) + array + struct.pack(">i", len(half)) + half
+
+
+def _count(db: Connection, table: str, keys: Sequence[Sequence[int]], sign: int) -> None:
+    """Count the keys of entries that were added, or removed."""
+    having = Postings.count(keys)
+    _raw(db).execute(
+        f'INSERT INTO "{table}_counts" AS c SELECT * FROM unnest(%s::int8[], %s::int8[]) '
+        "ON CONFLICT (key) DO UPDATE SET n = c.n + excluded.n",
+        (having.keys.tolist(), (sign * np.diff(having.starts)).tolist()),
+    )
+
+
+def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
+    """The index of the run that the vectors have their store from, in the database of that store."""
+    assert vectors.store is not None
+    backend = vectors.store.backend
+    assert isinstance(backend, PostgresqlRun)
+    return StoredSearch(vectors, words, weight, Pgvector(backend.database, backend.run_id))

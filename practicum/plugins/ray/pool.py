@@ -1,0 +1,381 @@
+"""The workers of a run: processes on the nodes of a cluster, each with so many attempts at once.
+
+A worker is an async actor of Ray, not a task: attempts that wait for a model or a server share a process, and going on
+with one is a single exchange. Ray decides on which node a worker starts; an attempt goes to the worker with the fewest.
+A worker that is lost is replaced, and its attempts are made again elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import count
+from typing import Any
+
+from practicum.core.errors import AgentError, PracticumError, UsageError
+from practicum.engine.resources import Resources, shown
+from practicum.plugins.ray import connection
+from practicum.plugins.ray.messages import Answer, Job, Outcome, Request
+from practicum.plugins.ray.pickling import own_paths
+from practicum.plugins.ray.shell import Shell
+
+CRASHES = 3
+"""How often an attempt is made again after its worker ended, if its node did not: it may be what ends workers."""
+
+IDLE = 30.0
+"""Seconds without an attempt after which a worker is given back to the cluster."""
+
+LOOK = 0.5
+"""Seconds between two looks at whether what waits for a worker may go on waiting."""
+
+LONG = 5.0
+"""Seconds without any worker after which it is said why."""
+
+OVERHEAD = 16
+"""Calls of a worker beside those of its attempts."""
+
+CHECKED = 60.0
+"""Seconds within which a node must say that it has what the agent needs."""
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """An agent or a scorer on its way to the workers: its name in messages, its key, and where Ray keeps its bytes."""
+
+    name: str
+    key: str
+    ref: Any
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker process: Ray's handle, the node it runs on, and its attempts."""
+
+    actor: Any
+    node: str = ""
+    address: str = ""
+    jobs: int = 0
+    loaded: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    lost: bool = False
+    retiring: asyncio.TimerHandle | None = None
+
+
+class Pool:
+    """Makes attempts that take these resources each."""
+
+    def __init__(self, resources: Resources) -> None:
+        import ray
+        from ray import cloudpickle
+
+        from practicum.plugins.ray import shell
+
+        cloudpickle.register_pickle_by_value(shell)
+        demand = dict(resources.demand)
+        # Ray restarts none and repeats nothing: what was answered before is known here alone.
+        options: dict[str, Any] = {
+            "num_cpus": demand.pop("CPU"), "num_gpus": demand.pop("GPU", 0), "max_restarts": 0, "max_task_retries": 0,
+            "max_concurrency": 2 * resources.at_once + OVERHEAD,
+        }  # fmt: skip
+        if memory := demand.pop("memory", 0):
+            options["memory"] = memory
+        if resources.image:
+            options["runtime_env"] = {"image_uri": resources.image}
+        self.resources, self.at_once = resources, resources.at_once
+        self._tell: list[Callable[[str], None]] = []
+        self._class = ray.remote(Shell)
+        self._options = {**options, "resources": demand}
+        self._paths = own_paths()
+        self._workers: list[Worker] = []
+        self._starting: dict[asyncio.Task[None], Worker] = {}
+        self._waiting: deque[tuple[asyncio.Future[Worker], Callable[[], None]]] = deque()
+        self._looking: asyncio.Task[None] | None = None
+        self._keys = count()
+        self._failures = 0
+        self._cargo: dict[str, Cargo] = {}
+
+    @property
+    def nodes(self) -> list[str]:
+        """The ids of the nodes that have workers."""
+        return list(dict.fromkeys(worker.node for worker in self._workers))
+
+    @contextmanager
+    def telling(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """Within the block this is told why attempts wait, if they wait long."""
+        self._tell.append(tell)
+        try:
+            yield
+        finally:
+            self._tell.remove(tell)
+
+    async def cargo(self, name: str, data: bytes) -> Cargo:
+        """An agent or a scorer, pickled, that jobs may be about. Raises UsageError as `_check`."""
+        import ray
+
+        key = sha256(data).hexdigest()
+        if key not in self._cargo:
+            cargo = Cargo(name, key, ray.put(data))
+            await self._check(cargo)
+            self._cargo[key] = cargo
+        return self._cargo[key]
+
+    async def _check(self, cargo: Cargo) -> None:
+        """Have every node that can hold attempts load the cargo once. Raises UsageError that names the first that
+        cannot, and what it lacks."""
+        from ray.exceptions import RayActorError
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        connection.check_room(self.resources)
+        demand = self.resources.demand
+        fit = [n for n in connection.nodes() if all(n.offers.get(k, 0) >= v for k, v in demand.items())]
+        kept = {key: value for key, value in self._options.items() if key == "runtime_env"}
+
+        async def check(node: connection.Node) -> None:
+            strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
+            actor = self._class.options(num_cpus=0, scheduling_strategy=strategy, **kept).remote(self._paths)
+            worker = Worker(actor, node.id, node.address)
+            try:
+                await asyncio.wait_for(self._load(worker, cargo), CHECKED)
+            except RayActorError as error:
+                if any(each.id == node.id for each in connection.nodes()):
+                    raise UsageError(
+                        "cluster.worker_failed",
+                        f"a worker on {node.address} ended while it loaded {cargo.name}: {_brief(error)}",
+                    ) from error
+                # The node left in the meantime.
+            except TimeoutError:
+                raise UsageError(
+                    "cluster.worker_failed",
+                    f"the node {node.address} started no worker within {CHECKED:g} s: look at its logs, or take it out "
+                    "of the cluster",
+                ) from None
+            finally:
+                self._kill(worker)
+
+        await asyncio.gather(*map(check, fit))
+
+    async def run(
+        self, cargo: Cargo, job: Job, answer: Callable[[Request], Awaitable[Answer]], check: Callable[[], None],
+        moved: Callable[[str, int], None],
+    ) -> Any:  # fmt: skip
+        """What a job returns. `answer` gives it what it asks for, `check` raises if nothing may wait for a worker any
+        more, and `moved` is told of an attempt more (1) or less (-1) on a node.
+
+        Raises what the job raised, and AgentError if workers end again and again under it.
+        """
+        from ray.exceptions import RayActorError
+
+        data, crashes = pickle.dumps(job), 0
+        while True:
+            worker = await self._lend(check)
+            moved(worker.node, 1)
+            try:
+                return await self._make(worker, cargo, data, answer)
+            except RayActorError as error:
+                first = not worker.lost
+                self._lose(worker)
+                alive = any(node.id == worker.node for node in connection.nodes())
+                crashes += alive
+                if first:
+                    what = "a worker process ended on" if alive else "the cluster lost"
+                    self._say(f"{what} {worker.address}: its attempts are made again elsewhere ({_brief(error, 120)})")
+                if crashes == CRASHES:
+                    raise AgentError(
+                        "agent.failed",
+                        f"the worker process ended {CRASHES} times under this attempt, last on {worker.address}: "
+                        f"{_brief(error)}",
+                    ) from error
+            finally:
+                moved(worker.node, -1)
+                self._give_back(worker)
+
+    async def close(self) -> None:
+        """End all workers."""
+        for worker in [*self._workers, *self._starting.values()]:
+            self._kill(worker)
+        tasks = [*self._starting, *([self._looking] if self._looking else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._workers.clear()
+
+    async def _make(
+        self, worker: Worker, cargo: Cargo, data: bytes, answer: Callable[[Request], Awaitable[Answer]]
+    ) -> Any:
+        """Make an attempt on this worker."""
+        if cargo.key not in worker.loaded:
+            worker.loaded[cargo.key] = asyncio.create_task(self._load(worker, cargo))
+        await asyncio.shield(worker.loaded[cargo.key])
+        key = f"{next(self._keys)}"
+        try:
+            said = pickle.loads(await worker.actor.begin.remote(key, cargo.key, data))
+            while isinstance(said, Request):
+                reply = await answer(said)
+                said = pickle.loads(await worker.actor.answer.remote(key, pickle.dumps(reply)))
+        except BaseException:
+            if not worker.lost:
+                worker.actor.cancel.remote(key)
+            raise
+        assert isinstance(said, Outcome)
+        if said.error is not None:
+            raise said.error
+        return said.value
+
+    async def _load(self, worker: Worker, cargo: Cargo) -> None:
+        from ray.exceptions import RuntimeEnvSetupError
+
+        try:
+            missing = await worker.actor.load.remote(cargo.key, [cargo.ref], self.at_once)
+        except RuntimeEnvSetupError as error:
+            raise UsageError(
+                "cluster.worker_failed", f"the environment of {cargo.name} could not be made on a node: {_brief(error)}"
+            ) from error
+        if missing is not None:
+            name, why = missing
+            raise UsageError(
+                "cluster.worker_failed",
+                f"the node {worker.address} cannot load {cargo.name}: {why}. Install the package of {name!r} there, "
+                "or give an image that has it with `resources`",
+            )
+
+    # ---- who works where
+
+    async def _lend(self, check: Callable[[], None]) -> Worker:
+        """The worker with the fewest attempts, once one has room."""
+        worker = min((w for w in self._workers if w.jobs < self.at_once), key=lambda w: w.jobs, default=None)
+        if worker is None:
+            turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            self._waiting.append((turn, check))
+            self._grow()
+            try:
+                return await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled() and turn.exception() is None:
+                    self._give_back(turn.result())
+                raise
+        return self._taken(worker)
+
+    def _taken(self, worker: Worker) -> Worker:
+        worker.jobs += 1
+        if worker.retiring is not None:
+            worker.retiring.cancel()
+            worker.retiring = None
+        return worker
+
+    def _give_back(self, worker: Worker) -> None:
+        worker.jobs -= 1
+        if worker.lost:
+            return
+        self._serve(worker)
+        if not worker.jobs and worker.retiring is None:
+            worker.retiring = asyncio.get_running_loop().call_later(IDLE, self._retire, worker)
+
+    def _serve(self, worker: Worker) -> None:
+        """Give those that wait longest the room of this worker."""
+        while self._waiting and worker.jobs < self.at_once:
+            turn, _ = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(self._taken(worker))
+
+    def _grow(self) -> None:
+        """Start as many workers as those that wait need."""
+        waiting = sum(not turn.done() for turn, _ in self._waiting)
+        for _ in range(-(-waiting // self.at_once) - len(self._starting)):
+            worker = Worker(self._class.options(**self._options).remote(self._paths))
+            self._starting[asyncio.create_task(self._start(worker))] = worker
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+
+    async def _start(self, worker: Worker) -> None:
+        from ray.exceptions import RayActorError, RuntimeEnvSetupError
+
+        try:
+            worker.node, worker.address = await worker.actor.ready.remote()
+        except (RayActorError, RuntimeEnvSetupError) as error:
+            worker.lost = True
+            self._failures += 1
+            if self._failures >= CRASHES or isinstance(error, RuntimeEnvSetupError):
+                self._refuse(
+                    UsageError("cluster.worker_failed", f"no worker could start on the cluster: {_brief(error)}")
+                )
+        finally:
+            self._starting = {task: each for task, each in self._starting.items() if each is not worker}
+        if not worker.lost:
+            self._failures = 0
+            self._workers.append(worker)
+            worker.retiring = asyncio.get_running_loop().call_later(IDLE, self._retire, worker)
+            self._serve(worker)
+
+    def _refuse(self, error: Exception) -> None:
+        """Nothing that waits gets a worker."""
+        for turn, _ in self._waiting:
+            if not turn.done():
+                turn.set_exception(error)
+
+    async def _look(self) -> None:
+        """While something waits, see whether it may, and say why it does if no worker comes."""
+        began, told = time.monotonic(), False
+        while self._waiting:
+            await asyncio.sleep(LOOK)
+            verdicts: dict[Callable[[], None], Exception | None] = {}
+            for turn, check in self._waiting:
+                if check not in verdicts:
+                    verdicts[check] = _raised(check)
+                if (error := verdicts[check]) is not None and not turn.done():
+                    turn.set_exception(error)
+            self._waiting = deque(each for each in self._waiting if not each[0].done())
+            self._grow()
+            if self._workers:
+                began, told = time.monotonic(), False
+            elif time.monotonic() - began > LONG and not told:
+                told = True
+                await self._say_full()
+
+    async def _say_full(self) -> None:
+        has = "; ".join(
+            f"{node.address} has {shown(node.offers)}" for node in await asyncio.to_thread(connection.nodes)
+        )
+        self._say(f"attempts wait for the cluster: a worker takes {self.resources}, and all there is is in use: {has}")
+
+    def _say(self, text: str) -> None:
+        for tell in self._tell:
+            tell(text)
+
+    def _lose(self, worker: Worker) -> None:
+        if not worker.lost:
+            worker.lost = True
+            self._workers = [each for each in self._workers if each is not worker]
+            self._kill(worker)
+
+    def _retire(self, worker: Worker) -> None:
+        worker.retiring = None
+        if not worker.jobs:
+            self._lose(worker)
+
+    @staticmethod
+    def _kill(worker: Worker) -> None:
+        import ray
+
+        worker.lost = True
+        if worker.retiring is not None:
+            worker.retiring.cancel()
+        ray.kill(worker.actor)
+
+
+def _raised(check: Callable[[], None]) -> Exception | None:
+    try:
+        check()
+    except PracticumError as error:
+        return error
+    return None
+
+
+def _brief(error: BaseException, most: int = 300) -> str:
+    """What Ray says of a failure, without the lines that name its own objects."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    return " ".join(lines)[:most]

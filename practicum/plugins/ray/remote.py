@@ -1,0 +1,169 @@
+"""An agent and a scorer whose work is done on a cluster. To a run they are like those on its own machine.
+
+The run keeps the method, the journal, the budget and every model call. What crosses is the task with what the agent is
+shown, and then what the attempt asks for, which the run answers at the same places as always. So a run has the same
+journal on any number of workers, and a resume may use another.
+
+An agent that makes one model call has nothing to move, and neither has one whose world is a server: they stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from practicum.agents.guard import Approve, approved
+from practicum.agents.tools import ToolsAgent
+from practicum.core.errors import PracticumError
+from practicum.core.types import Score, Task, Trace
+from practicum.core.views import View
+from practicum.engine.run import Run
+from practicum.engine.state import RunState
+from practicum.engine.workers import scorer_moves
+from practicum.plugins.ray.messages import Answer, Job, Request
+from practicum.plugins.ray.pickling import pickled
+from practicum.plugins.ray.pool import Cargo, Pool
+
+
+@asynccontextmanager
+async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str) -> AsyncIterator[None]:
+    """Within the block the agent and the scorer of a run do their work on the pool, where there is work to move. The
+    names stand for them in messages. Raises UsageError if one cannot be pickled, or cannot be loaded on a node."""
+    agent, scorer = state.agent, state.scorer
+    if agent.moves:
+        approve = agent.approve if isinstance(agent, ToolsAgent) else None
+        bare = replace(agent, approve=None) if isinstance(agent, ToolsAgent) else agent
+        cargo = await pool.cargo(f"the agent {agent_name}", pickled(bare, agent_name))
+        remote = Remote(pool, cargo, state)
+        state.agent = RemoteAgent(remote, agent.journaled, agent.max_turns, agent.identity, approve)
+    if scorer is not None and scorer_moves(scorer):
+        cargo = await pool.cargo(f"the scorer {scorer_name}", pickled(scorer, scorer_name))
+        remote = Remote(pool, cargo, state)
+        state.scorer = RemoteScorer(remote, scorer.name, scorer.pure, scorer.needs_target)
+    with pool.telling(lambda text: state.observer.warned(text)):
+        yield
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The work of a run on a pool: what it is about, and how much of it is in flight on each node."""
+
+    pool: Pool
+    cargo: Cargo
+    state: RunState
+    in_flight: Counter[str] = field(default_factory=Counter)
+
+    async def __call__(self, job: Job, run: Run, approve: Approve | None = None) -> Any:
+        exchange = _Exchange(run, approve)
+        return await self.pool.run(self.cargo, job, exchange.answer, self.state.budget.check, self._moved)
+
+    def _moved(self, node: str, by: int) -> None:
+        self.in_flight[node] += by
+        self.state.observer.spread({name: self.in_flight[name] for name in self.pool.nodes})
+
+
+@dataclass(frozen=True)
+class RemoteAgent:
+    """An agent whose attempts are made on a cluster."""
+
+    remote: Remote
+    journaled: bool
+    max_turns: int
+    identity: str
+    approve: Approve | None = None
+    moves: bool = field(default=True, init=False)
+
+    async def __call__(self, task: Task, view: View, run: Any) -> Trace:
+        job = _job(run, task, view=view, approves=self.approve is not None)
+        trace: Trace = await self.remote(job, run, self.approve)
+        return trace
+
+
+@dataclass(frozen=True)
+class RemoteScorer:
+    """A scorer whose work is done on a cluster."""
+
+    remote: Remote
+    name: str
+    pure: bool
+    needs_target: bool
+
+    async def __call__(self, task: Task, trace: Trace, run: Any) -> Score:
+        score: Score = await self.remote(_job(run, task, trace=trace), run)
+        return score
+
+
+def _job(run: Run, task: Task, **more: Any) -> Job:
+    return Job(run.place, task, run.profile, run.room("agent"), kept=run.kept_of(task), **more)
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """The run's side of an attempt. An attempt that is made again is answered as it was before."""
+
+    run: Run
+    approve: Approve | None
+    places: dict[tuple[str, ...], Run] = field(default_factory=dict)
+    answered: dict[tuple[str, tuple[str, ...], str], Answer] = field(default_factory=dict)
+
+    async def answer(self, request: Request) -> Answer:
+        key = (request.kind, request.at, request.name)
+        if key not in self.answered:
+            try:
+                value = await self._value(request)
+                answer = Answer(value, kept=self.run.kept_of(value.text) if request.kind == "reply" else {})
+            except PracticumError as error:
+                answer = Answer(error=error)
+            if request.kind == "recall":
+                return answer
+            self.answered[key] = answer
+        return self.answered[key]
+
+    async def _value(self, request: Request) -> Any:
+        at, given = self._at(request.at), request.given
+        match request.kind:
+            case "reply":
+                role, prompt, form, how = given
+                return await at.reply(role, prompt, form, **how)
+            case "mended":
+                return await at.mended(*given)
+            case "give_up":
+                return await at.give_up(*given)
+            case "text":
+                return await at.ask_text(*given)
+            case "observed":
+                return await at.observe(request.name, _returning(given[0]))
+            case "recall":
+                decided = self.answered.get(("decided", request.at, request.name))
+                if decided is not None:
+                    return decided.value
+                if at.recall(request.name) is None:
+                    return None
+                # Kept from before a resume: the place is opened, and an attempt that is made again finds it here.
+                value = await at.once(request.name, _returning(None))
+                self.answered["decided", request.at, request.name] = Answer(value)
+                return value
+            case "decided":
+                return await at.once(request.name, _returning(given[0]))
+            case "embed":
+                return await at.embed(*given)
+            case "approve":
+                return await approved(given[0], self.approve, self.run)
+
+    def _at(self, names: tuple[str, ...]) -> Run:
+        """The place that these names lead to from the attempt."""
+        if not names:
+            return self.run
+        if names not in self.places:
+            self.places[names] = self._at(names[:-1]).at(names[-1])
+        return self.places[names]
+
+
+def _returning(value: Any) -> Callable[[], Awaitable[Any]]:
+    async def do() -> Any:
+        return value
+
+    return do

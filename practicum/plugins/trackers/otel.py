@@ -1,0 +1,196 @@
+"""OpenTelemetry traces of a run, by the semantic conventions for generative AI.
+
+Each step and each evaluation is a trace: `step 3` > `attempt` > `0.t17` > `chat gpt-4.1-mini`. A model call is sent
+when it ends, the spans above it, which begin with the first call that ended below them, when the step or the evaluation
+does. Calls that a resume finds in the journal are not sent again. https://github.com/open-telemetry/semantic-conventions-genai
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from practicum.core.counts import Count
+from practicum.core.types import Score, Task
+from practicum.core.visible import visible_line
+from practicum.engine.loop import StepReport
+from practicum.engine.state import ModelCall
+from practicum.models.otlp import (
+    NANO,
+    counting_exporter,
+    first_set,
+    model_attributes,
+    require_spans,
+    resource,
+    usage_attributes,
+)
+from practicum.plugins.trackers.tracker import PATIENCE, log
+from practicum.session.evaluate import Evaluation
+from practicum.session.result import Progress, Result, RunInfo, Watch
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
+
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The variable of the conventions that lets spans hold what models read and wrote."""
+
+QUEUE = 100_000
+"""Spans that wait to be sent, at most; the end of an evaluation gives one for each of its tasks at once."""
+
+Path = tuple[str, ...]
+
+
+class Otel(Watch):
+    """Sends a span for each model call over OTLP (HTTP, protobuf), as the variables OTEL_* say.
+
+    `exporter` is another exporter of the OpenTelemetry SDK. What cannot be sent is said once and counted. Raises
+    UsageError if a package is missing or the environment asks for another protocol.
+    """
+
+    def __init__(self, exporter: SpanExporter | None = None, *, name: str | None = None, group: str | None = None):
+        require_spans(exporter)
+        self.name, self.group = name, group
+        self._given = exporter
+        self._content = os.environ.get(CONTENT, "").lower() in ("true", "span_only", "span_and_event")
+
+    def began(self, run: RunInfo) -> None:
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        self._run, self._exporter = run, counting_exporter(self._given, log, "the run goes on without them")
+        self._provider = TracerProvider(resource=resource())
+        size = int(first_set("OTEL_BSP_MAX_QUEUE_SIZE") or QUEUE)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter, max_queue_size=size))
+        self._tracer = self._provider.get_tracer("practicum")
+        self._open: dict[Path, dict[Path, Span]] = {}
+        self._ends: dict[Path, int] = {}
+        about = {"practicum.run": self.name or run.folder.name, "practicum.method": run.config.method}
+        self._about = about | ({"practicum.group": self.group} if self.group else {})
+
+    def called(self, call: ModelCall) -> None:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+
+        end, path = time.time_ns(), _path(call.place)
+        start, unit = end - int(call.seconds * NANO), _unit(path)
+        spans = self._open.setdefault(unit, {})
+        # What is set by another tracer in this process is no parent of ours.
+        above = Context()
+        for part in [path[:n] for n in range(len(unit), len(path))] or [unit]:
+            if part not in spans:
+                about = self._attempt(part[-1]) if _evaluates(unit) and len(part) == len(unit) + 1 else {}
+                about |= {**self._about, "practicum.place": "/".join(part)}
+                spans[part] = self._tracer.start_span(visible_line(part[-1]), above, attributes=about, start_time=start)
+            above, self._ends[part] = set_span_in_context(spans[part], Context()), end
+        about = {**self._about, "practicum.role": call.role, "practicum.place": call.place, **call_attributes(call)}
+        if self._content:
+            about |= contents(call)
+        name = f"chat {about['gen_ai.request.model']}"
+        span = self._tracer.start_span(name, above, SpanKind.CLIENT, about, start_time=start)
+        if call.error is not None:
+            span.set_status(Status(StatusCode.ERROR, call.error if self._content else None))
+        span.end(end)
+
+    def scored(self, task: Task, score: Score | None) -> None:
+        for unit, spans in self._open.items():
+            if _evaluates(unit) and (span := spans.get((*unit, task.id))):
+                span.set_attributes(self._score(score))
+
+    def stepped(self, report: StepReport, progress: Progress) -> None:
+        for unit, spans in [*self._open.items()]:
+            if unit[-1] == f"step {report.step}":
+                for rollout in (one for tried in report.rollouts for one in tried.group):
+                    if (span := spans.get(_path(rollout.place))) is not None:
+                        span.set_attributes(self._attempt(rollout.task.id) | self._score(rollout.score))
+                context, score = report.context, progress.score
+                about = {"practicum.entries": len(context), "practicum.version": context.version}
+                spans[unit].set_attributes(about | ({} if score is None else {"practicum.score": score}))
+                self._end(unit)
+            elif _evaluates(unit):
+                self._end(unit)
+
+    def evaluated(self, name: str, score: float | None, scored: int) -> None:
+        for unit in filter(_evaluates, [*self._open]):
+            if score is not None:
+                self._open[unit][unit].set_attribute("practicum.score", score)
+            self._end(unit)
+
+    def ended(self, result: Result | Evaluation | None) -> None:
+        for unit in [*self._open]:
+            self._end(unit)
+
+    async def flush(self) -> None:
+        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        await asyncio.to_thread(sending.join, PATIENCE)
+        self._run.counts[Count.UNTRACKED_RECORDS] += self._exporter.lost
+
+    def _attempt(self, task: str) -> dict[str, Any]:
+        """An attempt is the work of an agent, in the words of the conventions."""
+        agent = self._run.config.agent
+        return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "practicum.task": task}
+
+    def _score(self, score: Score | None) -> dict[str, Any]:
+        """The score of an attempt is an evaluation, in the words of the conventions."""
+        if score is None:
+            return {}
+        about = {"name": self._run.config.scorer or "score", "score.value": score.value}
+        about["score.label"] = "correct" if score.correct else "wrong"
+        return {f"gen_ai.evaluation.{name}": value for name, value in about.items()}
+
+    def _end(self, unit: Path) -> None:
+        """End the spans above the calls of a step or an evaluation."""
+        for path, span in self._open.pop(unit).items():
+            span.end(self._ends.pop(path))
+
+
+def _path(place: str) -> Path:
+    """The parts of a place, as they were named."""
+    return tuple(part.replace("%2F", "/").replace("%25", "%") for part in place.split("/"))
+
+
+def _unit(path: Path) -> Path:
+    """The step or the evaluation that a place belongs to."""
+    for n, part in enumerate(path[:-1], 1):
+        if part.startswith(("step ", "evaluate ")):
+            return path[:n]
+    return path[:1]
+
+
+def _evaluates(unit: Path) -> bool:
+    return unit[-1].startswith("evaluate ")
+
+
+def call_attributes(call: ModelCall) -> dict[str, Any]:
+    """A model call in the words of the conventions: what was asked of which model, what it cost, and how it failed."""
+    found = model_attributes(call.model)
+    options = call.options
+    given = {"temperature": options.temperature, "seed": options.seed, "max_tokens": options.max_output_tokens}
+    found |= {f"gen_ai.request.{option}": value for option, value in given.items() if value is not None}
+    if call.error is not None:
+        return {**found, "error.type": "_OTHER"}
+    usage = call.usage
+    found |= usage_attributes(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+    return found if usage.usd is None else {**found, "practicum.usd": usage.usd}
+
+
+def contents(call: ModelCall) -> dict[str, str]:
+    """What a model read and wrote, as JSON in the form of the conventions."""
+
+    def message(role: str, text: str) -> dict[str, Any]:
+        return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+    prompt = call.prompt
+    turns = [m for turn in prompt.turns for m in (message("user", turn.user), message("assistant", turn.assistant))]
+    found: Mapping[str, Any] = {
+        "gen_ai.system_instructions": [{"type": "text", "content": prompt.head}] if prompt.head else [],
+        "gen_ai.input.messages": [*turns, message("user", prompt.user)],
+        "gen_ai.output.messages": [] if call.error is not None else [message("assistant", call.text)],
+    }
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in found.items() if value}

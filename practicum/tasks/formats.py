@@ -1,0 +1,226 @@
+"""Formats of data sets: files that others publish, recognised by their fields and converted to tasks.
+
+A format is a model of one record that can turn it into a task, with the scorer, choices and instructions that suit the
+data set. What would give an answer away goes to `target` and `meta`, which no model sees. Formats are plug-ins (entry
+point group `practicum.formats`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.plugins import Group
+from practicum.core.types import Task
+from practicum.core.words import quantity
+from practicum.tasks.load import unique_tasks
+from practicum.tasks.records import FIRST, LETTERS, field_names, read_records, type_name
+
+Record = Mapping[str, Any]
+
+
+class Format(BaseModel):
+    """One record of a file."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    about: ClassVar[str]
+    scorer: ClassVar[str]
+    instructions: ClassVar[str]
+    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # the choices
+    marks: ClassVar[Mapping[str, str]] = {}  # patterns of fields, where formats have fields of the same names
+    names: ClassVar[Mapping[str, str]] = {}  # other names that files have for a field, and the field
+
+    def task(self, id: str) -> Task | None:
+        """The task of this record, or None if it cannot be one. `id` is for records without an id of their own."""
+        raise NotImplementedError
+
+    @classmethod
+    def plain(cls, record: Record) -> Record:
+        """The record with the names of this format's fields."""
+        others = {name: field for name, field in cls.names.items() if field not in record}
+        return {others.get(name, name): value for name, value in record.items()}
+
+    @classmethod
+    def fits(cls, record: Record) -> bool:
+        """Whether the fields of a record match this format."""
+        record = cls.plain(record)
+        required = {name for name, field in cls.model_fields.items() if field.is_required()}
+        marks = (re.search(pattern, str(record[name])) for name, pattern in cls.marks.items())
+        return required <= record.keys() and all(marks)
+
+
+@dataclass(frozen=True)
+class ServedFormat:
+    """Tasks that a server knows by their ids: `read` gets a file with the ids, and the address of the server."""
+
+    about: str
+    read: Callable[[Path, str], Coroutine[Any, Any, Dataset]]
+
+
+def _reads_records(plugin: object) -> bool:
+    return isinstance(plugin, type) and issubclass(plugin, Format)
+
+
+def _lacks(plugin: object) -> Sequence[str]:
+    known = _reads_records(plugin) or isinstance(plugin, ServedFormat)
+    return [] if known else ["records: it is neither a subclass of Format nor a ServedFormat"]
+
+
+FORMATS: Group[Any] = Group("practicum.formats", "format", _lacks, unknown="tasks.unknown_format")
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A file as tasks, with the scorer, choices and instructions that suit them."""
+
+    format: str
+    tasks: tuple[Task, ...]
+    scorer: str
+    choices: tuple[str, ...]
+    instructions: str
+    left_out: int = 0  # records that cannot be tasks
+    about: str = ""
+    options: tuple[str, ...] = ()  # further options of `practicum learn`
+
+
+def convert(path: Path | str, format: str | None = None) -> Dataset:
+    """The tasks of a public data set's file. Without `format`, the fields of the first records tell it. Raises
+    UsageError for an unknown format, and TaskFileError, with file, line or record, and field, for a malformed file."""
+    if format is not None and not _reads_records(FORMATS.load(format)):
+        raise UsageError(
+            "settings.conflict", f"the format {format} is for the ids of tasks that a server knows: give --server URL"
+        )
+    records = list(read_records(Path(path)))
+    if not records:
+        raise TaskFileError("tasks.empty", f"{path}: the file holds no records")
+    name = format or _detect_format(_fields_of(records), path)
+    kind: type[Format] = FORMATS.load(name)
+    made = ((place, _parse_task(kind, record, path, place)) for place, record in records)
+    tasks = unique_tasks(((place, task) for place, task in made if task is not None), path)
+    if not tasks:
+        raise TaskFileError(
+            "tasks.unknown_format", f"{path}: of {quantity(len(records), 'record')}, none is a task of format {name!r}"
+        )
+    left_out = len(records) - len(tasks)
+    tasks, instructions = _move_preamble(tasks, kind.instructions)
+    choices: tuple[str, ...] = ()
+    if kind.offered == "targets":
+        choices = tuple(sorted({task.target for task in tasks if task.target is not None}))
+    elif kind.offered == "letters":
+        plain = [kind.plain(record) for _, record in records]
+        most = max(len(r.get("choices") or [*r.get("chosen", ()), *r.get("rejected", ())]) for r in plain)
+        choices = tuple(LETTERS[:most])
+    return Dataset(name, tuple(tasks), kind.scorer, choices, instructions, left_out, kind.about)
+
+
+def read_served(path: Path, server: str, format: str | None = None) -> Dataset:
+    """The tasks whose ids a file lists, from the server that knows them. Without `format` it is the one that asks a
+    server. Raises UsageError for an unknown format, or where several ask a server."""
+    served = [name for name in FORMATS.names() if isinstance(FORMATS.load(name), ServedFormat)]
+    names = served if format is None else [name for name in served if name == format]
+    if len(names) != 1:
+        raise UsageError(
+            "settings.conflict", f"--server is for the formats {', '.join(served)}: name one of them with --format"
+        )
+    served_format: ServedFormat = FORMATS.load(names[0])
+    return asyncio.run(served_format.read(path, server))
+
+
+def as_json_lines(tasks: Sequence[Task]) -> str:
+    """Tasks as the JSON lines that `load_tasks` reads."""
+    lines = []
+    for task in tasks:
+        target = {} if task.target is None else {"target": task.target}
+        meta = {"meta": dict(task.meta)} if task.meta else {}
+        lines.append(json.dumps({"id": task.id, "input": task.input, **target, **meta}, ensure_ascii=False) + "\n")
+    return "".join(lines)
+
+
+def matching_formats(path: Path) -> list[str]:
+    """The formats that match the first records of a file; none if it is malformed, or holds tasks already."""
+    try:
+        record = _fields_of(read_records(path))
+    except TaskFileError:
+        return []
+    return [] if "input" in record else _matches(record)
+
+
+def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
+    """The fields of the first records, each with its first value: one record may have empty cells."""
+    found: dict[str, Any] = {}
+    for _, record in islice(records, FIRST):
+        found = {**record, **found}
+    return found
+
+
+def _matches(record: Record) -> list[str]:
+    formats = ((name, FORMATS.load(name)) for name in FORMATS.names())
+    return [name for name, format in formats if _reads_records(format) and format.fits(record)]
+
+
+def _detect_format(record: Record, path: Path | str) -> str:
+    matches = _matches(record)
+    if len(matches) == 1:
+        return matches[0]
+    if "input" in record:
+        raise UsageError(
+            "tasks.unknown_format", f"{path}: the file already holds tasks, so there is nothing to convert"
+        )
+    fields = field_names(record)
+    if not matches:
+        raise TaskFileError(
+            "tasks.unknown_format",
+            f"{path}: the fields of its first records ({fields}) match no known format; name one with `format` "
+            f"({', '.join(FORMATS.names())}), or read the file as it is with `fields=input=NAME,target=NAME`",
+        )
+    raise TaskFileError(
+        "tasks.ambiguous_format", f"{path}: its fields ({fields}) match {' and '.join(matches)}; name one with `format`"
+    )
+
+
+def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str) -> Task | None:
+    where = f"{path} {place}"
+    try:
+        stem = Path(Path(path).name.removesuffix(".gz")).stem
+        task = kind.model_validate(kind.plain(record)).task(f"{stem}-{place.split()[1]}")
+    except ValidationError as error:
+        first = error.errors()[0]
+        # Of what is inside the field, the places in lists; pydantic's names of types say nothing to a user.
+        field, *inner = (str(part) for part in first["loc"] if part == first["loc"][0] or isinstance(part, int))
+        known = [field, *(other for other, name in kind.names.items() if name == field)]
+        if first["type"] == "missing" and not inner:
+            named = " or ".join(map(repr, known))
+            raise TaskFileError(
+                "tasks.missing_field", f"{where}: field {named} is missing; the record has {field_names(record)}"
+            ) from None
+        field = next((name for name in known if name in record), field)
+        value = type_name(record.get(field))
+        said = (
+            f"field {'.'.join((field, *inner))!r}: {first['msg'].removeprefix('Value error, ')} (the field is {value})"
+        )
+        raise TaskFileError("tasks.invalid_field", f"{where}: {said}") from None
+    except ValueError as error:
+        raise TaskFileError("tasks.invalid_field", f"{where}: {error}") from None
+    if task is not None and not task.input.strip():
+        raise TaskFileError("tasks.missing_field", f"{where}: the text of the task is empty")
+    return task
+
+
+def _move_preamble(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:
+    """Move a preamble that all tasks share to the instructions; different ones go before each task's input."""
+    preambles = [task.meta.get("preamble", "") for task in tasks]
+    bare = [replace(t, meta={key: value for key, value in t.meta.items() if key != "preamble"}) for t in tasks]
+    if len(set(preambles)) == 1:
+        return bare, "\n".join(filter(None, (preambles[0], instructions)))
+    both = zip(bare, preambles, strict=True)
+    return [replace(t, input=f"{preamble}\n{t.input}") if preamble else t for t, preamble in both], instructions

@@ -1,0 +1,313 @@
+"""AppWorld over HTTP, against a stand-in for its server: what is done there, what is scored, and what may go wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from appworlds import HUNG, AppWorlds, serving
+from helpers import AT_ONCE, Launcher, client, context_bytes, wait_until
+
+import practicum
+from practicum.core.context import Context
+from practicum.core.errors import PracticumError, ProviderError, UsageError
+from practicum.core.types import Task, Trace
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.plugins.environments.appworld.scorer import score_world
+from practicum.tasks.load import load_tasks
+from practicum.testing.server import start_process
+
+Code = Callable[[str, int], str | None]
+
+
+def sums(*ids: str) -> list[Task]:
+    return [Task(id, f"Do {id}, please.") for id in ids]
+
+
+def coding(code: Code, other: Callable[[Call], Any] = lambda call: {}) -> ScriptedClient:
+    """A model whose code follows from the task's id and the turn, from 1; it finishes if there is none."""
+
+    def respond(call: Call) -> str | Exception:
+        if call.role != "agent":
+            return json.dumps(other(call))
+        [id] = re.findall(r"Do (\w+), please", call.text)
+        written = code(id, 1 + len(call.prompt.turns))
+        action = {"finish": {"answer": "done"}} if written is None else {"execute": {"code": written}}
+        whole = {"used": [], "thought": "on", "action": action}
+        return json.dumps({name: value for name, value in whole.items() if name in call.schema["properties"]})
+
+    return client(respond)
+
+
+def solved(id: str, turn: int) -> str | None:
+    """Work the sum out, tell it, and finish."""
+    first, second = id.removeprefix("s").split("_")
+    return [f"x = {first} + {second}\nprint(x)", "apis.supervisor.complete_task(answer=x)", None][turn - 1]
+
+
+def evaluated(servers: list[AppWorlds], model: ScriptedClient, tasks: list[Task], **config: Any) -> Any:
+    agent = "appworld:" + ",".join(server.address for server in servers)
+    parts = practicum.Parts(clients={"agent": model})
+    return practicum.run_sync(practicum.evaluate(tasks, Context(), parts=parts, agent=agent, **config))
+
+
+@pytest.fixture
+def server() -> Iterator[AppWorlds]:
+    with serving() as [one]:
+        yield one
+
+
+def test_code_is_run_the_world_is_judged_and_closed(server: AppWorlds) -> None:
+    [rollout] = evaluated([server], coding(solved), sums("s3_4"), tool_timeout=7.0).rollouts
+    trace = rollout.trace
+    assert [step.text for step in trace.steps if step.kind == "observation"] == ["7\n", "Execution successful."]
+    assert (rollout.score.value, rollout.score.correct, rollout.score.note) == (1.0, True, "2 of 2 tests pass.")
+    assert trace.data["state"]["evaluation"]["success"] is True
+    assert [name for name, _ in server.seen] == ["initialize", "execute", "execute", "evaluate", "close"]
+    assert {id for _, id in server.seen} == {"s3_4"}
+    first = server.bodies[0]
+    assert (first["timeout_seconds"], first["experiment_name"]) == (7, f"practicum_{server.port}")
+    assert server.bodies[3]["suppress_errors"] is True
+
+
+def test_failed_tests_are_in_the_feedback_with_the_values_found(server: AppWorlds) -> None:
+    model = coding(lambda id, turn: ["apis.supervisor.complete_task(answer=1)", None][turn - 1])
+    [rollout] = evaluated([server], model, sums("s3_4")).rollouts
+    assert (rollout.score.value, rollout.score.correct) == (0.0, False)
+    assert rollout.score.note == (
+        "1 of 2 tests pass. These fail:\n- The sum is right. AssertionError:  '1' == '7'"
+    )  # fmt: skip
+
+
+def test_code_that_fails_or_takes_too_long_is_observed(server: AppWorlds) -> None:
+    model = coding(lambda id, turn: ["1/0", HUNG, "print('on')", None][turn - 1])
+    [rollout] = evaluated([server], model, sums("s1_1"), tool_timeout=3.0).rollouts
+    seen = [step.text for step in rollout.trace.steps if step.kind == "observation"]
+    assert seen == [
+        "Execution failed. Traceback:\nZeroDivisionError: division by zero",
+        "Execution failed. Traceback:\nException: Execution timed out after 3 seconds.",
+        "on\n",
+    ]
+    assert rollout.trace.error is None
+
+
+def test_a_server_holds_one_world_at_a_time_and_several_servers_work_at_once() -> None:
+    with serving(3) as servers:
+        tasks = sums(*(f"s{n}_{m}" for n in range(1, 5) for m in range(1, 4)))
+        found = evaluated(servers, coding(solved), tasks)
+        assert found.score == 1.0
+        assert sum(server.called("initialize") for server in servers) == 12
+        for server in servers:
+            assert server.called("initialize") == server.called("close") > 0
+            assert server.replaced == 0
+            assert {b["experiment_name"] for b in server.bodies if "timeout_seconds" in b} == {
+                f"practicum_{server.port}"
+            }
+            # Each world from its beginning to its end before the next one.
+            opened = [id for name, id in server.seen if name == "initialize"]
+            assert list(dict.fromkeys(id for _, id in server.seen)) == opened
+
+
+SLOW: dict[str, Any] = {"per_1k_prompt": 0, "per_output": 0}
+
+
+def received(log: Path) -> int:
+    """How many calls a simulated model has got so far."""
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def curriculum(call: Call) -> dict[str, Any]:
+    """The roles of ACE beside the agent: one rule, found again each time."""
+    if call.role == "reflector":
+        texts = {
+            "correction": "tell the sum",
+            "insight": "If asked for a sum, tell it.",
+            "diagnosis": "it was not told",
+        }
+        return {"kind": "a sum", **texts, "tags": [], "bullets": []}
+    return {
+        "decisions": [
+            {"lesson": int(n), "op": "ADD"} for n in re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.M)
+        ]
+    }
+
+
+def learned(server: AppWorlds, model: ScriptedClient, folder: Path, **config: Any) -> practicum.Result:
+    parts = practicum.Parts(clients={"agent": model})
+    settings = {"batch": 2, "rounds": 0}
+    tasks = sums("s1_1", "s1_2", "s2_1", "s2_2")
+    work = practicum.learn(
+        tasks,
+        agent=f"appworld:{server.address}",
+        parts=parts,
+        out=folder,
+        settings=settings,
+        trust_tools=True,
+        **config,
+    )
+    return practicum.run_sync(work)
+
+
+def half(id: str, turn: int) -> str | None:
+    """Right about the tasks of the first scenario only."""
+    return solved(id, turn) if id.startswith("s1_") else ["print(0)", None][turn - 1]
+
+
+def test_the_world_is_closed_if_the_model_fails(server: AppWorlds) -> None:
+    answer = coding(solved).respond
+    model = client(lambda call: ProviderError("provider.failed", "away") if call.prompt.turns else answer(call))
+    with pytest.raises(ProviderError, match="none of 2 tasks could be evaluated: away"):
+        evaluated([server], model, sums("s1_1", "s1_2"))
+    assert server.called("initialize") == server.called("close") == 2
+    assert server.world is None
+
+
+def test_the_world_is_closed_if_no_turn_or_no_budget_is_left(server: AppWorlds, tmp_path: Path) -> None:
+    assert evaluated([server], coding(lambda id, turn: "print(1)"), sums("s1_1", "s1_2"), max_turns=2).errors == 2
+    result = learned(server, coding(solved, curriculum), tmp_path / "run", max_calls=13)
+    assert result.stopped is not None
+    assert result.usage.calls <= 13
+    assert server.called("initialize") == server.called("close") >= 4
+    assert server.world is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_world_is_closed_at_ctrl_c(server: AppWorlds, launcher: Launcher, tmp_path: Path, times: int) -> None:
+    (tmp_path / "tasks.jsonl").write_text(json.dumps({"id": "s1_1", "input": "Do s1_1, please."}) + "\n")
+    with start_process(latency=30 if times > 1 else 0.3, log=str(tmp_path / "log"), **SLOW) as model:
+        command = ("learn", "tasks.jsonl", "--agent", f"appworld:{server.address}", "--model", f"{model.url}#sim")
+        running = launcher.start((*command, "--out", "run", "--json"), tmp_path)
+        wait_until(lambda: received(tmp_path / "log") > 0 or running.ended(), what="a call")
+        running.kill(signal.SIGINT)
+        if times > 1:
+            wait_until(lambda: "Ctrl-C again" in running.errors, what="the first word")
+            running.kill(signal.SIGINT)
+        assert running.end().code == 130
+    assert server.called("initialize") == server.called("close") == 1
+
+
+def test_learning_sees_which_tests_fail_only_with_labels(server: AppWorlds, tmp_path: Path) -> None:
+    for labels in (True, False):
+        model = coding(half, curriculum)
+        result = learned(server, model, tmp_path / str(labels), labels=labels, profile="small")
+        assert "If asked for a sum, tell it." in {entry.text for entry in result.context}
+        read = "".join(call.text for call in model.calls)
+        assert ("AssertionError:  'None' == '3'" in read) is labels
+        assert ("tests pass" in read) is labels
+
+
+@pytest.mark.parametrize("calls", [8, 12, 15])
+def test_a_resume_pays_for_nothing_twice(server: AppWorlds, tmp_path: Path, calls: int) -> None:
+    whole = learned(server, coding(half, curriculum), tmp_path / "whole")
+    stopped = learned(server, coding(half, curriculum), tmp_path / "run", max_calls=calls)
+    assert stopped.stopped is not None
+    parts = practicum.Parts(clients={"agent": coding(half, curriculum)})
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", max_calls=1000, parts=parts))
+    assert (context_bytes(again), again.scores) == (context_bytes(whole), whole.scores)
+    assert again.usage.calls == whole.usage.calls
+
+
+def unused() -> str:
+    """An address at which nothing answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_an_unreachable_server_stops_the_run_before_anything_is_paid() -> None:
+    model, address = coding(solved), unused()
+    parts = practicum.Parts(clients={"agent": model})
+    port = address.rpartition(":")[2]
+    words = f"no AppWorld server answers at {address}: start it .* appworld serve environment --port {port}$"
+    with pytest.raises(UsageError, match=words):
+        practicum.run_sync(practicum.evaluate(sums("s1_1"), Context(), parts=parts, agent=f"appworld:{address}"))
+    assert model.calls == []
+
+
+def test_an_unknown_task_is_lost_and_named(server: AppWorlds) -> None:
+    model = coding(solved)
+    with pytest.raises(ProviderError, match=r"failed in initialize of task 'who': 500 .*that the task is in its data"):
+        evaluated([server], model, [Task("who", "Do who, please.")])
+    assert model.calls == []
+    found = evaluated([server], coding(solved), [Task("who", "Do who, please."), *sums("s1_1")])
+    assert [rollout.trace.lost for rollout in found.rollouts] == [True, False]
+    assert server.world is None
+
+
+def test_a_server_that_fails_in_the_middle_loses_the_attempt_and_is_named(server: AppWorlds) -> None:
+    server.breaks_in = "execute"
+    with pytest.raises(ProviderError, match="closed the connection in execute"):
+        evaluated([server], coding(solved), sums("s1_1"))
+    assert server.called("close") == 1
+
+
+def test_another_kind_of_server_is_recognized() -> None:
+    parts = practicum.Parts(clients={"agent": coding(solved)})
+    with start_process(**AT_ONCE) as other:
+        work = practicum.evaluate(
+            sums("s1_1"), Context(), parts=parts, agent=f"appworld:{other.url.removesuffix('/v1')}"
+        )
+        with pytest.raises(UsageError, match="is not an AppWorld environment server"):
+            practicum.run_sync(work)
+
+
+def test_wrong_use_is_refused_before_anything_is_opened(server: AppWorlds) -> None:
+    good = f"appworld:{server.address}"
+    for config, words in (
+        ({"agent": "appworld:"}, "no server is named"),
+        ({"agent": "appworld:localhost:8000"}, "'localhost:8000' is not the address"),
+        ({"agent": f"{good},{server.address}/"}, "names a server twice"),
+        ({"agent": "chat", "scorer": "appworld"}, "needs the agent appworld:ARGUMENT, not chat"),
+        ({"agent": good, "choices": ("a", "b")}, "leave out `choices`"),
+        ({"agent": good, "scorer": "exact"}, "has no target"),
+    ):
+        parts = practicum.Parts(clients={"agent": coding(solved)})
+        with pytest.raises(UsageError, match=words):
+            practicum.run_sync(practicum.evaluate(sums("s1_1"), Context(), parts=parts, **config))
+    assert server.seen == []
+
+
+def test_an_attempt_without_an_evaluation_cannot_be_scored() -> None:
+    for data in ({}, {"state": None}, {"state": {"evaluation": {"success": True}}}, {"state": []}):
+        with pytest.raises(PracticumError, match="has no evaluation by AppWorld"):
+            score_world(Task("s1_1", "x"), Trace("done", data=data))
+
+
+def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, launcher: Launcher, tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("s1_2\n\ns1_3:tag\n")
+    made = launcher.run(["tasks", "train.txt", "--server", server.address, "--out", "t.jsonl"], tmp_path)
+    assert made.code == 0, made.err
+    first, second = load_tasks(tmp_path / "t.jsonl")
+    assert first.input.startswith("How much is 1 plus 2?")
+    assert "Ada Example (ada@example.com, phone 5550101). It is 2023-05-18T12:00:00." in first.input
+    assert (second.id, second.target, second.meta) == ("s1_3", None, {"tags": ["s1"]})
+    assert "complete_task" in (tmp_path / "t.instructions.txt").read_text()
+    answer = {"used": [], "thought": "on", "action": {"finish": {"answer": "done"}}}
+    (tmp_path / "model").write_text(json.dumps({"role": "agent", "answer": answer}))
+    typed = shlex.split(made.out.split("practicum learn ")[1])
+    done = launcher.run(["eval", *typed, "--model", "scripted:model", "--json"], tmp_path)
+    assert (done.json["score"], done.json["n"]) == (0.0, 2), done.err
+
+
+def test_lists_of_ids_that_cannot_be_used_are_one_clear_line(
+    server: AppWorlds, launcher: Launcher, tmp_path: Path
+) -> None:
+    for text, line in (
+        ("s1_2\nwho\n", "ids.txt line 2: the AppWorld server at .* failed in tasks/who of task 'who': 500"),
+        ("s1_2\ns1_3\ns1_2\n", "ids.txt line 3: task 's1_2' is listed a second time"),
+        ("\n", "ids.txt: the file lists no tasks"),
+    ):
+        (tmp_path / "ids.txt").write_text(text)
+        done = launcher.run(["tasks", "ids.txt", "--server", server.address], tmp_path)
+        assert done.code == 2
+        assert re.match(line, done.line), done.line
+    done = launcher.run(["tasks", "ids.txt", "--server", server.address, "--format", "mmlu"], tmp_path)
+    assert done.line == "--server is for the formats appworld: name one of them with --format"

@@ -1,0 +1,346 @@
+"""The index of a run in its database: lost, killed, changed by another node, filtered, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from indexed import Run
+from runs import Words
+from sqlalchemy import make_url
+
+from practicum.bench.store import ClusteredEmbedder, memories
+from practicum.core.context import initial_context
+from practicum.core.edits import Add, Delete, Update
+from practicum.core.errors import StoreError, UsageError
+from practicum.plugins.postgres import pgvector as index_in_database
+from practicum.plugins.postgres.database import URL_VARIABLE
+from practicum.retrieval.search import VISIBLE, Filter, Retriever
+from practicum.retrieval.vectors import Vectors
+from practicum.session.amend import replace_embedder
+from practicum.session.forget import forget
+from practicum.store.database import Store
+from practicum.store.snapshot import read_context
+
+pytestmark = pytest.mark.postgres
+
+SAID = [Add("memories", f"text {n}", sources=(f"task:t{n % 2}", f"tag:t{n % 3}")) for n in range(200)]
+
+
+@contextmanager
+def asked(url: str) -> Iterator[psycopg.Cursor[tuple[object, ...]]]:
+    """The database as its administrator sees it."""
+    with psycopg.connect(url.partition("?")[0], autocommit=True, options="-c search_path=practicum,public") as db:
+        yield db.cursor()
+
+
+def tables(url: str) -> list[str]:
+    """The tables of all indexes."""
+    with asked(url) as db:
+        return [str(row[0]) for row in db.execute("SELECT tablename FROM pg_tables WHERE tablename ~ '^index_'")]
+
+
+def read_few(retriever: Retriever) -> bool:
+    """Whether an index was asked: otherwise all entries were compared."""
+    return 0 < len(retriever.vectors.texts) < len(SAID) // 2
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        'DROP TABLE "{table}"', "DELETE FROM indexes", "DROP TABLE indexes", "UPDATE indexes SET embedder = 'other'",
+        "UPDATE indexes SET last = 0", "UPDATE indexes SET first = 9, last = 9",
+    ],
+)  # fmt: skip
+def test_an_index_that_is_lost_or_not_of_the_snapshot_is_made_again(tmp_path: Path, pgvector: str, spoil: str) -> None:
+    run = Run(tmp_path, SAID, pgvector)
+
+    async def work() -> None:
+        await run.save()
+        run.edit([Delete("e7"), Add("memories", "quite new")])
+        await run.save()
+        with asked(pgvector) as db:
+            (table,) = [name for name in tables(pgvector) if not name.endswith("_counts")]
+            db.execute(spoil.format(table=table))
+        run.open()
+        assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
+        assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
+        assert read_few(run.retriever)
+        with asked(pgvector) as db:
+            assert db.execute("SELECT first, last, entries FROM indexes").fetchall() == [(1, 1, 200)]
+
+    asyncio.run(work())
+    run.store.close()
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from indexed import Run
+from practicum.core.edits import Add, Delete
+from practicum.plugins.postgres import pgvector
+
+def killed(*args, **kwargs):
+    os.kill(os.getpid(), 9)
+
+before, first = sys.argv[2:]
+run = Run.again(Path(sys.argv[1]))
+if not int(first):
+    run.edit([Delete("e7"), Add("memories", "quite new")])
+if before == "snapshot":
+    asyncio.run(run.retriever.save(run.context, run.store.run_id))
+    killed()
+setattr(pgvector, before, killed)
+asyncio.run(run.save())
+"""
+
+
+def killed_before(before: str, folder: Path, url: str, first: bool = False) -> int:
+    """The exit code of a process that saves an index and is killed before some step of it."""
+    command = [sys.executable, "-c", KILLED, str(folder), before, str(int(first))]
+    given = {"PYTHONPATH": os.pathsep.join(sys.path), URL_VARIABLE: url}
+    return subprocess.run(command, env=os.environ | given, check=False).returncode
+
+
+@pytest.mark.parametrize("before", ["_raw", "_count", "snapshot"])
+def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, before: str) -> None:
+    run = Run(tmp_path, SAID, pgvector)
+    asyncio.run(run.save())
+    run.store.close()
+    assert killed_before(before, tmp_path, pgvector) == -signal.SIGKILL
+    run = Run.again(tmp_path)
+
+    async def check() -> None:
+        assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
+        assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
+        assert (await run.found("text 7", Filter(tags=("t1",))))[0][0] != "e7"
+
+    async def work() -> None:
+        await check()
+        assert run.retriever.vectors.made <= 2
+        # The version of the snapshot, of which the index may know a later state.
+        old = read_context(run.store, run.store.run_id, 0)
+        search = await run.retriever.nearest(old, "text 7", 1)
+        assert search.found[0].entry.id == "e7"
+        assert read_few(run.retriever)
+        found = await run.retriever.nearest(old, "quite new", 300)
+        assert {match.entry.id for match in found.found} <= {f"e{n}" for n in range(200)}
+        await run.save()
+        await check()
+
+    asyncio.run(work())
+    run.store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["_make", "_add", "_finish"])
+def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, pgvector: str, before: str) -> None:
+    Run(tmp_path, SAID, pgvector).store.close()
+    assert killed_before(before, tmp_path, pgvector, first=True) == -signal.SIGKILL
+    assert tables(pgvector) == []
+    run = Run.again(tmp_path)
+    asyncio.run(run.save())
+    assert asyncio.run(run.found("text 7", VISIBLE))[0][0] == "e7"
+    run.store.close()
+
+
+def test_another_node_finds_what_its_version_has_while_the_index_changes(tmp_path: Path, pgvector: str) -> None:
+    run = Run(tmp_path / "run", SAID, pgvector)
+
+    async def work(store: Store) -> None:
+        retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store, store.run_id)
+
+        async def best(text: str) -> str:
+            search = await retriever.nearest(context, text, 1)
+            assert read_few(retriever)
+            return search.found[0].entry.id
+
+        assert await best("text 7") == "e7"
+        run.edit([Delete("e7"), Update("e8", "changed"), Add("memories", "quite new")])
+        # The index is of the new version, and the snapshot is not written yet.
+        await run.retriever.save(run.context, run.store.run_id)
+        assert (await best("text 7"), await best("text 8")) == ("e7", "e8")
+        assert await best("quite new") != "e200"
+        made = tables(pgvector)
+        run.store.backend.drop_index()
+        assert (await best("text 7"), await best("text 8")) == ("e7", "e8")
+        assert len(tables(pgvector)) == 2
+        assert not {*made} & {*tables(pgvector)}
+
+    async def all() -> None:
+        await run.save()
+        with Store.connect(tmp_path / "node", pgvector, run.store.run_id) as store:
+            await work(store)
+
+    asyncio.run(all())
+    run.store.close()
+
+
+async def at_once(folders: list[Path]) -> list[str]:
+    """What nodes find that search at the same time."""
+    stores = [Store.read(folder) for folder in folders]
+
+    def search(store: Store) -> str:
+        retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store, store.run_id)
+        found = asyncio.run(retriever.nearest(context, "text 7", 1))
+        assert read_few(retriever)
+        return found.found[0].entry.id
+
+    try:
+        return await asyncio.gather(*(asyncio.to_thread(search, store) for store in stores))
+    finally:
+        for store in stores:
+            store.close()
+
+
+def test_nodes_that_miss_the_index_at_once_make_one(tmp_path: Path, pgvector: str) -> None:
+    run = Run(tmp_path / "run", SAID, pgvector)
+    asyncio.run(run.save())
+    run.store.backend.drop_index()
+    folders = [tmp_path / f"node{n}" for n in range(3)]
+    for folder in folders:
+        Store.connect(folder, pgvector, run.store.run_id).close()
+    assert asyncio.run(at_once(folders)) == ["e7"] * 3
+    assert len(tables(pgvector)) == 2
+    run.store.close()
+
+
+def test_a_role_that_may_only_read_searches_the_index_and_makes_none(tmp_path: Path, pgvector: str) -> None:
+    run, role = Run(tmp_path / "run", SAID, pgvector), f"reader_{uuid4().hex[:8]}"
+    asyncio.run(run.save())
+    theirs = make_url(pgvector).set(username=role, password="only-for-tests")
+    url = theirs.render_as_string(hide_password=False)
+
+    async def by_index() -> bool:
+        with Store.read(tmp_path / "node") as store:
+            retriever = Retriever(Vectors(Words(), store), 1)
+            search = await retriever.nearest(read_context(store, store.run_id), "text 7", 1)
+            assert search.found[0].entry.id == "e7"
+            return read_few(retriever)
+
+    with asked(pgvector) as db:
+        db.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'only-for-tests'")
+        try:
+            db.execute(f"GRANT USAGE ON SCHEMA practicum TO {role}")
+            db.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA practicum TO {role}")
+            Store.connect(tmp_path / "node", url, run.store.run_id).close()
+            assert asyncio.run(by_index())
+            run.store.backend.drop_index()
+            assert not asyncio.run(by_index())
+            assert tables(pgvector) == []
+        finally:
+            db.execute(f"DROP OWNED BY {role}")
+            db.execute(f"DROP ROLE {role}")
+    run.store.close()
+
+
+@pytest.mark.parametrize("way", ["by HNSW", "few", "sparse"])
+def test_each_way_of_searching_finds_what_comparing_all_finds(
+    tmp_path: Path, pgvector: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_in_database, "FEW", 2**20 if way == "few" else 0)
+    monkeypatch.setattr(index_in_database, "SPARSE", 2**20 if way == "sparse" else 0)
+    said = [Add("memories", f"word{n % 7} word{n % 11} text {n}", sources=(f"tag:t{n % 3}",)) for n in range(600)]
+    run = Run(tmp_path, said, pgvector)
+
+    async def work() -> None:
+        await run.save()
+        with asked(pgvector) as db:
+            # Otherwise so few rows are read without an index.
+            database = make_url(pgvector).database
+            db.execute(f'ALTER DATABASE "{database}" SET enable_seqscan = off')
+        run.edit([Delete("e7"), Delete("e12"), Update("e9", section="notes")])
+        run.store.backend.engine.dispose()
+        for where in (VISIBLE, Filter(tags=("t1",)), Filter(section="notes"), Filter(section="memories", tags=("t0",))):
+            for text in ("word3 text 7", "word5 word1", "text 9"):
+                found = await run.found(text, where)
+                assert found == await run.fresh(tmp_path / uuid4().hex, text, where)
+
+    asyncio.run(work())
+    run.store.close()
+
+
+def test_what_makes_an_index_invalid_deletes_it(tmp_path: Path, pgvector: str) -> None:
+    run = Run(tmp_path, SAID, pgvector)
+    asyncio.run(run.save())
+    (before,) = [name for name in tables(pgvector) if not name.endswith("_counts")]
+    assert forget(run.store, run.store.run_id, sources=["task:t1"]).left == 0
+    assert tables(pgvector) == []
+    run.context = read_context(run.store, run.store.run_id)
+    run.open()
+    asyncio.run(run.save())
+    assert before not in tables(pgvector)
+    asyncio.run(replace_embedder(run.store, Words()))
+    assert tables(pgvector) == []
+    run.context = read_context(run.store, run.store.run_id)
+    asyncio.run(run.save())
+    assert len(tables(pgvector)) == 2
+    run.store.remove()
+    assert tables(pgvector) == []
+    run.store.close()
+
+
+def test_wrong_use_is_refused_in_one_line(tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(url: str, match: str, kind: type[Exception] = StoreError) -> None:
+        with pytest.raises(kind, match=match) as caught:
+            Store.create(tmp_path / uuid4().hex, url)
+        assert "\n" not in str(caught.value)
+
+    url = f"{postgresql}?index=pgvector"
+    refused(f"{postgresql}?index=fast", r"must be written \?index=pgvector", UsageError)
+    refused(url, "has no extension vector: a superuser of that database must run CREATE EXTENSION vector")
+    with asked(url) as db:
+        db.execute("CREATE EXTENSION vector")
+        db.execute("UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
+    refused(url, "has pgvector 0.7.4, which is too old: .* ALTER EXTENSION vector UPDATE")
+    with asked(url) as db:
+        db.execute("UPDATE pg_extension SET extversion = '0.8.0' WHERE extname = 'vector'")
+    run = Run(tmp_path / "run", SAID, url)
+    monkeypatch.setattr(index_in_database, "MOST_DIMS", 63)
+    with pytest.raises(StoreError, match="64 dimensions, and pgvector indexes at most 63: use another embedder"):
+        asyncio.run(run.save())
+    monkeypatch.undo()
+    asyncio.run(run.save())
+    with asked(url) as db:
+        db.execute("UPDATE indexes SET dims = 32")
+    run.open()
+    with pytest.raises(StoreError, match="has vectors of 32 dimensions, and the embedder gives 64: embed the entries"):
+        asyncio.run(run.found("text 7", VISIBLE))
+    run.store.close()
+
+
+@pytest.mark.slow
+def test_filters_keep_the_recall_among_many(pgvector: str, tmp_path: Path) -> None:
+    n, questions = 50_000, [add.key for add in memories(100_000, 100_020)]
+    embedder = ClusteredEmbedder(n)
+    said = [
+        replace(add, sources=tuple(f"tag:{every}" for every in (1, 10, 100, 10_000) if number % every == 0))
+        for number, add in enumerate(memories(0, n))
+    ]
+    run = Run(tmp_path, said, pgvector, embedder)
+
+    async def work() -> None:
+        every, context = Retriever(Vectors(embedder), 2**40), initial_context(said)
+        await run.save()
+        for keep in (1, 10, 100, 10_000):
+            where, hits, wanted = Filter(tags=(str(keep),)), 0, 0
+            for text in questions:
+                true = {match.entry.id for match in (await every.nearest(context, text, 5, where)).found}
+                search = await run.retriever.nearest(run.context, text, 5, where)
+                hits += len(true & {match.entry.id for match in search.found})
+                wanted += len(true)
+            assert hits >= 0.95 * wanted
+        assert len(run.retriever.vectors.texts) < n // 2
+
+    asyncio.run(work())
+    run.store.close()

@@ -1,0 +1,460 @@
+"""Runs in a PostgreSQL database: one writer, lost connections, kills, wrong use, and copies to files and back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import postgres
+import psycopg
+import pytest
+from helpers import Done, run_command, wait_until
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from postgres import PASSWORD, database, server_alone, server_url
+from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
+
+from practicum.core.context import seed_context
+from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
+from practicum.plugins.postgres import database as postgresql
+from practicum.plugins.postgres.database import Lease
+from practicum.plugins.postgres.runs import MIGRATIONS, names
+from practicum.session.records import create_seed, load_context
+from practicum.store import schema
+from practicum.store.copy import copy_run
+from practicum.store.database import Store
+from practicum.store.dialects import ROW
+from practicum.store.folder import DATABASE_FILE, STORE_FILE
+from practicum.store.names import name_version
+
+pytestmark = pytest.mark.postgres
+
+
+def text_row(text: str, n: int = 0, run: str = "run") -> dict[str, Any]:
+    return {"run_id": run, "key": b"%d" % n, "text": text}
+
+
+def texts(store: Store) -> list[str]:
+    table = schema.texts
+    return [row.text for row in store.rows(select(table.c.text).where(table.c.run_id == store.run_id))]
+
+
+def terminate(url: str) -> None:
+    """End every other connection to the database, as a server does that restarts."""
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def test_the_folder_has_no_password_and_a_stranger_cannot_have_it_sent_anywhere(
+    tmp_path: Path, postgresql: str
+) -> None:
+    folder = tmp_path / "run"
+    create_seed(folder, seed_context([("rules", "one")]), store=postgresql)
+    assert not (folder / DATABASE_FILE).exists()
+    assert all(PASSWORD not in file.read_text() for file in folder.iterdir())
+    assert [entry.text for entry in load_context(folder)] == ["one"]
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    values = json.loads((folder / STORE_FILE).read_text())
+    for changed in ({"store": "postgresql://postgres@evil.example/db"}, {"run": "other"}, {"mark": None}, {"mark": 5}):
+        (theirs / STORE_FILE).write_text(json.dumps(values | changed))
+        for way in (Store.open, Store.read, Store.beside):
+            with pytest.raises(StoreError, match=r"not written by you on this machine.*practicum store connect"):
+                way(theirs)
+    for broken in ("", "[]", "{}", '{"store": 1}'):
+        (theirs / STORE_FILE).write_text(broken)
+        with pytest.raises(StoreError, match="cannot be read: make the folder anew with practicum store connect"):
+            Store.read(theirs)
+
+
+@pytest.mark.slow
+def test_a_password_comes_from_the_environment_in_another_process(tmp_path: Path, postgresql: str) -> None:
+    create_seed(tmp_path / "run", seed_context([("rules", "one")]), store=postgresql)
+    command = [sys.executable, "-c", "from practicum.cli.app import main; main()", "show", str(tmp_path / "run")]
+    given = {**os.environ, "PRACTICUM_STORE": postgresql}
+    done = subprocess.run(command, env=given, capture_output=True, text=True)
+    assert "[e0] (rules) one" in done.stdout
+    wrong = {**given, "PRACTICUM_STORE": postgresql.replace(PASSWORD, "secret-but-wrong")}
+    done = subprocess.run(command, env=wrong, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") <= 2
+    assert "password authentication failed" in done.stderr
+    assert "secret-but-wrong" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("postgresql://user:hidden@127.0.0.1:9/db", "cannot use postgresql://user@127.0.0.1:9/db: .*is the server run"),
+        ("mysql://user:hidden@host/db", "must be written postgresql://USER@HOST:PORT/DATABASE"),
+        ("postgresql://user:hidden@host:port/db", "must be written postgresql://"),
+        ("postgresql://user:hidden@host", "must be written postgresql://"),
+        ("hidden", "must be written postgresql://"),
+    ],
+)
+def test_a_wrong_address_is_told_of_at_once_and_leaves_no_folder(tmp_path: Path, url: str, why: str) -> None:
+    began = time.monotonic()
+    with pytest.raises((UsageError, StoreError), match=why) as raised:
+        Store.create(tmp_path / "run", url)
+    assert "hidden" not in str(raised.value)
+    assert not (tmp_path / "run" / STORE_FILE).exists()
+    assert time.monotonic() - began < postgresql.RETRY_SECONDS
+
+
+def test_a_name_is_taken_once_and_another_machine_connects_to_it(tmp_path: Path, postgresql: str) -> None:
+    create_seed(tmp_path / "one" / "run", seed_context([("rules", "mine")]), store=postgresql)
+    with pytest.raises(StoreError, match="has a run named run already: give the new one another folder name"):
+        Store.create(tmp_path / "two" / "run", postgresql)
+    with pytest.raises(StoreError, match="already holds a run"):
+        Store.create(tmp_path / "one" / "run", postgresql)
+    Store.create(tmp_path / "three", postgresql, "a group/run").close()
+    assert names(postgresql_url(postgresql)) == ["a group/run", "run"]
+    with pytest.raises(NotARun, match="holds no run named nobody"):
+        Store.connect(tmp_path / "four", postgresql, "nobody")
+    Store.connect(tmp_path / "four", postgresql, "run").close()
+    assert [entry.text for entry in load_context(tmp_path / "four")] == ["mine"]
+    with pytest.raises(UsageError, match="exists: give a new folder"):
+        Store.connect(tmp_path / "four", postgresql, "run")
+
+
+def postgresql_url(url: str) -> Any:
+    return postgresql.parse_url(url)
+
+
+def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_path: Path, postgresql: str) -> None:
+    for name in ("gone", "kept"):
+        create_seed(tmp_path / name, seed_context([("rules", name)]), store=postgresql)
+
+    def remove(*arguments: str) -> Done:
+        return run_command(["store", "remove", postgresql, "gone", *arguments], tmp_path)
+
+    unconfirmed = remove()
+    assert (unconfirmed.code, "Nobody can answer here: add --yes" in unconfirmed.err) == (2, True)
+    with Store.open(tmp_path / "gone"):
+        busy = remove("--yes")
+    assert (busy.code, "another process is writing to the run gone" in busy.err) == (1, True)
+    reviewing = Store.beside(tmp_path / "gone")
+    done = remove("--yes", "--json")
+    assert json.loads(done.out) == {"name": "gone", "rows": {"runs": 1, "versions": 1}}
+    assert PASSWORD not in done.out + done.err + unconfirmed.err
+    with pytest.raises(NotARun, match="holds no run named gone"):
+        reviewing.put(schema.names, [{"run_id": "gone", "name": "late", "version": 0}])
+    reviewing.close()
+    assert names(postgresql_url(postgresql)) == ["kept"]
+    with psycopg.connect(postgresql) as db:
+        for table in schema.metadata.tables:
+            assert db.execute(f"SELECT count(*) FROM practicum.{table} WHERE run_id <> 'kept'").fetchone() == (0,)
+    assert [entry.text for entry in load_context(tmp_path / "kept")] == ["kept"]
+    assert remove("--yes").err.strip().endswith("holds no run named gone")
+
+
+def test_a_database_of_a_newer_version_is_refused(tmp_path: Path, postgresql: str) -> None:
+    Store.create(tmp_path / "run", postgresql).close()
+    with psycopg.connect(postgresql, autocommit=True) as db:
+        db.execute("UPDATE practicum.format SET version = %s", [len(MIGRATIONS) + 1])
+    for way in (Store.open, Store.read, Store.beside):
+        with pytest.raises(StoreError, match=r"was written by a newer practicum .*upgrade practicum"):
+            way(tmp_path / "run")
+
+
+def test_a_second_writer_is_refused_and_a_reader_sees_that_somebody_writes(tmp_path: Path, postgresql: str) -> None:
+    with Store.create(tmp_path / "run", postgresql), Store.read(tmp_path / "run") as reader:
+        assert reader.is_written
+        with pytest.raises(RunBusy, match="another process is writing to the run run of postgresql://"):
+            Store.open(tmp_path / "run")
+        Store.beside(tmp_path / "run").close()
+    with Store.read(tmp_path / "run") as reader:
+        assert not reader.is_written
+    Store.open(tmp_path / "run").close()
+
+
+def test_a_writer_goes_on_after_it_lost_its_connections(tmp_path: Path, postgresql: str) -> None:
+    with Store.create(tmp_path / "run", postgresql) as store:
+        for n, do in enumerate(
+            (
+                lambda row: asyncio.run(store.write(schema.texts, [row])),
+                lambda row: store.put(schema.texts, [row]),
+                lambda row: store.post(schema.texts, [row]),
+            )
+        ):
+            terminate(postgresql)
+            do(text_row(f"text {n}", n))
+            terminate(postgresql)
+            asyncio.run(store.flush())
+            assert len(texts(store)) == n + 1
+        # Whoever writes holds the lock again; an empty flush after the connection ended does not write.
+        asyncio.run(store.write(schema.texts, [text_row("last", 9)]))
+        with pytest.raises(RunBusy):
+            Store.open(tmp_path / "run")
+
+
+def test_whoever_was_taken_over_writes_nothing_more(tmp_path: Path, postgresql: str) -> None:
+    old = Store.create(tmp_path / "run", postgresql)
+    asyncio.run(old.write(schema.texts, [text_row("before", 1)]))
+    terminate(postgresql)
+    with Store.open(tmp_path / "run") as new:
+        new.put(schema.texts, [text_row("theirs", 2)])
+    for write in (
+        lambda: old.put(schema.texts, [text_row("late", 3)]),
+        lambda: asyncio.run(old.write(schema.texts, [text_row("late", 3)])),
+    ):
+        with pytest.raises(RunBusy, match="another process has taken over"):
+            write()
+    assert sorted(texts(old)) == ["before", "theirs"]
+    old.close()
+
+
+def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgresql: str) -> None:
+    store = Store.create(tmp_path / "run", postgresql)
+    with psycopg.connect(postgresql, autocommit=True) as db:
+        db.execute(
+            "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$"
+        )
+        db.execute("CREATE TRIGGER f BEFORE INSERT ON practicum.texts FOR EACH ROW EXECUTE FUNCTION full_disk()")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"No space left on device.*make room there and resume the run"):
+            asyncio.run(store.write(schema.texts, [text_row("x")]))
+    store.close()
+
+
+def test_a_reader_learns_of_what_others_write_and_asks_nothing_otherwise(tmp_path: Path, postgresql: str) -> None:
+    create_seed(tmp_path / "run", seed_context([("rules", "one")]), store=postgresql)
+    Store.create(tmp_path / "other", postgresql).close()
+    with Store.read(tmp_path / "run") as reader, Store.beside(tmp_path / "run") as writer:
+        before = settled(reader)
+        with Store.open(tmp_path / "other") as other:
+            other.put(schema.runs, [{"run_id": "other", "config": "", "state": "", "seconds": 0.0}])
+        name_version(writer, writer.run_id, "prod", 0)
+        changed(reader, before)
+        before = settled(reader)
+        terminate(postgresql)
+        changed(reader, before)
+
+
+def settled(store: Store) -> int:
+    """The number of changes once somebody listens to them."""
+    until = time.monotonic() + 20
+    while (number := store.changes()) != store.changes():
+        assert time.monotonic() < until
+    return number
+
+
+def changed(store: Store, before: int) -> None:
+    until = time.monotonic() + 20
+    while store.changes() == before:
+        assert time.monotonic() < until
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with database(server_url()) as url, Store.create(tmp_path_factory.mktemp("shared") / "run", url) as store:
+        yield store
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(st.sampled_from("ab\0\x1a01é𝄞"), max_size=6), max_size=5, unique=True))
+def test_any_text_comes_back_and_texts_are_ordered_as_in_sqlite(shared: Store, said: list[str]) -> None:
+    table = schema.names
+    rows = [{"run_id": "run", "name": text, "version": n} for n, text in enumerate(said)]
+    shared.execute(table.delete())
+    shared.put(table, rows)
+    found = [row.name for row in shared.rows(select(table.c.name).order_by(table.c.name))]
+    plain = [text for text in said if not set("\0\x1a") & set(text)]
+    assert [text for text in found if text in plain] == sorted(plain, key=lambda text: text.encode())
+    assert {(row.name, row.version) for row in shared.rows(select(table))} == {(r["name"], r["version"]) for r in rows}
+
+
+def test_a_copy_there_and_back_is_the_same_and_keeps_the_order(tmp_path: Path, postgresql: str) -> None:
+    create_seed(tmp_path / "run", seed_context([("rules", f"rule {n}") for n in range(150)]))
+    same = {"run_id": "run", "role": "agent", "digest": "d", "ok": 1, "answer": "nul \0", "sources": "[]"}
+    same |= {"calls": 1, "input_tokens": 1, "cached_tokens": 0, "output_tokens": 1}
+    asked = [{**same, "place": f"step {n}", "usd": n / 7, "seconds": 0.1 * n} for n in range(1200)]
+    with Store.open(tmp_path / "run") as store:
+        store.put(schema.journal, asked)
+        store.put(schema.journal, asked[:1])
+        store.put(schema.vectors, [{"run_id": "run", "embedder": "e", "key": b"\0\xff", "vector": bytes(range(256))}])
+        (tmp_path / "run" / "report.html").write_text("kept")
+        there = copy_run(store, tmp_path / "there", postgresql)
+        with pytest.raises(StoreError, match="has a run named there already"):
+            copy_run(store, tmp_path / "elsewhere" / "there", postgresql)
+        order = [row.place for row in store.rows(select(schema.journal.c.place).order_by(ROW))]
+    with Store.open(tmp_path / "there") as store:
+        back = copy_run(store, tmp_path / "back")
+    assert there == back
+    assert (there.rows["journal"], there.entries, order[-1]) == (1200, 150, "step 0")
+    assert (tmp_path / "back" / "report.html").read_text() == "kept"
+    with Store.read(tmp_path / "back") as store:
+        assert [row.place for row in store.rows(select(schema.journal.c.place).order_by(ROW))] == order
+        assert {row.answer for row in store.rows(select(schema.journal.c.answer))} == {"nul \0"}
+
+
+def test_a_copy_that_differs_is_removed(tmp_path: Path, postgresql: str) -> None:
+    create_seed(tmp_path / "run", seed_context([("rules", "one")]))
+    Store.create(tmp_path / "first", postgresql).close()
+    with psycopg.connect(postgresql, autocommit=True) as db:
+        db.execute(
+            "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN NEW.config = NEW.config || ' '; RETURN NEW; END $$"
+        )
+        db.execute("CREATE TRIGGER s BEFORE INSERT ON practicum.runs FOR EACH ROW EXECUTE FUNCTION spoil()")
+    with Store.open(tmp_path / "run") as store, pytest.raises(StoreError, match="differs in runs, so it was removed"):
+        copy_run(store, tmp_path / "there", postgresql)
+    assert not (tmp_path / "there").exists()
+    assert names(postgresql_url(postgresql)) == ["first"]
+
+
+def acquire_often(folder: Path, times: int, seen: list[str]) -> None:
+    for _ in range(times):
+        try:
+            with Store.open(folder) as store:
+                # The name of the holder is unique: a second holder could not write it.
+                store.execute(schema.names.insert().values(run_id="run", name="holder", version=os.getpid()))
+                store.execute(schema.names.delete())
+            seen.append("held")
+        except RunBusy:
+            seen.append("busy")
+
+
+def test_two_writers_never_hold_a_run_at_once(tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("practicum.plugins.postgres.database.BUSY_SECONDS", 0.05)
+    Store.create(tmp_path / "run", postgresql).close()
+    seen: list[str] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            acquire_often(tmp_path / "run", 15, seen)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert seen.count("held") >= 3
+    with Store.read(tmp_path / "run") as store:
+        assert store.rows(select(func.count()).select_from(schema.names))[0][0] == 0
+
+
+WRITE = """
+import asyncio, sys
+from pathlib import Path
+from practicum.store import schema
+from practicum.store.database import Store
+
+async def write(store, first):
+    for n in range(first, 100_000):
+        await store.write(schema.texts, [{"run_id": "run", "key": b"%d" % n, "text": str(n)}])
+        print(n, flush=True)
+
+with Store.open(Path(sys.argv[1])) as store:
+    print("open", flush=True)
+    asyncio.run(write(store, int(sys.argv[2])))
+"""
+
+
+def started(folder: Path, url: str, first: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITE, str(folder), str(first)]
+    return subprocess.Popen(command, env={**os.environ, "PRACTICUM_STORE": url}, stdout=subprocess.PIPE, text=True)
+
+
+KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "3"))
+
+
+@pytest.mark.slow
+@pytest.mark.durable
+def test_kills_of_the_client_lose_nothing_acknowledged(tmp_path: Path, postgresql: str) -> None:
+    folder = tmp_path / "run"
+    Store.create(folder, postgresql).close()
+    acknowledged: list[str] = []
+    for kill in range(KILLS):
+        with started(folder, postgresql, 1000 * kill) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "open\n"
+            lines = [writer.stdout.readline() for _ in range(5 + kill % 7)]
+            writer.send_signal(signal.SIGKILL)
+            lines += writer.stdout.readlines()
+            acknowledged += [line.strip() for line in lines if line.endswith("\n")]
+        with Store.read(folder) as store:
+            assert {*acknowledged} <= {*texts(store)}
+    assert len(acknowledged) >= 5 * KILLS
+
+
+@pytest.mark.slow
+@pytest.mark.durable
+def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with server_alone() as server:
+        url = server.url.render_as_string(hide_password=False)
+        Store.create(folder, url).close()
+        acknowledged: list[str] = []
+        with started(folder, url, 0) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "open\n"
+            for kill in range(KILLS):
+                acknowledged += [writer.stdout.readline().strip() for _ in range(5 + kill % 7)]
+                server.kill()
+                server.start()
+                # The writer is not told: it goes on by itself.
+                acknowledged.append(writer.stdout.readline().strip())
+            writer.send_signal(signal.SIGKILL)
+            acknowledged += [line.strip() for line in writer.stdout.readlines() if line.endswith("\n")]
+        with Store.read(folder) as store:
+            found = texts(store)
+        assert {*acknowledged} <= {*found}
+        assert len(acknowledged) >= 6 * KILLS
+
+
+STARTS = """
+from postgres import server_alone
+
+with server_alone() as server:
+    print(server.folder, server.url.port, flush=True)
+    input()
+"""
+
+
+@pytest.mark.slow
+def test_a_server_of_the_tests_ends_with_them() -> None:
+    """However they end: a server that stayed would take its port, its memory and its folder for ever."""
+    support = {**os.environ, "PYTHONPATH": str(Path(postgres.__file__).parent)}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", STARTS], env=support, **pipes) as tests:
+        folder, port = tests.stdout.readline().split()
+        with socket.create_connection(("127.0.0.1", int(port))):
+            assert Path(folder).exists()
+        tests.kill()
+    wait_until(lambda: not Path(folder).exists())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)))
+    Path(folder).parent.rmdir()
+
+
+def test_a_connection_that_ends_while_the_right_to_write_is_taken_means_that_the_database_is_away(
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path / "run", postgresql).close()
+
+    def lost(lease: object) -> None:
+        raise OperationalError("SELECT", None, psycopg.OperationalError("the connection is lost"))
+
+    monkeypatch.setattr(Lease, "_locked", lost)
+    with pytest.raises(StoreAway):
+        Store.open(tmp_path / "run")

@@ -1,0 +1,452 @@
+"""Trackers: what they send of a run, what they keep to themselves, and that they never stop it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, make_tasks, run_command, world, write_tasks
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import practicum
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
+from practicum.core.types import Prompt, Usage
+from practicum.engine.state import ModelCall
+from practicum.models.budget import Budget
+from practicum.models.client import CallOptions
+from practicum.models.scripted import Call
+from practicum.plugins.trackers import Mlflow, Otel, Wandb
+from practicum.plugins.trackers.otel import CONTENT
+from practicum.plugins.trackers.tracker import Tracker, parameters, require
+from practicum.session.config import Config, Splits
+from practicum.session.result import Progress, Result, RunInfo, Watch
+
+SECRET = "a text that only the agent may see"
+
+
+def learn(folder: Path, *watch: Watch, respond: Callable[[Call], str | Exception] = world, **how: Any) -> Result:
+    """Two steps, validated, with an evaluation before and after."""
+    tasks = make_tasks(4)
+    values: dict[str, Any] = {"val": tasks[2:3], "test": tasks[3:], "before": True, "instructions": SECRET, **how}
+    parts = practicum.Parts(clients={"agent": client(respond)})
+    return practicum.run_sync(practicum.learn(tasks[:2], out=folder, watch=watch, parts=parts, **values))
+
+
+def resume(folder: Path, *watch: Watch, **limits: Any) -> Result:
+    parts = practicum.Parts(clients={"agent": client(world)})
+    return practicum.run_sync(practicum.resume(folder, watch=watch, parts=parts, **limits))
+
+
+class Enough(Watch):
+    """Stops a run after its first step."""
+
+    def began(self, run: RunInfo) -> None:
+        self.budget = run.budget
+
+    def stepped(self, report: practicum.StepReport, progress: Progress) -> None:
+        self.budget.stop("enough")
+
+
+class Notebook(Tracker):
+    """A tracker that writes to memory; `broken` names what it cannot do."""
+
+    service = "notebook"
+
+    def __init__(self, *broken: str) -> None:
+        super().__init__()
+        self.broken = broken
+        self.log: list[tuple[str, Any]] = []
+
+    def _write(self, what: str, value: Any) -> None:
+        if what in self.broken:
+            raise OSError("the disk is full")
+        self.log.append((what, value))
+
+    def open(self, run: RunInfo, id: str | None) -> str:
+        self._write("open", id)
+        return id or "first"
+
+    def send(self, values: Mapping[str, float], step: int) -> None:
+        self._write("send", (step, dict(values)))
+
+    def save(self, context: Context, step: int, label: str) -> None:
+        self._write("save", label)
+
+    def close(self, state: str, why: str) -> None:
+        self._write("close", (state, why))
+
+    def of(self, what: str) -> list[Any]:
+        return [value for kind, value in self.log if kind == what]
+
+
+def test_a_tracker_is_told_each_step_once_and_the_end_truthfully(tmp_path: Path) -> None:
+    whole = Notebook()
+    result = learn(tmp_path / "run", whole)
+    assert whole.log[0] == ("open", None)
+    assert whole.log[-1] == ("close", ("done", ""))
+    steps = [values for step, values in whole.of("send") if "score" in values]
+    assert len(steps) == 2
+    assert steps[-1]["entries"] > 0
+    assert steps[-1]["context_tokens"] > 0
+    assert steps[0]["calls"] < steps[-1]["calls"]
+    assert whole.of("send")[-1][1]["calls"] == result.usage.calls
+    assert whole.of("save")[0] == "step-1"
+    assert whole.of("save")[-1] == "best"
+
+
+def test_a_resumed_run_goes_on_under_its_id_from_the_first_step_that_was_not_sent(tmp_path: Path) -> None:
+    cut, rest = Notebook(), Notebook()
+    result = learn(tmp_path / "run", cut, Enough())
+    assert result.stopped == "enough"
+    assert cut.of("close") == [("stopped", "enough")]
+    assert [step for step, values in cut.of("send") if "lessons" in values] == [1]
+    resume(tmp_path / "run", rest)
+    assert rest.of("open") == ["first"]
+    steps = [step for step, values in (*cut.of("send"), *rest.of("send")) if "lessons" in values]
+    assert steps == [1, 2]
+    assert rest.of("close") == [("done", "")]
+
+
+def test_a_run_that_fails_is_sent_as_failed(tmp_path: Path) -> None:
+    notebook = Notebook()
+    with pytest.raises(practicum.PracticumError):
+        learn(tmp_path / "run", notebook, respond=lambda call: ProviderError("provider.failed", "down"))
+    assert notebook.of("close") == [("failed", "")]
+
+
+@pytest.mark.parametrize(("broken", "lost"), [(("open",), 11), (("save",), 4)])
+def test_a_tracker_that_fails_is_counted_said_once_and_stops_nothing(
+    broken: tuple[str, ...], lost: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = learn(tmp_path / "good")
+    notebook, other = Notebook(*broken), Notebook()
+    result = learn(tmp_path / "run", notebook, other)
+    assert [*result.context] == [*good.context]
+    assert result.errors[Count.UNTRACKED_RECORDS] == len(other.log) - len(notebook.log) == lost
+    assert [r.message for r in caplog.records] == [
+        "notebook: a record could not be sent, the run goes on without it (OSError: the disk is full)"
+    ]
+
+
+def test_what_is_sent_of_the_configuration_holds_no_text_about_the_tasks_and_no_password() -> None:
+    model, reflector = "http://me:secret@127.0.0.1:1/v1#m", "https://secret@example.org/v1#n"
+    config = Config(
+        model=model, roles={"reflector": reflector}, instructions=SECRET, choices=("word0", "word1"),
+        settings={"rounds": 1},
+    )  # fmt: skip
+    sent = parameters(RunInfo(Path("runs/a"), config, Splits(tuple(make_tasks(1))), Budget()))
+    assert sent["model"] == "http://127.0.0.1:1/v1#m"
+    assert sent["roles.reflector"] == "https://example.org/v1#n"
+    assert sent["settings.rounds"] == 1
+    assert sent["tasks.train"] == 1
+    assert not any(text in json.dumps(sent) for text in ("secret", SECRET, "word0"))
+
+
+def test_one_tracker_follows_one_run_at_a_time(tmp_path: Path) -> None:
+    notebook = Notebook()
+    learn(tmp_path / "a", notebook)
+    learn(tmp_path / "b", notebook)  # one after the other is fine
+    assert [value for value, _ in notebook.of("close")] == ["done", "done"]
+
+
+def test_a_run_that_a_tracker_refuses_leaves_the_run_that_it_follows_alone(tmp_path: Path) -> None:
+    class Another(Watch):
+        def began(self, run: RunInfo) -> None:
+            with ThreadPoolExecutor() as pool, pytest.raises(UsageError, match="follows one run at a time"):
+                pool.submit(learn, tmp_path / "another", notebook).result()
+
+    notebook = Notebook()
+    result = learn(tmp_path / "run", notebook, Another())
+    assert notebook.of("close") == [("done", "")]
+    assert notebook.of("send")[-1][1]["calls"] == result.usage.calls
+
+
+def test_what_is_not_installed_is_refused_with_the_way_to_install_it() -> None:
+    with pytest.raises(UsageError, match=r"the tracker wandb needs .*: pip install .*wandb"):
+        require("wandb", "a_package_that_nobody_has")
+
+
+ATTEMPT = re.compile(r"step 1 > attempt > 0\.t\d > chat scripted")
+
+
+def spans(exporter: InMemorySpanExporter) -> dict[str, list[ReadableSpan]]:
+    """The finished spans by the names from the root down."""
+    found = exporter.get_finished_spans()
+    by_id = {span.context.span_id: span for span in found if span.context}
+
+    def path(span: ReadableSpan) -> str:
+        return span.name if span.parent is None else f"{path(by_id[span.parent.span_id])} > {span.name}"
+
+    grouped: dict[str, list[ReadableSpan]] = {}
+    for span in found:
+        grouped.setdefault(path(span), []).append(span)
+    return grouped
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_each_model_call_is_a_span_below_its_attempt_and_its_step(tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    result = learn(tmp_path / "run", Otel(exporter))
+    found = spans(exporter)
+    calls = [span for group in found.values() for span in group if span.name == "chat scripted"]
+    assert len(calls) == result.usage.calls
+    path = next(filter(ATTEMPT.fullmatch, found))
+    (first,) = found[path]
+    assert attributes(first).items() >= {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted", "gen_ai.request.temperature": 0.0,
+        "practicum.role": "agent", "practicum.method": "ace",
+    }.items()  # fmt: skip
+    assert attributes(first)["gen_ai.usage.input_tokens"] > 0
+    (attempt,) = found[path.removesuffix(" > chat scripted")]
+    assert attributes(attempt)["gen_ai.operation.name"] == "invoke_agent"
+    assert attributes(attempt)["gen_ai.evaluation.score.value"] in (0.0, 1.0)
+    (step,) = found["step 1"]
+    assert step.start_time <= attempt.start_time <= first.start_time <= first.end_time <= step.end_time
+    evaluated = [path for path in found if path.startswith("evaluate test") and path.endswith("t3")]
+    assert all("gen_ai.evaluation.score.value" in attributes(found[path][0]) for path in evaluated)
+    assert evaluated
+    assert not any(text in str(attributes(span)) for span in calls for text in (SECRET, "Message"))
+
+
+@pytest.mark.parametrize(("value", "sent"), [("SPAN_ONLY", True), ("true", True), ("EVENT_ONLY", False)])
+def test_messages_are_sent_only_where_the_variable_of_the_conventions_asks_for_them(
+    value: str, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CONTENT, value)
+    exporter = InMemorySpanExporter()
+    learn(tmp_path / "run", Otel(exporter), val=(), test=(), before=False)
+    call = next(span for path, (span, *_) in spans(exporter).items() if ATTEMPT.fullmatch(path))
+    assert ("gen_ai.input.messages" in attributes(call)) == sent
+    if sent:
+        (message,) = json.loads(attributes(call)["gen_ai.input.messages"])
+        assert message["role"] == "user"
+        assert "Message" in message["parts"][0]["content"]
+        assert SECRET in attributes(call)["gen_ai.system_instructions"]
+
+
+def test_a_resume_sends_no_call_again(tmp_path: Path) -> None:
+    cut, rest = InMemorySpanExporter(), InMemorySpanExporter()
+    learn(tmp_path / "run", Otel(cut), val=(), test=(), before=False, max_calls=5)
+    result = resume(tmp_path / "run", Otel(rest), max_calls=100)
+    places = [
+        attributes(span)["practicum.place"]
+        for span in (*cut.get_finished_spans(), *rest.get_finished_spans())
+        if span.name == "chat scripted"
+    ]
+    assert rest.get_finished_spans()
+    assert len(places) == len(set(places)) == result.usage.calls
+
+
+@pytest.mark.parametrize("kind", [ProviderError, ModelError])
+def test_a_call_that_failed_is_an_error_that_quotes_nothing(kind: type[PracticumError], tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    with pytest.raises(practicum.PracticumError):
+        learn(tmp_path / "run", Otel(exporter), respond=lambda call: kind(f"{SECRET} is down"))
+    failed = [span for span in exporter.get_finished_spans() if span.name == "chat scripted"]
+    assert failed
+    assert all(attributes(span)["error.type"] == "_OTHER" and not span.status.is_ok for span in failed)
+    assert SECRET not in str([span.to_json() for span in failed])
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """An OTLP server on loopback, which the environment names; gives the bodies that it got."""
+    bodies: list[bytes] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200 if self.path == "/v1/traces" else 404)
+            self.end_headers()
+
+        def log_message(self, *about: object) -> None:
+            """Nothing on the terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        yield bodies
+        server.shutdown()
+        thread.join()
+
+
+def received(bodies: list[bytes]) -> list[Any]:
+    """The spans of model calls that a collector got."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    requests = map(ExportTraceServiceRequest.FromString, bodies)
+    scopes = [scope for request in requests for resource in request.resource_spans for scope in resource.scope_spans]
+    return [span for scope in scopes for span in scope.spans if span.name.startswith("chat ")]
+
+
+def test_spans_arrive_over_otlp_where_the_environment_says(tmp_path: Path, collector: list[bytes]) -> None:
+    result = learn(tmp_path / "run", Otel())
+    assert len(received(collector)) == result.usage.calls
+    assert Count.UNTRACKED_RECORDS not in result.errors
+
+
+@pytest.mark.slow
+def test_commands_send_every_run_of_a_comparison_and_an_evaluation(tmp_path: Path, collector: list[bytes]) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(3))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(3, 10))
+    (tmp_path / "model").write_text('{"role": "agent", "answer": "no idea"}\n', encoding="utf-8")
+    how = ["--model", "scripted:model", "--log", "otel"]
+    compared = ["compare", "tasks.jsonl", "--test", "test.jsonl", "--methods", "none,icl", "--seeds", "1"]
+    for command in ([*compared, "--out", "c"], ["eval", "tasks.jsonl"]):
+        done = run_command([*command, *how], tmp_path)
+        assert done.code == 0, done.err
+    runs = Counter(
+        {each.key: each.value.string_value for each in span.attributes}["practicum.run"] for span in received(collector)
+    )
+    assert runs["none-0"] == runs["eval"] == 3
+    assert runs["icl-0"] >= 3
+
+
+def test_spans_that_nobody_takes_are_counted_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
+    result = learn(tmp_path / "run", Otel())
+    assert result.errors[Count.UNTRACKED_RECORDS] >= result.usage.calls
+    assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
+
+
+def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: Path) -> None:
+    class Slow(InMemorySpanExporter):
+        ready = threading.Event()
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            self.ready.wait()
+            return super().export(spans)
+
+    exporter, n = Slow(), 1_500
+    otel = Otel(exporter)
+    otel.began(RunInfo(tmp_path, Config(), Splits(), Budget()))
+    for task in range(n):
+        place = f"evaluate test/{task}/answer"
+        otel.called(ModelCall(place, "agent", "scripted", Prompt("", ""), CallOptions(), "", Usage(), 0.1))
+    otel.evaluated("test", 1.0, n)
+    exporter.ready.set()
+    practicum.run_sync(otel.flush())
+    assert len(exporter.get_finished_spans()) == 2 * n + 1
+
+
+def test_another_protocol_than_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    with pytest.raises(UsageError, match="spans are sent as http/protobuf only"):
+        Otel()
+
+
+def wandb_records(folder: Path) -> list[Any]:
+    """What wandb wrote for `wandb sync`: the protocol buffers of a log in blocks of 32 KiB (that of LevelDB)."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    records, part = [], b""
+    (file,) = folder.glob("*.wandb")
+    data, at = file.read_bytes(), 7
+    while at + 7 <= len(data):
+        if (left := 32_768 - at % 32_768) < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        part += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            records.append(Record.FromString(part))
+            part = b""
+    return records
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_wandb_has_the_steps_the_context_and_the_end_of_a_run_and_a_resume_continues_it(offline: Path) -> None:
+    first = Wandb("routing")
+    result = learn(offline / "run", first, Enough())
+    assert result.stopped
+    assert Count.UNTRACKED_RECORDS not in result.errors
+    second = Wandb("routing")
+    resume(offline / "run", second)
+    kept = [wandb_records(Path(tracker.folder)) for tracker in (first, second)]
+    assert Path(first.folder) != Path(second.folder)
+    runs = [record.run for records in kept for record in records if record.WhichOneof("record_type") == "run"]
+    assert len({run.run_id for run in runs}) == 1
+    assert {run.project for run in runs} == {"routing"}
+    rows = [
+        {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for records in kept
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+    assert [row["step"] for row in rows if "lessons" in row] == [1, 2]
+    artifacts = [r.artifact for records in kept for r in records if r.WhichOneof("record_type") == "artifact"]
+    assert any("best" in artifact.aliases for artifact in artifacts)
+    text = str(kept)
+    assert not any(hidden in text for hidden in (SECRET, "Message 0"))
+
+
+@pytest.mark.slow
+def test_wandb_without_a_login_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    # In a process of its own: wandb keeps the mode of its first run.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    env |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
+    program = "from practicum.plugins.trackers.wandb import Wandb; Wandb()"
+    done = subprocess.run([sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert "UsageError: wandb has no login: run `wandb login`" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
+def test_mlflow_has_the_steps_the_context_and_the_end_of_a_run_and_a_resume_continues_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    result = learn(tmp_path / "run", Mlflow("routing"), Enough())
+    assert result.stopped
+    assert Count.UNTRACKED_RECORDS not in result.errors
+    from mlflow import MlflowClient
+
+    tracking = MlflowClient()
+    experiment = tracking.get_experiment_by_name("routing")
+    (run,) = tracking.search_runs([experiment.experiment_id])
+    assert run.info.status == "KILLED"
+    assert run.data.tags["practicum.stopped"] == result.stopped
+    assert run.data.params["method"] == "ace"
+    resume(tmp_path / "run", Mlflow("routing"))
+    (run,) = tracking.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert [metric.step for metric in tracking.get_metric_history(run.info.run_id, "lessons")] == [1, 2]
+    (best,) = [a.path for a in tracking.list_artifacts(run.info.run_id, "context") if a.path.endswith("best")]
+    files: Sequence[Any] = tracking.list_artifacts(run.info.run_id, best)
+    assert sorted(Path(a.path).name for a in files) == ["context.json", "context.md"]
+    assert SECRET not in str(run.to_dictionary())
