@@ -53,7 +53,8 @@ METHODS: Group[Any] = Group(
 
 def is_own(name: str) -> bool:
     """Whether practicum itself has this method, in the core or in a plug-in."""
-    return name in NAMES or name in _own()
+    entry = METHODS.registered().get(name)
+    return name in NAMES or (entry is not None and package_of(entry) == OWN)
 
 
 def settings_of(name: str, profile: Profile = "full") -> type[GateSettings]:
@@ -156,22 +157,11 @@ def _texts_of(kind: type) -> dict[str, str]:
     }
 
 
-@cache
-def _own() -> tuple[str, ...]:
-    """The methods of practicum's plug-ins. They are kept, since a look at all packages takes 20 ms."""
-    return tuple(name for name, entry in METHODS.registered().items() if package_of(entry) == OWN)
-
-
-@cache
-def _own_plugin(name: str) -> Any:
-    return METHODS.load(name)
-
-
 def _recipe(name: str) -> Any:
     """What holds the method's `Settings` and `method`."""
     if name.startswith("python:"):
         return SimpleNamespace(Settings=GateSettings, __doc__="")  # a Method that was passed as an object
-    found = _own_plugin(name) if name in _own() else METHODS.load(name)
+    found = METHODS.load(name)
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
     return found
