@@ -116,6 +116,8 @@ class Group(Generic[T]):
     ) -> None:
         self.name, self.noun, self.core = name, noun, core
         self._lacks, self._unknown, self._advice = lacks, unknown, advice
+        self._path: tuple[str, ...] = ()
+        self._found: tuple[dict[str, EntryPoint], list[Plugin]] = {}, []
 
     def names(self) -> tuple[str, ...]:
         """The names of the core in its order, then those of practicum's plug-ins, then those of other packages."""
@@ -184,7 +186,13 @@ class Group(Generic[T]):
         return "; ".join([*why, f"known are {', '.join(self.names()) or 'none'}{self._advice}"])
 
     def _sorted(self) -> tuple[dict[str, EntryPoint], list[Plugin]]:
-        """The entry points that are used, and those that are refused."""
+        """The entry points that are used, and those that are refused. They are kept until `sys.path` changes, since
+        reading those of all packages takes 20 ms."""
+        if self._path != (path := tuple(sys.path)):
+            self._path, self._found = path, self._read()
+        return self._found
+
+    def _read(self) -> tuple[dict[str, EntryPoint], list[Plugin]]:
         by_name: dict[str, list[EntryPoint]] = {}
         for entry in sorted(entry_points(group=self.name), key=lambda each: (package_of(each) != OWN, each.name)):
             by_name.setdefault(entry.name, []).append(entry)

@@ -1,4 +1,4 @@
-"""Methods by name: the built-in ones, and those that installed packages register.
+"""Methods by name: those of the core, and those that installed packages register, practicum's plug-ins among them.
 
 A method is a module, or any object, with a class `Settings` and a function `method(settings) -> Method`. Packages
 register theirs in the entry point group `practicum.methods`; a plain `Method` may be registered as well.
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from practicum.blocks.sample.orders import ENDLESS, first_steps
 from practicum.core.errors import UsageError
-from practicum.core.plugins import Group
+from practicum.core.plugins import OWN, Group, package_of
 from practicum.core.types import Profile
 from practicum.core.words import closest
 from practicum.engine.loop import Method
@@ -29,10 +29,9 @@ from practicum.methods.settings import GateSettings, PlaybookSettings, Retrieval
 
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
-    "mael", "chain", "group_chat", "evomac", "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo", "opro", "ape",
-    "protegi", "erm", "evoprompt", "promptbreeder", "textgrad", "gepa", "mipro",
+    "mael",
 )  # fmt: skip
-"""The built-in methods."""
+"""The methods of the core."""
 
 
 def _lacks(plugin: Any) -> Sequence[str]:
@@ -50,6 +49,12 @@ METHODS: Group[Any] = Group(
     unknown="method.unknown",
 )
 """Packages register a module, or an object, with `Settings` and `method(settings)`; or a Method."""
+
+
+def is_own(name: str) -> bool:
+    """Whether practicum itself has this method, in the core or in a plug-in."""
+    entry = METHODS.registered().get(name)
+    return name in NAMES or (entry is not None and package_of(entry) == OWN)
 
 
 def settings_of(name: str, profile: Profile = "full") -> type[GateSettings]:

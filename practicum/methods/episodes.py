@@ -19,6 +19,9 @@ from practicum.blocks.update.append import append, newest_per_key
 from practicum.engine.loop import Method
 from practicum.methods.settings import Batched, RetrievalSettings
 
+EPISODES = "episodes"
+"""The section of episodes."""
+
 
 class Settings(Batched, RetrievalSettings):
     """Settings of episodes."""
@@ -29,14 +32,14 @@ class Settings(Batched, RetrievalSettings):
 
 def method(s: Settings) -> Method:
     """Attempt with the episodes so far what has no known answer, and keep right answers."""
-    act = answer(similar_turns(s.k, "episodes"))
+    act = answer(similar_turns(s.k, EPISODES))
     return Method(
         name="episodes",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act) if s.online else shown_answers(act),
         reflect=as_experience,
-        update=newest_per_key(append("episodes")),
+        update=newest_per_key(append(EPISODES)),
         accept=always,
         costs="nothing",
     )

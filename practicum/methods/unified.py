@@ -29,7 +29,7 @@ from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, is_memory, usage_votes
 from practicum.engine.loop import Method
 from practicum.methods.ace import REFLECTOR
-from practicum.methods.expel import EPISODES
+from practicum.methods.episodes import EPISODES
 from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
 from practicum.methods.worked_examples import WITHOUT_RULES

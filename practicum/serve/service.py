@@ -620,7 +620,7 @@ class Service:
                 if own and settings.method is None and config.method != "none":
                     kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
                     values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
-        if values["method"] not in methods.NAMES:
+        if not methods.is_own(values["method"]):
             raise UsageError(
                 "method.unsuitable",
                 f"method {values['method']!r} cannot serve: choose one that practicum methods lists",

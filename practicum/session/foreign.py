@@ -75,7 +75,7 @@ class Origin:
     @property
     def method(self) -> str:
         """The method that can be looked at without importing anything foreign; none in place of a package's."""
-        return self.config.method if self.trusted or self.config.method in methods.NAMES else "none"
+        return self.config.method if self.trusted or methods.is_own(self.config.method) else "none"
 
     def values(self) -> dict[str, Any]:
         """The configuration for acting, with what the caller names over it."""
@@ -132,9 +132,9 @@ class Origin:
                     continue
                 case "ray_address" | "resources" if "engine" in self.named:
                     continue
-                case "method" if value not in methods.NAMES and not value.startswith(PYTHON):
+                case "method" if not methods.is_own(value) and not value.startswith(PYTHON):
                     text = f"import the method {_shown(value)}"
-                case "settings" if self.config.method in methods.NAMES and "method" not in self.named:
+                case "settings" if methods.is_own(self.config.method) and "method" not in self.named:
                     given = self.named.get("settings") or {}
                     left = {name: setting for name, setting in value.items() if name not in given}
                     yield from ((field, text) for text in methods.settings_of(self.config.method).outside(left))

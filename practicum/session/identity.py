@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from practicum.blocks.act.network import POOL
-from practicum.blocks.search.candidates import FEEDBACK
 from practicum.blocks.update.append import IDENTIFIED, with_trace_ids
 from practicum.core.edits import Add, ordered_union
 from practicum.store.journal import digest
@@ -85,5 +84,5 @@ def _is_local_source(source: str) -> bool:
 
 
 def _has_local_lesson(add: Add) -> bool:
-    """Whether an entry holds the id of a lesson that has no identity."""
-    return add.section == FEEDBACK and "lesson" in add.data and not IDENTIFIED.match(str(add.data["lesson"]))
+    """Whether the data of an entry names a lesson that has no identity."""
+    return "lesson" in add.data and not IDENTIFIED.match(str(add.data["lesson"]))

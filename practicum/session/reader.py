@@ -209,7 +209,7 @@ class Reader:
         if self._origin is not None:
             self._origin.require(("settings",))
         config, name = self.config, self.config.method
-        if name in methods.NAMES and "scaling" in methods.settings_of(name).model_fields:
+        if methods.is_own(name) and "scaling" in methods.settings_of(name).model_fields:
             once = methods.override_settings(name, config.settings, {"scaling": "none"})
             config = config.model_copy(update={"settings": once})
         return make_method(config, make_settings(config), Splits(), self._parts)

@@ -9,29 +9,15 @@ from jsonschema import Draft202012Validator
 
 from practicum.blocks.act import network
 from practicum.blocks.attempt import propose
-from practicum.blocks.reflect import self_contrast, self_reflection
+from practicum.blocks.reflect import self_contrast
 from practicum.blocks.reflect.heads import HEADS, ShortReflections
 from practicum.blocks.reflect.per_trace import ShortReflection
-from practicum.blocks.search import demonstrations, examples, exemplars, expansion
-from practicum.blocks.search.candidates import Instruction
-from practicum.blocks.update import cheatsheet, insights, memory_bank
+from practicum.blocks.update import memory_bank
 from practicum.blocks.update.curator import Decisions
 from practicum.blocks.update.optimizer_state import State
 from practicum.core.bounded import Output
 from practicum.core.types import Turn
-from practicum.methods import (
-    ape,
-    dynamic_cheatsheet,
-    erm,
-    evoprompt,
-    expel,
-    gepa,
-    opro,
-    protegi,
-    textgrad,
-    tf_grpo,
-    worked_examples,
-)
+from practicum.methods import worked_examples
 from practicum.models.prompting import json_schema
 
 SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
@@ -44,27 +30,6 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("bullets", propose.form(10), propose.proposing(0, 10).examples),
     ("one bullet", propose.form(1), propose.proposing(1, 1).examples),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
-    ("self-reflections", self_reflection.ShortSelfReflection, self_reflection.SELF.examples),
-    ("comparisons", insights.Operations, expel.COMPARE.examples),
-    ("generalizations", insights.Operations, expel.GENERALIZE.examples),
-    ("sheets", cheatsheet.Sheet, dynamic_cheatsheet.WRITER.examples),
-    ("prepared sheets", cheatsheet.Sheet, dynamic_cheatsheet.PREPARER.examples),
-    ("advantages", tf_grpo.Advantage, tf_grpo.ADVANTAGE.examples),
-    ("guesses", Instruction, demonstrations.INDUCE.examples),
-    ("opro", Instruction, opro.OPTIMIZER.examples),
-    ("variants", Instruction, ape.VARY.examples),
-    ("offspring", Instruction, evoprompt.CROSS.examples),
-    ("breeding: starts", Instruction, examples.STARTED),
-    ("breeding: advice followed", Instruction, examples.FOLLOWED),
-    ("breeding: lists", Instruction, examples.CONTINUED),
-    ("breeding: advice", Instruction, examples.ADVISED),
-    ("erm: failures worked out", exemplars.Reflected, erm.REFLECT.examples),
-    ("protegi: gradients", expansion.Criticism, protegi.GRADIENT.examples),
-    ("protegi: edits", Instruction, protegi.EDIT.examples),
-    ("textgrad: gradients", textgrad.Gradient, textgrad.GRADIENT.examples),
-    ("textgrad: descent", Instruction, textgrad.OPTIMIZER.examples),
-    ("gepa", Instruction, gepa.REFLECTOR.examples),
-    ("gepa: joins", Instruction, gepa.JOINER.examples),
     ("network: judge", network.Ability, network.ASKED["judge"].examples),
     ("network: decompose", network.Plan, network.ASKED["decompose"].examples),
     ("network: solve", network.PartSolution, network.ASKED["solve"].examples),

@@ -13,7 +13,7 @@ from practicum.blocks.update.dedupe import deduplicated
 from practicum.methods.describe import SEAMS, anatomy, composed
 
 
-@pytest.mark.parametrize("name", methods.NAMES)
+@pytest.mark.parametrize("name", methods.METHODS.names())
 def test_every_method_has_a_line_its_seams_and_a_cost(name: str) -> None:
     found = anatomy(name, {})
     assert found.about.endswith(".")
@@ -42,7 +42,7 @@ def test_the_paper_is_separate_from_the_summary() -> None:
 def test_the_command(launcher: Launcher, tmp_path: Path) -> None:
     done = launcher.run(("methods",), tmp_path)
     assert done.code == 0
-    assert all(f"{name}  " in done.out for name in methods.NAMES)
+    assert all(f"{name}  " in done.out for name in methods.METHODS.names())
     found = launcher.run(("methods", "ace", "--set", "rounds=5", "--json"), tmp_path).json["ace"]
     assert found["costs"] == "reflections, retries, one curation a step"
     assert set(found["settings"]) == set(methods.setting_docs("ace"))

@@ -22,7 +22,7 @@ def shown(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-@pytest.mark.parametrize("name", methods.NAMES)
+@pytest.mark.parametrize("name", methods.METHODS.names())
 def test_a_page_names_every_setting_once_with_its_default(name: str) -> None:
     rows = ROW.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))
     assert len(rows) == len(dict(rows)), "a setting stands there twice"
@@ -30,13 +30,13 @@ def test_a_page_names_every_setting_once_with_its_default(name: str) -> None:
 
 
 def test_there_is_no_page_without_a_method() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == set(methods.NAMES)
+    assert {page.stem for page in PAGES.glob("*.md")} == {*methods.METHODS.names()}
 
 
 def test_the_readme_names_every_method_and_links_its_page() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/(\w+)\.md\) \|", text, re.MULTILINE)
-    assert rows == [(name, name) for name in methods.NAMES]
+    assert rows == [(name, name) for name in methods.METHODS.names()]
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -40,9 +40,9 @@ from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.playbook import export
 from practicum.core.types import Lesson, Profile, Rollout, Score, Task, Trace
-from practicum.methods.expel import EPISODES
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
+from practicum.plugins.rivals.expel import EPISODES
 from practicum.session.forget import forget
 from practicum.session.records import read_config, step_records
 from practicum.store import schema

@@ -187,7 +187,7 @@ def forms(method: str, profile: Profile, folder: Path, **more: Any) -> list[Sche
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("method", cases(methods.NAMES, "rcl", "unified"))
+@pytest.mark.parametrize("method", cases(methods.METHODS.names(), "rcl", "unified"))
 def test_every_form_that_a_method_sends_is_accepted(method: str, profile: Profile, tmp_path: Path) -> None:
     if extra := methods.missing_extra(method):
         pytest.skip(f"needs {extra}")

@@ -24,8 +24,8 @@ from practicum.core.trust import LEVELS, Trust, least, trust_of
 from practicum.core.types import Lesson, Recorded, Score, Step, Task, Trace
 from practicum.engine.door import Door, Review
 from practicum.engine.run import Run
-from practicum.methods.reflexion import keep_reflections
 from practicum.models.scripted import Call
+from practicum.plugins.rivals.reflexion import keep_reflections
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.reviews import PENDING

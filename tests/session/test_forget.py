@@ -308,7 +308,9 @@ def varying(call: Call) -> str:
     return json.dumps({**said, "answer": answer}) if said else answer
 
 
-@pytest.mark.parametrize("name", [n for n in methods.NAMES if n not in UNPAID and not methods.missing_extra(n)])
+@pytest.mark.parametrize(
+    "name", [n for n in methods.METHODS.names() if n not in UNPAID and not methods.missing_extra(n)]
+)
 @pytest.mark.slow
 def test_every_journaled_call_of_any_method_names_its_sources(tmp_path: Path, name: str) -> None:
     settings = {"gepa": {"attempts": 30}, "mipro": {"trials": 2, "candidates": 2}}.get(name, {"batch": 2})

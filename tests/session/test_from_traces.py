@@ -83,7 +83,7 @@ def test_where_every_trace_is_too_long_for_its_model_the_run_says_so(tmp_path: P
         learned(tmp_path, scripted(refusing, blind), recorded(), {"batch": 4}, "combee", from_traces=True)
 
 
-@pytest.mark.parametrize("name", sorted({*methods.NAMES} - {*READING}))
+@pytest.mark.parametrize("name", sorted({*methods.METHODS.names()} - {*READING}))
 def test_a_method_that_has_to_try_is_refused_before_it_pays(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=f"method {name} cannot learn from stored traces"):
         read(tmp_path, name, recorded())

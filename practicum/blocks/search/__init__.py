@@ -1,1 +1,0 @@
-"""Searches over whole candidates, by `gepa`, `dspy` and by beams."""

@@ -1,0 +1,1 @@
+"""Methods of other papers, to be compared with those of the core."""

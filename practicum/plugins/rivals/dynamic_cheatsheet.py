@@ -1,0 +1,225 @@
+"""Dynamic Cheatsheet: one sheet of strategies, written anew as a whole for or after each task (Suzgun et al., 2025).
+
+It has two forms: cumulative, and retrieval and synthesis, where the sheet is rewritten before each task from attempts
+at similar tasks. The sheet is the text of one entry. A rewrite loses what it does not repeat, which is how such a
+context collapses. docs/methods/dynamic_cheatsheet.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import Answer, answer, full_view, similarities
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.blocks.sample.orders import batches
+from practicum.core.bounded import MaxChars, Output, clean
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
+from practicum.core.types import Instructions, Lesson, Rollout, Task, Turn
+from practicum.core.views import View, count_tokens, render_selected
+from practicum.core.visible import visible_to_model
+from practicum.engine.loop import Method, sources_of
+from practicum.engine.run import Run
+from practicum.methods.settings import Batched, RetrievalSettings
+from practicum.retrieval.search import Filter
+
+SHEET = "cheatsheet"
+"""The section of the one entry that is the sheet."""
+
+CASES = "cases"
+"""The section of the attempts from which a sheet is written for a task."""
+
+
+class Settings(Batched, RetrievalSettings):
+    form: Literal["cumulative", "synthesis"] = "cumulative"
+    """cumulative: rewrite the sheet after each step; synthesis: rewrite it before each task, from similar attempts."""
+    k: int = Field(default=3, ge=1)
+    """synthesis: the number of attempts that a sheet is written from."""
+
+    @classmethod
+    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
+        return {} if values.get("form") == "synthesis" else {"k": "needs form=synthesis"}
+
+
+def method(s: Settings) -> Method:
+    """Attempt with the sheet, then rewrite it; or rewrite it for the task, then attempt."""
+    whole = s.form == "cumulative"
+    act = answer(full_view) if whole else synthesizing(s.k)
+    return Method(
+        name="dynamic_cheatsheet",
+        sample=batches(s.online, s.epochs, s.batch),
+        act=act,
+        attempt=once(act),
+        reflect=attempts_as_lessons,
+        update=rewrite if whole else keep_attempts_and_sheet,
+        accept=always,
+        roles=("curator",),
+        act_roles=() if whole else ("curator",),
+        act_calls=1 if whole else 2,
+        costs="one call a step",
+    )
+
+
+class Sheet(Output):
+    """A whole sheet, which takes the place of the old one."""
+
+    sheet: Annotated[str, MaxChars(4_000, 40_000)] = Field(description="the whole cheatsheet, written anew")
+
+
+async def attempts_as_lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """Each attempt as it was: the writer of the sheet judges it, as in the paper. If a sheet was written for the task,
+    the lesson has it, and rests on what it was written from too."""
+    lessons = []
+    for made in rollouts:
+        if not made.trace.lost:
+            found = [entry for id, _ in made.retrieved if (entry := context.get(id)) is not None]
+            sources = ordered_union([made.sources, *(entry.sources for entry in found)])
+            data = {"input": made.task.input, "sheet": made.trace.data.get("sheet", "")}
+            lessons.append(Lesson(made.place, evidence(made), sources=sources, data=data))
+    return lessons
+
+
+async def rewrite(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    """Rewrite the sheet after each step from the old one and the new attempts. If the call fails, which is counted, the
+    sheet stays as it is."""
+    old = sheet(context)
+    attempts = [f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1)]
+    text = await _written(WRITER, old, attempts, run) if lessons else ""
+    return Delta(_next_sheet(old, text, lessons))
+
+
+def synthesizing(k: int) -> Answer:
+    """Attempts with a sheet that is written for each task, from the sheet so far and the last k attempts at similar
+    tasks (retrieval and synthesis). The trace keeps the sheet.
+
+    If there are no attempts, or if the call fails, the sheet so far is shown.
+    """
+
+    async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        found = await run.nearest(context, task.input, k, Filter(section=CASES))
+        old = sheet(context)
+        parts = [*(f"# Attempt at a task like it\n{f.entry.text}" for f in found), f"# The next task\n{task.input}"]
+        text = await _written(PREPARER, old, parts, run.at("sheet")) if found else ""
+        view = View() if old is None else render_selected([old])
+        if text:
+            read = partial(tuple, [*(f.entry for f in found), *view.entries()])
+            page = visible_to_model(text)
+            view = View(pages=(page,), tokens=count_tokens(page), retrieved=similarities(found), entries=read)
+
+        async def shown(context: Context, task: Task, run: Run) -> View:
+            return view
+
+        rollout = await answer(shown)(task, context, run, note)
+        return replace(rollout, trace=replace(rollout.trace, data={**rollout.trace.data, "sheet": text}))
+
+    return act
+
+
+async def keep_attempts_and_sheet(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    """Keep every attempt, to be found by its task, and the sheet that was written for the last task, from which the
+    next one will be written."""
+    cases = (Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons)
+    written = [x for x in lessons if x.data["sheet"]][-1:]
+    return Delta((*cases, *(e for x in written for e in _next_sheet(sheet(context), x.data["sheet"], [x]))))
+
+
+def sheet(context: Context) -> Entry | None:
+    return next(iter(context.in_section(SHEET)), None)
+
+
+def _next_sheet(old: Entry | None, text: str, lessons: Sequence[Lesson]) -> tuple[Edit, ...]:
+    sources, ids = sources_of(lessons), tuple(lesson.id for lesson in lessons)
+    if not text or (old is not None and text == old.text):
+        return ()
+    if old is None:
+        return (Add(SHEET, text, sources=sources, lessons=ids),)
+    return (Update(old.id, text, sources=sources, lessons=ids),)
+
+
+async def _written(told: Instructions, old: Entry | None, parts: Sequence[str], run: Run) -> str:
+    before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
+    prompt = told.prompt(run.profile, [*run.agent_instructions, before, *parts])
+    said = await run.try_ask("curator", prompt, Sheet, Count.LOST_UPDATES)
+    return clean(said.sheet) if said is not None else ""
+
+
+CONTENTS = """\
+The cheatsheet holds what will help with later tasks:
+- strategies and ways to plan that worked, with the steps, and when to use them
+- solutions, formulas and pieces of code that can be used again, written out in full
+- facts about the field, the data and the tools that the agent would otherwise have to find out again
+- mistakes that were made, how to notice them, and what to do instead
+
+Judge for yourself what in an attempt is right, and how sure that is; check answers before you keep them. Keep with \
+each point a count of how often it was of use, and raise it when it was of use again. Prefer what can be used for \
+many tasks to what is about one. Leave out nothing that is still of use, and correct what has turned out wrong.
+
+What is not in your new version is lost, so write the whole cheatsheet anew, with everything that is to be carried \
+over at full length, in sections, and what matters most first."""
+
+PRICE = "- What is left to pay: the price less the discount; 25% of 80 is 20, so 60 is left."
+DATE = "- add_event: write the start as 2026-05-09T14:30; after an error correct it and call again."
+
+WRITTEN = (
+    Turn(
+        f"{SHOP}\n\n# The cheatsheet so far\n(empty)\n\n# Attempt 1\n{COAT}\n"
+        "Reasoning: 25% of 80 is 20, and 80 - 20 = 60.\nAnswer: 60\nFeedback: The answer is right.",
+        Sheet(sheet=PRICE).model_dump_json(),
+    ),
+    Turn(
+        f"{CALENDAR}\n\n# The cheatsheet so far\n- Say in one sentence what was done.\n\n# Attempt 1\n{MEETING}",
+        Sheet(sheet=f"{DATE}\n- Say in one sentence what was done, once a call has succeeded.").model_dump_json(),
+    ),
+)
+"""A first sheet, and the continuation of another one."""
+
+PREPARED = (
+    Turn(
+        f"{NOTICES}\n\n# The cheatsheet so far\n- Name the day.\n\n# Attempt at a task like it\n{CLOSED}\n\n"
+        "# The next task\nTell visitors that the pool opens at six from Monday on.",
+        Sheet(sheet="- At most 12 words: no greeting, no reason, and count them.\n- Name the day.").model_dump_json(),
+    ),
+    Turn(
+        f"{WORKSHOP}\n\n# The cheatsheet so far\n(empty)\n\n# Attempt at a task like it\n{HINGE}\n\n"
+        "# The next task\na cleat for a sailing boat",
+        Sheet(sheet="- In salt air and salt water: bronze. Steel rusts there.").model_dump_json(),
+    ),
+)
+"""Sheets for the next task."""
+
+SMALL = """\
+You keep the cheatsheet of an agent: what helps it with the tasks to come. From the attempts you are shown keep \
+strategies that work, solutions and facts that can be used again, and mistakes to avoid. Judge for yourself what in \
+an attempt is right. Write the whole cheatsheet anew: what is not in your new version is lost, so carry over all that \
+is still of use, make it shorter where you can, and put what matters most first."""
+
+WRITER = Instructions(
+    full=f"""\
+You keep the cheatsheet of an agent, which reads it before each task. You see the cheatsheet so far and the newest \
+attempts that were made with it. Bring it up to date.
+
+{CONTENTS}""",
+    small=SMALL,
+    examples=WRITTEN,
+)
+
+PREPARER = Instructions(
+    full=f"""\
+You keep the cheatsheet of an agent, which reads it before each task. You see the cheatsheet so far, earlier attempts \
+at tasks like the next one, and the next task. Bring the cheatsheet up to date from these attempts, and so that it \
+helps with the next task as well as it can. Do not solve that task. The tasks after it will be prepared for from this \
+cheatsheet too.
+
+{CONTENTS}""",
+    small=SMALL,
+    examples=PREPARED,
+)

@@ -1,0 +1,266 @@
+"""ERM, Exemplar-guided Reflection with Memory: typical failures are worked out before an instruction is criticised;
+criticisms and worked failures that help are remembered, others forgotten (Yan et al., 2025, section 3).
+
+docs/methods/erm.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from practicum.blocks.act.show import Show, Solved, answer, similarities
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import HINGE, SHOP, WORKSHOP
+from practicum.blocks.sample.orders import drawn
+from practicum.blocks.update.append import newest_per_key, pruned
+from practicum.core.bounded import MaxChars, MaxItems, Output, clean
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Edit, Entry, Vote
+from practicum.core.types import Instructions, Lesson, Rating, Rollout, Task, Turn
+from practicum.core.views import View, render_turns
+from practicum.engine.loop import AcceptSeam, Method, ReflectSeam, UpdateSeam
+from practicum.engine.run import Run
+from practicum.methods.settings import RetrievalSettings
+from practicum.plugins.rivals.examples import CUPS_WRONG
+from practicum.plugins.rivals.protegi import Critic, asked_about, expanded, gradients
+from practicum.plugins.rivals.search import (
+    FEEDBACK,
+    NONE,
+    SearchSettings,
+    best_instruction,
+    drawn_by,
+    new_candidates,
+    select,
+)
+from practicum.retrieval.scripts import alike
+from practicum.tasks.scoring.rules import normalise
+
+EXEMPLARS = "exemplars"
+"""The section of exemplars: tasks with their right answers, which the agent is shown."""
+
+SHARPNESS = 10.0
+"""How much more often what helped is drawn: the inverse of the softmax's temperature."""
+
+NEAR = 4
+"""So many times more exemplars are looked up than are shown, for their priority to choose among."""
+
+MARGIN = 2
+"""What harmed so many times more often than it helped is forgotten."""
+
+
+class Settings(SearchSettings, RetrievalSettings):
+    SMALL: ClassVar[Mapping[str, Any]] = {"steps": 4, "batch": 16, "feedback": 2, "recalled": 1, "k": 3}
+
+    steps: int = Field(default=6, ge=1)
+    """The number of steps."""
+    batch: int = Field(default=50, ge=1)
+    """Tasks on which every instruction is scored: the same ones in each step, drawn once."""
+    beam: int = Field(default=4, ge=1)
+    """The number of instructions kept: the best ones (paper: 4)."""
+    errors: int = Field(default=8, ge=1)
+    """Failures of an instruction that one reflection sees."""
+    feedback: int = Field(default=4, ge=1)
+    """The most criticisms that a reflection gives, each of which gives a new instruction."""
+    recalled: int = Field(default=2, ge=0)
+    """Remembered criticisms that each instruction is also edited by; 0: none."""
+    k: int = Field(default=5, ge=0)
+    """The number of exemplars that the agent is shown (paper: 5); 0: none."""
+
+
+def method(s: Settings) -> Method:
+    """Work out failures, criticise, edit by new and remembered criticism, keep the best and what helped."""
+    act = answer(with_exemplars(s.k))
+    return Method(
+        name="erm",
+        sample=drawn(s.steps, s.batch, anew=False),
+        act=act,
+        attempt=once(act),
+        reflect=judging_exemplars(gradients(by_exemplars(s.feedback), 1, s.errors)),
+        update=remembering(expanded(0, s.feedback + s.recalled, s.warmth), s.recalled),
+        accept=judging_feedback(select(s.beam)),
+        roles=("curator", "reflector"),
+        costs="trying the beam on the batch, a reflection on each, an edit by each criticism, trying the edits",
+    )
+
+
+class Exemplar(Output):
+    """A failure that was worked out."""
+
+    case: int = Field(description="the number of the failed case")
+    solution: Annotated[str, MaxChars(400)] = Field(description="how the case is solved, step by step")
+    answer: Annotated[str, MaxChars(200)] = Field(description="the right answer, in the form that is wanted")
+
+
+class Reflected(Output):
+    """Typical failures, worked out, and what they say about the instruction."""
+
+    exemplars: Annotated[list[Exemplar], MaxItems(2)] = Field(description="the most telling cases, all different")
+    feedback: Annotated[list[Annotated[str, MaxChars(300)]], MaxItems(2)] = Field(
+        description="what is wrong with the instruction, a point each"
+    )
+
+
+def priority(entry: Entry) -> float:
+    """How much a memory has helped, in (0, 1): the share of helpful votes, 0.5 without any."""
+    return (entry.helpful + 1) / (entry.helpful + entry.harmful + 2)
+
+
+def by_exemplars(most: int) -> Critic:
+    """Work out typical failures, then say what is wrong with the instruction: up to `most` points, a lesson each. An
+    exemplar whose answer is not the task's right one is dropped."""
+
+    async def criticised(parent: Entry | None, group: Sequence[Rollout], run: Run) -> list[Lesson]:
+        errors = "\n\n".join(f"Case {n}\n{evidence(r)}" for n, r in enumerate(group, 1))
+        said, sources = await asked_about(parent, group, errors, REFLECT, Reflected, run)
+        if said is None:
+            return []
+        right: list[dict[str, Any]] = []
+        for made in said.exemplars:
+            failed = group[made.case - 1] if 0 < made.case <= len(group) else None
+            target = failed.task.target if failed is not None and run.labels else None
+            if failed is not None and target is not None and normalise(made.answer) == normalise(target):
+                about = {"task": failed.task.input, "answer": target, "sources": [*failed.sources]}
+                right.append({**about, "solution": clean(made.solution)})
+        worked = "\n\n".join(f"Task: {x['task']}\nSolution: {x['solution']}\nAnswer: {x['answer']}" for x in right)
+        detail = f"{errors}\n\n# How some of it is done right\n{worked}" if worked else errors
+        data = {"parent": "" if parent is None else parent.id, "exemplars": right}
+        points = [point for text in said.feedback[:most] if (point := clean(text))]
+        return [
+            Lesson(f"{run.place}/{n}", text, detail, sources=sources, data=data) for n, text in enumerate(points, 1)
+        ]
+
+    return criticised
+
+
+def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
+    """`reflect`, and a vote for each exemplar that an attempt of the step was shown: by whether it succeeded."""
+
+    async def reflected(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        lessons = await reflect(rollouts, context, run)
+        for r in rollouts:
+            if r.retrieved and r.feedback.success is not None and not r.trace.lost:
+                rating: Rating = "helpful" if r.feedback.success else "harmful"
+                votes = dict.fromkeys((id for id, _ in r.retrieved), rating)
+                lessons.append(Lesson(f"{r.place}/exemplars", "", votes=votes, sources=r.sources))
+        return lessons
+
+    return reflected
+
+
+def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
+    """`update` from the criticisms of the step and, for each instruction that has some, up to `recalled` remembered
+    ones, drawn by the exponential of their priority. New criticisms and exemplars are added; what harmed too often is
+    forgotten."""
+
+    async def updated(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        fresh = [x for x in lessons if x.text]
+        memory = [e for e in context.in_section(FEEDBACK) if e.harmful - e.helpful < MARGIN]
+        old: list[Lesson] = []
+        for first in {x.data["parent"]: x for x in fresh}.values():
+            rng = run.rng(f"recalled for {first.data['parent']}")
+            for e in drawn_by(lambda e: math.exp(SHARPNESS * priority(e)), memory, recalled, rng):
+                data = {"parent": first.data["parent"]}
+                sources = (*e.sources, *(s for s in first.sources if s not in e.sources))
+                old.append(Lesson(str(e.data["lesson"]), e.text, first.detail, sources=sources, data=data))
+        delta = await update([*old, *fresh], context, run)
+        adds: list[Edit] = [
+            Add(FEEDBACK, x.text, data={"lesson": x.id}, sources=x.sources, lessons=(x.id,)) for x in fresh
+        ]
+        for lesson in {x.detail: x for x in fresh}.values():
+            for x in lesson.data["exemplars"]:
+                data = {"answer": x["answer"], "good": True, "solution": x["solution"]}
+                adds.append(Add(EXEMPLARS, x["task"], data=data, sources=tuple(x["sources"]), lessons=(lesson.id,)))
+        votes = (
+            Vote(id, int(v == "helpful"), int(v == "harmful"), 1, x.sources)
+            for x in lessons
+            for id, v in x.votes.items()
+        )
+        return Delta((*votes, *adds)) + delta
+
+    return pruned(newest_per_key(updated), MARGIN)
+
+
+def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
+    """`accept`, then a vote on every criticism that instructions were written from: helpful if one of these was kept.
+    A new criticism is remembered only then, and only if none like it is remembered already."""
+
+    async def accepted(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+        kept = await accept(context, delta, rollouts, run)
+        tried = {id for add in new_candidates(delta) for id in add.lessons}
+        helped = {id for add in new_candidates(kept) for id in add.lessons}
+        memory = context.in_section(FEEDBACK)
+        known, edits = [e.text for e in memory], list[Edit]()
+        for edit in kept.edits:
+            if not isinstance(edit, Add) or edit.section != FEEDBACK:
+                edits.append(edit)
+            elif helped.intersection(edit.lessons):
+                texts = [edit.text, *known]
+                vectors = await run.at(f"like {edit.lessons[0]}").embed(texts)
+                if not alike(texts, vectors, 1, run.same_from).any():
+                    known.append(edit.text)
+                    edits.append(edit)
+        judged = [(e.id, e.data["lesson"] in helped) for e in memory if e.data["lesson"] in tried]
+        return replace(kept, edits=(*edits, *(Vote(id, int(good), int(not good), 1) for id, good in judged)))
+
+    return accepted
+
+
+def with_exemplars(k: int) -> Show:
+    """The best instruction and, as earlier turns, the `k` exemplars with the highest product of similarity and
+    priority, the best last. A task is no exemplar of itself."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        view = await best_instruction(context, task, run)
+        near = await run.nearest(context, task.input, NEAR * k, Solved(EXEMPLARS))
+        others = [match for match in near if match.entry.text != task.input]
+        best = sorted(others, key=lambda m: m.similarity * priority(m.entry), reverse=True)[:k]
+        turns = render_turns(match.entry for match in reversed(best))
+        return replace(
+            view, turns=turns.turns, tokens=view.tokens + turns.tokens, retrieved=similarities(best),
+            entries=lambda: (*view.entries(), *turns.entries()),
+        )  # fmt: skip
+
+    return show
+
+
+REFLECTED = (
+    Turn(
+        f"{SHOP}\n\n# The instruction\nAnswer with the discount.\n\n# What failed under it\nCase 1\n{CUPS_WRONG}",
+        Reflected(
+            exemplars=[Exemplar(case=1, solution="3 x 4 = 12, and 12 - 2 = 10.", answer="10")],
+            feedback=["It asks for the discount, but what is left to pay is wanted: the sum less the discount."],
+        ).model_dump_json(),
+    ),
+    Turn(
+        f"{WORKSHOP}\n\n# The instruction\n{NONE}\n\n# What failed under it\nCase 1\n{HINGE}",
+        Reflected(
+            exemplars=[Exemplar(case=1, solution="Salt air rusts steel; bronze stands it.", answer="bronze")],
+            feedback=["Nothing says what a material has to stand: parts near salt water are made of bronze."],
+        ).model_dump_json(),
+    ),
+)
+"""Failures worked out, and what they say about the instruction."""
+
+REFLECT = Instructions(
+    full="""\
+You find out why an instruction fails. You see the instruction that an agent works under, and numbered cases at which \
+the agent failed with it.
+
+exemplars: choose the cases that show most, up to five and each of another kind, and work each of them out: every \
+step that leads to the right result, with the facts and rules that it takes, and then the right answer, in exactly the \
+form that is wanted.
+feedback: with these solutions in mind, say what is wrong with the instruction. What does it not say that a solution \
+needs, what does it say wrongly, and what leads astray? Make each point by itself, so exact that the instruction can \
+be corrected by that point alone, and let no two points say the same. Do not write a new instruction.""",
+    small="""\
+An agent failed at tasks because its instruction was not good enough. First work out the most telling cases: how each \
+is solved, and its right answer. Then say what the instruction lacks or says wrongly, a point each. Do not write a new \
+instruction.""",
+    examples=REFLECTED,
+)

@@ -1,0 +1,299 @@
+"""GEPA: instructions evolve by reflection on traces, and parents are drawn from a Pareto front (Agrawal et al., 2025,
+section 3).
+
+The loop is that of the `gepa` package: it chooses parents, draws minibatches, and accepts what scores higher on them.
+Each iteration is a step, and each accepted candidate an entry: the best one is shown, the others are hidden. With
+`groups`, Combee's parallel scan reflects on a minibatch. docs/methods/gepa.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.examples import CALENDAR, HINGE, SHOP, WORKSHOP
+from practicum.blocks.reflect.per_trace import per_trace, without_reflector
+from practicum.blocks.sample.orders import shuffled_epochs
+from practicum.blocks.update.join import Join
+from practicum.blocks.update.scan import FEW, Dealing, scan
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
+from practicum.core.types import Instructions, Lesson, Task
+from practicum.engine.loop import Batch, Method, Schedule, StepReport, UpdateSeam, mean_score, sources_of
+from practicum.engine.run import Run
+from practicum.methods.settings import CandidateSettings
+from practicum.plugins.rivals.bridge import AskModel, PackageSearch
+from practicum.plugins.rivals.examples import COAT_RIGHT, CUPS_WRONG, PRICES, example
+from practicum.plugins.rivals.search import (
+    SECTION,
+    Request,
+    best_instruction,
+    cases,
+    only,
+    ranked,
+    visible_score,
+    written,
+)
+
+HIDDEN = f".{SECTION}"
+"""The section of candidates that are not the best."""
+
+
+class Settings(CandidateSettings):
+    NO_GATE: ClassVar[str] = "judges its candidates itself"
+    REQUIRES: ClassVar[tuple[str, ...]] = ("gepa",)
+
+    attempts: int = Field(default=400, ge=1)
+    """The number of attempts after which no new iteration begins."""
+    minibatch: int = Field(default=3, ge=1)
+    """Tasks of an iteration, on which a new instruction must score higher than its parent."""
+    select: Literal["pareto", "current_best", "epsilon_greedy", "top_k_pareto"] = "pareto"
+    """How the parent instruction is chosen."""
+    groups: int = Field(default=1, ge=1)
+    """Groups of a minibatch that are reflected on in parallel before one call joins the results; 1: one call in all."""
+
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        groups, size = self.groups, self.minibatch
+        yield groups > size, f"there are {groups} groups for a minibatch of {size}: lower groups"
+        yield groups > 1 and size < FEW, f"groups need a minibatch of {FEW} or more: raise minibatch, or lower groups"
+
+
+def method(s: Settings) -> Method:
+    """Attempt a minibatch, write a new instruction from it, keep it if it is better, compare all on the same tasks."""
+    act = answer(best_instruction)
+    update = rewritten(s.warmth)
+    if s.groups > 1:
+        update = scan(update, Dealing(groups=s.groups, copies=min(2, s.groups), fan_in=None), joined(s.warmth))
+    return Method(
+        name="gepa",
+        sample=shuffled_epochs(1, s.minibatch),
+        act=act,
+        attempt=once(act),
+        reflect=per_trace(without_reflector),
+        update=update,
+        accept=always,
+        schedule=pareto_search(s.minibatch, s.attempts, s.select),
+        roles=("reflector",),
+        costs="trying each candidate on a minibatch, a reflection a step",
+    )
+
+
+def rewritten(warmth: float) -> UpdateSeam:
+    """Rewrite the instruction from attempts under it. A failed call is counted and changes nothing."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        now = next((e.text for e in ranked(context)), "(none yet)")
+        asked = Request(REFLECTOR, (f"# The instruction now\n{now}", cases(lessons)), lessons=tuple(lessons))
+        made = await written(asked, warmth, "reflector", run)
+        return Delta(() if made is None else (made,))
+
+    return update
+
+
+def joined(warmth: float) -> Join:
+    """Join the instructions of the groups into one."""
+
+    async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
+        made = [edit for delta in deltas for edit in delta.edits if isinstance(edit, Add)]
+        if len(made) < 2:
+            return Delta(tuple(made))
+        parts = tuple(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
+        sources, lessons = ordered_union(a.sources for a in made), ordered_union(a.lessons for a in made)
+        one = await written(Request(JOINER, parts), warmth, "reflector", replace(run, about=sources))
+        return Delta(() if one is None else (replace(one, sources=sources, lessons=lessons),))
+
+    return join
+
+
+def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
+    """Iterations until `attempts` were made. Candidates are compared on the validation tasks if there are any, else on
+    the tasks that are learned from."""
+    options = {"candidate_selection_strategy": select, "max_metric_calls": attempts}
+    return lambda method, tasks, context, run, validation: ParetoSearch(
+        method, tasks, context, run, validation, {**options, "reflection_minibatch_size": min(minibatch, len(tasks))}
+    ).steps()
+
+
+@dataclass(eq=False)
+class ParetoSearch(PackageSearch):
+    """The adapter, strategy, callback and logger of the package. `ids` are the entries of its candidates, in its order;
+    the first candidate is what the run starts from, which may be none."""
+
+    options: Mapping[str, Any]
+    ids: list[str | None] = field(default_factory=list)
+    vals: dict[str, float] = field(default_factory=dict)
+
+    propose_new_texts = None
+
+    def begin(self) -> None:
+        super().begin()
+        self.tries = 0
+        self.proposal: Add | None = None
+
+    # ---- in the thread of the package
+
+    def optimize(self, ask: AskModel) -> None:
+        from gepa.api import optimize
+
+        self.ask, known = ask, ranked(self.context)
+        self.ids.append(known[0].id if known else None)
+        compared = self.tasks if self.validation is None else self.validation.tasks
+        # The package's protocols name methods that it does not need.
+        adapter: Any = self
+        optimize(
+            {SECTION: known[0].text if known else ""}, list(self.tasks), list(compared), adapter=adapter,
+            reflection_strategy=adapter, callbacks=[adapter], logger=adapter, seed=self.run.seed,
+            track_best_outputs=False, **self.options,
+        )  # fmt: skip
+
+    def evaluate(self, batch: list[Task], candidate: dict[str, str], capture_traces: bool = False) -> Any:
+        from gepa.core.adapter import EvaluationBatch
+
+        scores: list[float] = self.ask(partial(self._scores, candidate[SECTION], tuple(batch)))
+        # The package does not look at the attempts.
+        return EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=list(batch))
+
+    def make_reflective_dataset(self, candidate: object, eval_batch: Any, components: object) -> Mapping[str, Any]:
+        return {SECTION: [{"task": task.id} for task in eval_batch.trajectories]}
+
+    def reflect(self, candidate: dict[str, str], reflective_dataset: Any, components: object) -> tuple[Any, Any]:
+        from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
+
+        text = self.ask(partial(self._rewritten, candidate[SECTION]))
+        return ReflectionProposal({SECTION: text} if text else {}), self
+
+    def on_iteration_end(self, event: Mapping[str, Any]) -> None:
+        self.ask(partial(self._ended, event["state"]))
+
+    def log(self, message: str) -> None:
+        """The package's log is not needed: steps report the same."""
+
+    # ---- in the event loop
+
+    async def _scores(self, text: str, tasks: tuple[Task, ...]) -> list[float]:
+        """The score of each task: under the parent, then under its child, then, if the child was better, under the
+        child on all tasks to compare on. The very first instruction is compared before the first iteration."""
+        context = only(text)
+        if not self.vals or self.tries == 2:
+            rollouts = await self.compared(tasks, context, f"compared {len(self.vals)}")
+            self.vals[text] = mean_score(rollouts)
+        elif self.tries == 0:
+            rollouts = self.rollouts = await self.method.attempt(Batch(tasks), context, self.at.at("attempt"))
+            self.tries = 1
+        else:
+            rollouts = await once(self.method.act)(Batch(tasks), context, self.at.at("trial"))
+            self.tries = 2
+        return [visible_score(rollout, self.run) or 0.0 for rollout in rollouts]
+
+    async def _rewritten(self, text: str) -> str:
+        """A better instruction, learned from the parent's attempts; "" if there is none."""
+        context = only(text)
+        self.run.require_own(sources_of(self.rollouts))
+        self.lessons = await self.method.reflect(self.rollouts, context, self.at.at("reflect"))
+        if not self.lessons:
+            return ""
+        delta = await self.method.update(self.lessons, context, self.at.at("update", sources_of(self.lessons)))
+        self.proposal = next((edit for edit in delta.edits if isinstance(edit, Add)), None)
+        return self.proposal.text if self.proposal is not None else ""
+
+    async def _ended(self, state: Any) -> StepReport:
+        """The step that an iteration was. `state` holds all candidates by number, the first one as 0."""
+        self.losses.count(self.rollouts, self.lessons)
+        arm, before = self.ids[state.full_program_trace[-1]["selected_program_candidate"]], len(self.ids)
+        scores = list(state.program_full_scores_val_set)
+        best = scores.index(max(scores))  # the oldest on ties
+        delta = self._delta(state, best)
+        data = {
+            "parent": arm, "accepted": len(self.ids) > before, "attempts": state.total_num_evals,
+            "candidates": len(self.ids), "best": self.ids[best], "best_score": round(scores[best], 6),
+        }  # fmt: skip
+        val = self.vals[state.program_candidates[best][SECTION]] if self.validation is not None else None
+        return self.report(delta, arm, data, val)
+
+    def _delta(self, state: Any, best: int) -> Delta:
+        """The entry of a new candidate, and what changed about the others: score, front, and which is shown."""
+        updates, adds = list[Edit](), list[Edit]()
+        for n, candidate in enumerate(state.program_candidates):
+            first = state.parent_program_for_candidate[n][0]
+            parent = None if first is None else self._entry(first)
+            # `front` is the number of tasks on which no other candidate is better.
+            fronts = state.program_at_pareto_front_valset.values()
+            data = {"score": round(state.program_full_scores_val_set[n], 6), "front": sum(n in f for f in fronts)}
+            data |= {} if parent is None else {"parent": parent.id}
+            section = SECTION if n == best else HIDDEN
+            if n == len(self.ids):
+                made = self.proposal or Add(SECTION, candidate[SECTION])
+                # It was written from its parent, so it also rests on the parent's sources.
+                sources = ordered_union([made.sources, parent.sources]) if parent is not None else made.sources
+                adds.append(replace(made, section=section, data=data, sources=sources))
+                self.ids.append(f"e{self.context.next_number}")
+            elif (entry := self._entry(n)) is not None:
+                data = {**entry.data, **data}
+                if (section, data) != (entry.section, dict(entry.data)):
+                    updates.append(Update(entry.id, section=section, data=data))
+        # Candidates of an earlier run beside its best one.
+        updates += [Update(e.id, section=HIDDEN) for e in self.context.in_section(SECTION) if e.id not in self.ids]
+        return Delta((*updates, *adds))
+
+    def _entry(self, n: int) -> Entry | None:
+        id = self.ids[n]
+        return None if id is None else self.context.get(id)
+
+
+REFLECTOR = Instructions(
+    full="""\
+You improve the instruction that an agent works under. You see the instruction, and attempts that were made with it, \
+each with what came of it.
+
+Read every attempt closely. Find out what the tasks ask for and in which form; which steps, facts and ways of working \
+led to success, and whether they will serve other tasks too; and for each failure, what the instruction said wrongly \
+or left unsaid. The feedback may hold facts about the field that the agent cannot find out by itself and will need \
+again: put in all of them.
+
+Then write the whole instruction anew. Keep what worked, correct what failed, and add what was missing: the task and \
+its form, the way to go about it step by step, the facts, rules and formulas that it takes, and the mistakes to \
+avoid. It may be long and have several sections. Write for tasks like these, not about these alone.""",
+    small="""\
+You improve the instruction an agent works under. You see the instruction and attempts made with it, each with what \
+came of it. Find out what the tasks are, what facts and steps solve them, and where the instruction misled or was \
+silent. Write the whole instruction anew: keep what worked, mend what failed, and put in every fact and rule the \
+agent will need for tasks like these and cannot know by itself. Do not write about single tasks.""",
+    examples=(
+        example(PRICES, SHOP, "# The instruction now\n(none yet)", "# Attempts", COAT_RIGHT, CUPS_WRONG),
+        example(
+            "Take steel where a part must be hard and stays dry. Near the sea take bronze, since steel rusts there.",
+            WORKSHOP,
+            "# The instruction now\nTake steel where a part must be hard.",
+            "# Attempts",
+            HINGE,
+        ),
+    ),
+)
+
+JOINER = Instructions(
+    full="""\
+Several people have each written an instruction for the same agent, from different attempts. Write one instruction \
+that holds all that is useful in them, each thing once and in full: every fact, rule, step, formula and form. Where \
+they contradict each other, keep what more of them say. Put what belongs together in one place. It may be long and \
+have several sections.""",
+    small="""\
+Several people have each written an instruction for the same agent, from different attempts. Write one instruction \
+that holds all that is useful in them, each thing once. Where they contradict each other, keep what more of them \
+say.""",
+    examples=(
+        example(
+            "Write the start of an event as 2026-05-09T14:30. After an error, correct the arguments and call again.",
+            CALENDAR,
+            "# Instruction 1\nWrite the start of an event as 2026-05-09T14:30.",
+            "# Instruction 2\nAfter an error, correct the arguments and call again. Write dates as 2026-05-09T14:30.",
+        ),
+    ),
+)

@@ -1,0 +1,388 @@
+"""MIPROv2: instructions and demonstrations are proposed, and their combinations searched by Bayesian optimization
+(Opsahl-Ong et al., 2024, section 4).
+
+The optimizer is that of the `dspy` package: it draws sets of demonstrations from successful attempts, has a model
+propose instructions, and searches their combinations. Each comparison that it makes ends a step. Instructions and
+demonstrations are entries: those of the best combination are shown, the others are hidden. docs/methods/mipro.md says
+what differs from the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from statistics import fmean
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field, create_model
+
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import as_experience
+from practicum.blocks.sample.orders import everything
+from practicum.core.bounded import MaxChars, Output
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Add, Delta, Entry, Update, ordered_union
+from practicum.core.errors import UsageError
+from practicum.core.types import Instructions, Prompt, Rollout, Task, Turn
+from practicum.core.views import View, render_turns
+from practicum.engine.loop import Batch, Method, Schedule, StepReport, sources_of
+from practicum.engine.run import Run
+from practicum.methods.none import keep_nothing
+from practicum.methods.settings import CandidateSettings
+from practicum.plugins.rivals.bridge import AskModel, PackageSearch
+from practicum.plugins.rivals.search import LONGEST, SECTION, best_instruction, ranked, visible_score
+
+DEMOS = "demonstrations"
+"""The section of the demonstrations that are shown."""
+
+HIDDEN = {SECTION: f".{SECTION}", DEMOS: f".{DEMOS}"}
+"""The sections of instructions and demonstrations that are not part of the best combination."""
+
+NONE = "Do the task."
+"""The instruction that the package starts from if the agent has none."""
+
+
+class Settings(CandidateSettings):
+    NO_GATE: ClassVar[str] = "judges its candidates itself"
+    REQUIRES: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
+
+    candidates: int = Field(default=6, ge=1)
+    """The number of instructions, and of sets of demonstrations; the search combines one of each."""
+    trials: int = Field(default=10, ge=1)
+    """The number of combinations that are tried."""
+    minibatch: int = Field(default=35, ge=1)
+    """Tasks that a combination is tried on; all tasks if there are fewer."""
+    full: int = Field(default=5, ge=1)
+    """Trials between comparisons of the best combination so far on all tasks."""
+    bootstrapped: int = Field(default=4, ge=0)
+    """The most right answers of the agent itself in a set of demonstrations."""
+    labeled: int = Field(default=4, ge=0)
+    """The number of demonstrations up to which a set is filled with target answers."""
+
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        none = self.labeled and not self.bootstrapped
+        yield none, "sets are drawn from the agent's own answers first: set bootstrapped, or labeled=0 too"
+
+
+def method(s: Settings) -> Method:
+    """Attempt tasks for demonstrations, have instructions proposed, try combinations of both, keep the best."""
+    act = answer(best_combination)
+    return Method(
+        name="mipro",
+        sample=everything,
+        act=act,
+        attempt=once(act),
+        reflect=as_experience,
+        update=keep_nothing,
+        accept=always,
+        schedule=bayesian_search(s),
+        roles=("curator",),
+        costs="attempts for demonstrations, trying each combination on a minibatch, a call for each instruction",
+    )
+
+
+async def best_combination(context: Context, task: Task, run: Run) -> View:
+    """The best instruction and its demonstrations, the latter as earlier turns."""
+    demos = demonstrations(context)
+    view, turns = await best_instruction(context, task, run), render_turns(demos)
+    ids = tuple(entry.id for entry in context if entry.id in view.ids or entry in demos)
+    return replace(view, turns=turns.turns, ids=ids, tokens=view.tokens + turns.tokens)
+
+
+def demonstrations(context: Context) -> list[Entry]:
+    """The demonstrations that are shown, in their order; one written by hand may have no answer."""
+    found = (e for e in context.in_section(DEMOS) if "answer" in e.data)
+    return sorted(found, key=lambda e: int(e.data.get("turn", 0)))
+
+
+def bayesian_search(s: Settings) -> Schedule:
+    """A schedule of trials of combinations. Candidates are compared on the validation tasks; without those, on most of
+    the tasks, and the agent learns from the rest."""
+    return lambda method, tasks, context, run, validation: BayesianSearch(
+        method, tasks, context, run, validation, s
+    ).steps()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An instruction ("": the one the run starts from) with demonstrations: ids of tasks, and their answers."""
+
+    text: str = ""
+    demos: tuple[tuple[str, str], ...] = ()
+
+
+START = Candidate()
+"""What the run starts from."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Shown:
+    """A task as the value of a field of the package: its text is the task's input."""
+
+    task: Task
+
+    def __str__(self) -> str:
+        return self.task.input
+
+    def __repr__(self) -> str:
+        return repr(self.task.input)
+
+
+@dataclass(eq=False)
+class BayesianSearch(PackageSearch):
+    """The adapter through which the package asks models. To it our agent is a program of one predictor."""
+
+    how: Settings
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: int = 0
+    tried: dict[tuple[Candidate, str], Rollout] = field(default_factory=dict)
+    scored: dict[tuple[Candidate, str], Rollout] = field(default_factory=dict)
+    parts: dict[Candidate, list[float]] = field(default_factory=dict)
+    wholes: dict[Candidate, float] = field(default_factory=dict)
+    ids: dict[str | tuple[str, str], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        learned, self.others = self._split()
+        self.learned = {task.id: task for task in learned}
+        self.about = ordered_union(task.sources for task in learned)
+        self.start, known = self.context, ranked(self.context)
+        self.first_text = known[0].text if known else ""
+        if known:
+            self.ids[START.text] = known[0].id
+
+    def _split(self) -> tuple[list[Task], list[Task]]:
+        """Tasks to learn from, and tasks to compare on: without validation tasks 80%, as in the package."""
+        order = list(self.tasks)
+        if self.validation is not None:
+            return order, list(self.validation.tasks)
+        if len(order) < 2:
+            raise UsageError(
+                "tasks.missing",
+                "method mipro compares on tasks it does not learn from: give `val`, or at least 2 tasks",
+            )
+        self.run.at("split").rng().shuffle(order)
+        cut = len(order) - max(1, int(0.8 * len(order)))
+        return order[:cut], order[cut:]
+
+    # ---- in the thread of the package
+
+    def optimize(self, ask: AskModel) -> None:
+        import dspy
+        from dspy.utils.callback import BaseCallback
+
+        def example(task: Task) -> Any:
+            known = {"answer": task.target} if self.run.labels and task.target is not None else {}
+            return dspy.Example(task=Shown(task), **known).with_inputs("task")
+
+        self.ask, how = ask, self.how
+        told = "\n\n".join(part for part in (self.run.instructions, self.first_text) if part) or NONE
+        signature = dspy.Signature({"task": (Any, dspy.InputField()), "answer": (str, dspy.OutputField())}, told)
+        # The package replaces an empty proposal by an instruction of its own: both stand for the one at the start.
+        self.first = {signature.instructions, signature.with_instructions("").instructions}
+        model, watch = dspy.BaseLM("practicum"), BaseCallback()
+        watch.on_evaluate_start, watch.on_evaluate_end = self.compare, lambda **event: self.known.clear()
+        train, val = [example(task) for task in self.learned.values()], [example(task) for task in self.others]
+        labeled = how.labeled if any("answer" in one for one in train) else 0
+        optimizer = dspy.MIPROv2(
+            self.metric, prompt_model=model, task_model=model, auto=None, num_candidates=how.candidates, num_threads=1,
+            max_bootstrapped_demos=how.bootstrapped, max_labeled_demos=labeled, seed=self.run.seed,
+            init_temperature=how.warmth,
+        )  # fmt: skip
+        try:
+            with dspy.context(lm=model, adapter=self, callbacks=[watch]):
+                optimizer.compile(
+                    dspy.Predict(signature), trainset=train, valset=val, num_trials=how.trials,
+                    minibatch=how.minibatch < len(val), minibatch_size=min(how.minibatch, len(val)),
+                    minibatch_full_eval_steps=how.full, program_aware_proposer=False,
+                )  # fmt: skip
+        except ValueError as error:
+            # The package fails once all combinations tried are compared on all tasks: the search is over then.
+            if "No valid program" not in str(error):
+                raise
+
+    def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
+        """The package's adapter: an attempt at a task, or texts from the model that proposes."""
+        if isinstance(shown := inputs.get("task"), Shown):
+            if self.known:
+                return [self.known[shown.task.id]]
+            return [self.ask(partial(self._attempted, self._candidate(signature, demos), shown.task))]
+        texts = tuple((name, _description(of)) for name, of in signature.output_fields.items())
+        warmth = lm_kwargs.get("temperature", lm.kwargs.get("temperature"))
+        form = _form(signature.__name__, texts)
+        told = Instructions(signature.instructions, examples=_example(signature, form))
+        prompt = told.prompt(self.run.profile, _told(signature, inputs))
+        return [self.ask(partial(self._said, prompt, form, warmth))]
+
+    def compare(self, call_id: str, instance: Any, inputs: Any) -> None:
+        """A comparison begins: all of its attempts are made at once."""
+        tasks = [one.task.task for one in inputs["devset"] or instance.devset]
+        candidate = self._candidate(inputs["program"].signature, inputs["program"].demos)
+        rollouts = self.ask(partial(self._tried, candidate, tasks))
+        self.ask(partial(self._ended, candidate, rollouts))
+        self.known = {task.id: self._outputs(made) for task, made in zip(tasks, rollouts, strict=True)}
+
+    def metric(self, example: Any, prediction: Any, trace: Any = None) -> float | bool:
+        """The score; where demonstrations are drawn, whether the attempt can be one."""
+        return float(prediction.score) if trace is None else bool(prediction.good)
+
+    def _candidate(self, signature: Any, demos: Any) -> Candidate:
+        text = "" if signature.instructions in self.first else str(signature.instructions).strip()
+        known = ((demo.task.task.id, str(demo.get("answer") or "")) for demo in demos)
+        return Candidate(text, tuple(dict.fromkeys(demo for demo in known if demo[1])))
+
+    def _outputs(self, rollout: Rollout) -> dict[str, Any]:
+        """An attempt as the package sees it: whether it can be a demonstration, and its score if learning sees one."""
+        good = rollout.feedback.success is True and bool(rollout.trace.answer)
+        return {"answer": rollout.trace.answer, "score": visible_score(rollout, self.run) or 0.0, "good": good}
+
+    # ---- in the event loop
+
+    async def _attempted(self, candidate: Candidate, task: Task) -> dict[str, Any]:
+        """An attempt under the same candidate is made once: the package asks again for each of its sets."""
+        key = candidate, task.id
+        if key not in self.tried:
+            place = self.at.at(f"attempt {len(self.rollouts) + 1}")
+            (self.tried[key],) = made = await self.method.attempt(Batch((task,)), self._shown(candidate), place)
+            self.losses.count(made, ())
+            self.rollouts += made
+            self.run.require_own(sources_of(made))
+        return self._outputs(self.tried[key])
+
+    async def _said(self, prompt: Prompt, form: type[BaseModel], warmth: float | None) -> dict[str, str]:
+        """The texts asked for; each is empty if the call failed, which is counted."""
+        self.asked += 1
+        at = self.at.at(f"ask {self.asked}", self.about)
+        said = await at.try_ask("curator", prompt, form, Count.LOST_UPDATES, temperature=warmth)
+        if said is None:
+            return dict.fromkeys(form.model_fields, "")
+        return {name: str(text).strip() for name, text in said.model_dump().items()}
+
+    async def _tried(self, candidate: Candidate, tasks: Sequence[Task]) -> list[Rollout]:
+        """An attempt at each task; none that is known of this candidate is made again."""
+        todo = [task for task in tasks if (candidate, task.id) not in self.scored]
+        if todo:
+            made = await self.compared(todo, self._shown(candidate))
+            self.scored.update(((candidate, r.task.id), r) for r in made)
+        return [self.scored[candidate, task.id] for task in tasks]
+
+    def _shown(self, candidate: Candidate) -> Context:
+        if candidate == START:
+            return self.start
+        text = candidate.text or self.first_text
+        adds = [Add(SECTION, text)] if text else []
+        adds += [self._demo(demo, turn) for turn, demo in enumerate(candidate.demos)]
+        return Context().apply(Delta(tuple(adds))).context
+
+    def _demo(self, demo: tuple[str, str], turn: int) -> Add:
+        """The entry of a demonstration. It comes from its task and from the attempts that gave this answer."""
+        id, text = demo
+        task = self.learned[id]
+        made = [r for (_, of), r in self.tried.items() if of == id and r.trace.answer == text]
+        sources = ordered_union([task.sources, sources_of(made)])
+        return Add(DEMOS, task.input, data={"answer": text, "turn": turn}, sources=sources)
+
+    async def _ended(self, candidate: Candidate, rollouts: Sequence[Rollout]) -> StepReport:
+        score = fmean(visible_score(rollout, self.run) or 0.0 for rollout in rollouts)
+        if len(rollouts) == len(self.others):
+            self.wholes.setdefault(candidate, score)
+        self.parts.setdefault(candidate, []).append(score)
+        # As in the package: only what was compared on all tasks can be the best, and the older one on ties.
+        best = max(self.wholes, key=lambda one: self.wholes[one])
+        delta = self._delta(candidate, best)
+        instruction, demos = self._entries(candidate)
+        data = {
+            "instruction": instruction, "demonstrations": demos,
+            "score": round(score, 6), "compared": len(rollouts), "best_score": round(self.wholes[best], 6),
+        }  # fmt: skip
+        return self.report(delta, instruction, data, self.wholes[best] if self.validation is not None else None)
+
+    def _delta(self, candidate: Candidate, best: Candidate) -> Delta:
+        """The new entries of this candidate, and for all others their scores and whether they are shown."""
+        adds: dict[str | tuple[str, str], Add] = {}
+        if candidate.text and candidate.text not in self.ids:
+            adds[candidate.text] = Add(SECTION, candidate.text, sources=self.about)
+        adds |= {demo: self._demo(demo, 0) for demo in candidate.demos if demo not in self.ids}
+        self.ids |= {what: f"e{id}" for id, what in enumerate(adds, self.context.next_number)}
+        made = self.context.apply(Delta(tuple(adds.values()))).context
+        instruction, demos = self._entries(best)
+        edits: list[Update] = []
+        for entry in made:
+            section, data = entry.section.removeprefix("."), dict(entry.data)
+            if section not in HIDDEN:
+                continue
+            if section == SECTION:
+                data |= self._score_of(entry.id)
+            elif entry.id in demos:
+                data["turn"] = demos.index(entry.id)
+            section = section if entry.id in (instruction, *demos) else HIDDEN[section]
+            if (section, data) != (entry.section, dict(entry.data)):
+                edits.append(Update(entry.id, section=section, data=data))
+        return Delta((*adds.values(), *edits))
+
+    def _entries(self, candidate: Candidate) -> tuple[str | None, list[str]]:
+        """The entries of an instruction and of its demonstrations, these in order."""
+        if candidate == START:
+            demos = [e.id for e in demonstrations(self.start)]
+        else:
+            demos = [self.ids[demo] for demo in candidate.demos]
+        return self.ids.get(candidate.text), demos
+
+    def _score_of(self, id: str) -> dict[str, Any]:
+        """An instruction's score with its best demonstrations; a score on all tasks counts before others."""
+        ways = [one for one in self.parts if self.ids.get(one.text) == id]
+        if not ways:
+            return {}
+        scores = {one: self.wholes.get(one, fmean(self.parts[one])) for one in ways}
+        best = max(ways, key=lambda one: (one in self.wholes, scores[one]))
+        return {"score": round(scores[best], 6), "with": [self.ids[demo] for demo in best.demos]}
+
+
+@cache
+def _form(name: str, texts: tuple[tuple[str, str], ...]) -> type[BaseModel]:
+    """The form that the model fills in: these texts, each with its description."""
+    long = Annotated[str, MaxChars(4_000, LONGEST)]
+    fields: dict[str, Any] = {text: (long, Field(description=what)) for text, what in texts}
+    return create_model(name, __base__=Output, **fields)
+
+
+def _description(of: Any) -> str:
+    return str(of.json_schema_extra.get("desc", ""))
+
+
+def _told(signature: Any, inputs: Mapping[str, Any]) -> list[str]:
+    """The parts of a prompt: the input fields of a signature, each under its description."""
+    return [f"# {_description(of)}\n{inputs[name]}" for name, of in signature.input_fields.items()]
+
+
+def _example(signature: Any, form: type[BaseModel]) -> tuple[Turn, ...]:
+    """The worked example of a signature; none if it has other fields than those known here."""
+    if not {*signature.input_fields, *signature.output_fields} <= WORKED.keys():
+        return ()
+    said = form.model_validate({name: WORKED[name] for name in signature.output_fields})
+    return (Turn("\n\n".join(_told(signature, WORKED)), said.model_dump_json()),)
+
+
+WORKED = {
+    "examples": """\
+Example({'task': 'Tell visitors that the pool is closed on Sunday for cleaning.', 'answer': 'Pool closed on Sunday for \
+cleaning.'}), Example({'task': 'Tell visitors that children under ten need an adult with them.', 'answer': 'Children \
+under ten only with an adult.'})""",
+    "prior_observations": "The tasks ask for notices for the visitors of a pool.",
+    "observations": "Each notice says one thing in a few words, names the day or the age that it is about, and has "
+    "neither a greeting nor a reason.",
+    "summary": "Short notices for the visitors of a pool: one thing each, in a few words, without a greeting.",
+    "dataset_description": "Short notices for the visitors of a pool: one thing each, in a few words.",
+    "task_demos": """\
+Task: Tell visitors that the pool is closed on Sunday for cleaning.
+Answer: Pool closed on Sunday for cleaning.""",
+    "basic_instruction": "Write notices for a swimming pool.",
+    "tip": "Keep the instruction clear and concise.",
+    "proposed_instruction": "Write a notice for the visitors of a swimming pool. Say one thing in a few words, with "
+    "the day, the time or the age that it is about. Leave out greetings and reasons.",
+}
+"""Values of the fields of the package's signatures, for worked examples."""

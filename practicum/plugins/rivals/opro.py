@@ -1,0 +1,59 @@
+"""OPRO: the model as optimizer. It reads earlier instructions with their scores and writes better ones (Yang et al.,
+2024, section 2).
+
+A step shows the 20 best instructions, the best last, and 3 tasks, and writes 8 new ones by 8 calls.
+docs/methods/opro.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from practicum.blocks.reflect.examples import CLOSED, NOTICES, SHOP
+from practicum.core.edits import Entry
+from practicum.core.types import Instructions, Lesson
+from practicum.engine.loop import Method
+from practicum.plugins.rivals.examples import CUPS, PRICES, SHORT, example
+from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, history, propose, search
+
+EXEMPLARS = 3
+"""Tasks shown in the meta-prompt (the paper's number)."""
+
+Settings = BeamSettings
+
+
+def method(s: Settings) -> Method:
+    """Read the trajectory of instructions and scores, write better ones."""
+
+    def trajectory(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+        shown = tuple(rng.sample(lessons, min(EXEMPLARS, len(lessons))))
+        return [Request(OPTIMIZER, (history(known), demonstrated(shown)), tuple(known), shown)] * s.candidates
+
+    return search("opro", s, propose(trajectory, s.warmth))
+
+
+SO_FAR = "# Instructions so far, the best last"
+
+OPTIMIZER = Instructions(
+    full="""\
+You optimize the instruction that an agent works under. You see earlier instructions, each with its score: the mean \
+over the same tasks, from 0 to 100, higher is better. They stand in ascending order, the best last. After them come a \
+few of the tasks, so that you know what the work is.
+
+Find out what the better instructions have and the worse ones lack. Then write one new instruction that differs from \
+all of these and will score higher than the best of them. The agent reads it before every task, in addition to what \
+it is told already, so it must hold for all tasks of this kind and name no single one. It must be complete in itself, \
+since no earlier instruction is shown beside it. It may be short or have several lines, whichever scores higher.""",
+    small="""\
+You look for the best instruction for an agent. You see earlier instructions with their scores from 0 to 100, the \
+best last, and some tasks. Write one new instruction that differs from all of these and will score higher. It is \
+complete in itself and general: no single task or answer is named in it.""",
+    examples=(
+        example(
+            PRICES, SHOP, SO_FAR, "Score: 20\nCalculate carefully.", "Score: 60\nSubtract the discount from the price.",
+            "# Inputs with their right outputs", f"Input: {CUPS}\nOutput: 10",
+        ),
+        example(SHORT, NOTICES, SO_FAR, "(none yet)", "# Attempts, with what is known of each", CLOSED),
+    ),
+)  # fmt: skip

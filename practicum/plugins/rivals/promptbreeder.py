@@ -1,0 +1,287 @@
+"""PromptBreeder: instructions evolve, and with them the advice by which they are changed. In binary tournaments a
+changed copy of the better one takes the place of the other (Fernando et al., 2024, sections 3.1 and 3.2).
+
+A candidate's data holds its `advice`, the `operator` that made it, and its `line`, the texts of its ancestors.
+docs/methods/promptbreeder.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, ordered_union
+from practicum.core.types import Instructions, Lesson
+from practicum.engine.loop import Method, UpdateSeam
+from practicum.engine.run import Run
+from practicum.plugins.rivals.ape import INDUCE
+from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
+from practicum.plugins.rivals.search import (
+    BeamSettings,
+    Request,
+    cases,
+    demonstrated,
+    ranked,
+    roulette,
+    search,
+    value,
+    written,
+)
+
+DEMOS = 5
+"""Cases that an instruction is written from."""
+
+CROSSOVER = 0.1
+"""The chance that a mutant takes over the text of another member (the paper's number)."""
+
+LINE = 10
+"""Ancestors of an instruction that are kept, the newest ones."""
+
+HYPER = ("zero-order hyper", "first-order hyper")
+
+OPERATORS = ("zero-order", "first-order", "population", "ranked", "lineage", *HYPER, "lamarckian")
+"""The operators of the paper, except for crossover, which may follow each, and the shuffling of contexts."""
+
+
+class Settings(BeamSettings):
+    SMALL: ClassVar[Mapping[str, Any]] = {**BeamSettings.SMALL, "candidates": 2}
+
+    steps: int = Field(default=21, ge=1)
+    """The first generation, and the generations after it (paper: 20 to 30)."""
+    candidates: int = Field(default=10, ge=1)
+    """Tournaments of a generation: an instruction takes part in one of them at most."""
+    beam: int = Field(default=20, ge=2)
+    """The size of the population (paper: 50)."""
+
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        pairs = self.beam // 2
+        many = self.given("candidates") and self.candidates > pairs
+        yield many, f"a population of {self.beam} has {pairs} pairs for tournaments: lower candidates, or raise beam"
+
+
+def method(s: Settings) -> Method:
+    """Pair, compare, change the better one, replace the other."""
+    return search("promptbreeder", s, bred(s.beam, s.candidates, s.warmth))
+
+
+def bred(size: int, tournaments: int, warmth: float) -> UpdateSeam:
+    """The first generation, of `size` instructions. After it the outcome of tournaments: a mutant of each winner takes
+    the place of the loser, unless it could not be written."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        known, rng = ranked(context), run.rng("tournaments")
+        if len(known) < 2:
+            many = size if lessons else 0
+            made = await run.gather([(f"first {n}", partial(first, lessons, warmth)) for n in range(many)])
+            unlike = {add.text: add for add in made if add is not None and add.text not in {e.text for e in known}}
+            return Delta(tuple(unlike.values()))
+        drawn = rng.sample(known, 2 * min(tournaments, len(known) // 2))
+        pairs = [sorted(pair, key=value, reverse=True) for pair in zip(drawn[::2], drawn[1::2], strict=True)]
+        jobs = [(loser.id, partial(mutant, winner, known, lessons, warmth)) for winner, loser in pairs]
+        edits: list[Edit] = []
+        for (_, loser), new in zip(pairs, await run.gather(jobs), strict=True):
+            if new is not None:
+                # The delete has the sources of the mutant: while that waits for review, the loser stays.
+                edits += [new, Delete(loser.id, new.sources, reason="lost a tournament")]
+        return Delta(tuple(edits))
+
+    return update
+
+
+async def first(lessons: Sequence[Lesson], warmth: float, run: Run) -> Add | None:
+    """A member of the first generation."""
+    rng = run.rng("first")
+    advice = rng.choice(ADVICE)
+    made = await written(from_cases(advice, lessons, rng), warmth, "curator", run)
+    return made and replace(made, data={"advice": advice, "operator": "first", "line": []})
+
+
+async def mutant(
+    winner: Entry, known: Sequence[Entry], lessons: Sequence[Lesson], warmth: float, run: Run
+) -> Add | None:
+    """A changed copy of a winner. Hypermutation changes the advice first, and then follows it."""
+    rng = run.rng("operator")
+    advice, rests_on = str(winner.data.get("advice") or rng.choice(ADVICE)), tuple[str, ...]()
+    # Without a success there is nothing from which an instruction could be induced.
+    operator = rng.choice([name for name in OPERATORS if name != "lamarckian" or any(x.detail for x in lessons)])
+    if operator in HYPER:
+        zero = operator == "zero-order hyper"
+        asked = from_cases("", lessons, rng) if zero else Request(ADVISE, (_advice(advice),))
+        new = await written(replace(asked, told=ADVISE, parents=(winner,)), warmth, "curator", run.at("advice"))
+        advice, rests_on = (advice, ()) if new is None else (new.text, new.lessons)
+    asked = request(operator, winner, advice, known, lessons, rng)
+    # It carries the advice and the line of the winner, so it rests on the winner in any case.
+    made = await written(replace(asked, parents=(winner, *asked.parents)), warmth, "curator", run)
+    if made is None:
+        return None
+    other = roulette(known, rng)[0] if rng.random() < CROSSOVER else None
+    named = {x.id: x.sources for x in lessons if x.id in rests_on}
+    return replace(
+        made,
+        text=made.text if other is None else other.text,
+        sources=ordered_union([made.sources, *named.values(), () if other is None else other.sources]),
+        lessons=ordered_union([made.lessons, tuple(named)]),
+        data={"advice": advice, "operator": operator, "line": _line(winner)[-LINE:]},
+    )
+
+
+def request(
+    operator: str, winner: Entry, advice: str, known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
+) -> Request:
+    """The call of an operator. Advice that hypermutation wrote is followed as any other is."""
+    texts = {e.text: e for e in known}
+    match operator:
+        case "zero-order":
+            return from_cases(advice, lessons, rng)
+        case "population":
+            listed = _listed("in no order", rng.sample([*texts], len(texts)))
+            return Request(CONTINUE, (listed,), tuple(known))
+        case "ranked":
+            return Request(CONTINUE, (_listed("the best last", [*reversed(texts)]),), tuple(known))
+        case "lineage":
+            return Request(CONTINUE, (_listed("each made of the one before it", _line(winner)),))
+        case "lamarckian":
+            worked = [x for x in lessons if x.detail]
+            shown = tuple(rng.sample(worked, min(DEMOS, len(worked))))
+            return Request(INDUCE, (cases(shown),), lessons=shown)
+        case _:
+            return Request(FOLLOW, (_advice(advice), f"# The instruction\n{winner.text}"))
+
+
+def from_cases(advice: str, lessons: Sequence[Lesson], rng: random.Random) -> Request:
+    """An instruction for tasks like some of these, by a drawn way to think."""
+    shown = tuple(rng.sample(lessons, min(DEMOS, len(lessons))))
+    parts = (f"# How to think\n{rng.choice(THINKING)}", _advice(advice) if advice else "", demonstrated(shown))
+    return Request(START, tuple(filter(None, parts)), lessons=shown)
+
+
+def _line(entry: Entry) -> list[str]:
+    """The texts of an instruction's ancestors and its own, the oldest first."""
+    return [*entry.data.get("line", ()), entry.text]
+
+
+def _advice(advice: str) -> str:
+    return f"# The advice\n{advice}"
+
+
+def _listed(order: str, texts: Sequence[str]) -> str:
+    return f"# Instructions, {order}\n\n" + "\n\n".join(f"{n}. {text}" for n, text in enumerate(texts, 1))
+
+
+ADVICE = (
+    "Say the same in plainer words, as to somebody who does such work for the first time.",
+    "Add the one step that people forget when they do such work.",
+    "Leave out everything that does not change what is done.",
+    "Turn it into a procedure: numbered steps, each with what it starts from and what it gives.",
+    "Say how to check a result before it is given, and what to do if the check fails.",
+    "Name the cases that are easily confused, and what tells them apart.",
+    "Begin with what a good result is, and only then say how to get there.",
+    "Make it bolder: change the approach itself, not the words.",
+    "Add what an expert in the field knows and takes for granted.",
+    "Say exactly in which form a result is given, and what must not be in it.",
+)
+"""Advice on how to change an instruction, for the first generation. Later advice is written by the model."""
+
+THINKING = (
+    "What would make this work simple?",
+    "Divide the work into parts, and look at each by itself.",
+    "Which mistakes are likely here, and how are they prevented?",
+    "What have all cases in common, and in what do they differ?",
+    "Work backwards from the result that is wanted.",
+    "What does one have to know to do this, and what can be left out?",
+    "How would a careful expert go about it, step by step?",
+    "Look for the exception that breaks the obvious rule.",
+)
+"""Ways to think about the work."""
+
+START = Instructions(
+    full="""\
+You write instructions for an agent. You see some cases of its work, a way to think about it, and perhaps a piece of \
+advice on how instructions are written. Think about the cases in that way, follow the advice, and write one \
+instruction that helps with other tasks of this kind. It is complete in itself, may have several lines, and names no \
+single case.""",
+    small="Write an instruction for an agent that does tasks like these. Think as you are told and follow the advice, "
+    "if there is any. Write it whole. Name no single case.",
+    examples=(
+        example(
+            MATERIALS,
+            WORKSHOP,
+            "# How to think\nWhat sets the cases apart?",
+            _advice("Name what decides first."),
+            MATERIAL_CASES,
+        ),
+        example(
+            DATES, CALENDAR, "# How to think\nWhat goes wrong here?", "# Attempts, with what is known of each", MEETING
+        ),
+    ),
+)
+
+FOLLOW = Instructions(
+    full="""\
+You change the instruction that an agent works under, and you are given a piece of advice on how. Follow the advice. \
+Write the whole instruction as it is after the change. It may become quite different; it has to stay an instruction \
+for the same work, complete in itself.""",
+    small="Change the instruction as the advice says. Write it whole, for the same work.",
+    examples=(
+        example(
+            PRICES, SHOP, _advice("Say in which order the work is done."), "# The instruction\nMind the discounts."
+        ),
+        example(
+            SHORT,
+            NOTICES,
+            _advice("Say how a result is checked."),
+            "# The instruction\nSay what happens and when, without a greeting or a reason.",
+        ),
+    ),
+)
+
+CONTINUE = Instructions(
+    full="""\
+You see a list of instructions for the same work of an agent; its heading says in which order they stand. Write the \
+instruction that comes next. It goes on where the list leads, and differs from all that are in it. It is complete in \
+itself, since nobody sees the list.""",
+    small="You see a list of instructions for the same work. Write the one that comes next. It differs from all of "
+    "them and is complete.",
+    examples=(
+        example(
+            MATERIALS,
+            WORKSHOP,
+            _listed("the best last", ("Name a strong material.", "Name a material that fits the place of the part.")),
+        ),
+        example(
+            PRICES, SHOP, _listed("in no order", ("Calculate carefully.", "Subtract the discount from the price."))
+        ),
+    ),
+)
+
+ADVISE = Instructions(
+    full="""\
+You write advice on how an instruction for an agent is changed so that it gets better. Where you see a piece of \
+advice, sum it up and improve it: make it more exact, more useful, or of another kind. Where you see cases of the \
+agent's work and a way to think, say what instructions for such work should be changed in. The advice is about \
+instructions of this kind in general, not about a single one. Write it as `instruction`.""",
+    small="Write advice on how an instruction for an agent is made better. If you see advice, write better advice. "
+    "Otherwise write advice for work like the cases. Write it as `instruction`.",
+    examples=(
+        example(
+            "Find the step at which a calculation goes wrong most easily, and say how it is done right.",
+            SHOP,
+            _advice("Make it better."),
+        ),
+        example(
+            "Add the limits that a text has to keep, and say how one sees that it keeps them.",
+            NOTICES,
+            "# How to think\nWhat was wanted, and what came?",
+            "# Attempts, with what is known of each",
+            CLOSED,
+        ),
+    ),
+)

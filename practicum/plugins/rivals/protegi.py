@@ -1,0 +1,234 @@
+"""ProTeGi: text gradients and a beam. What is wrong with each instruction of the beam is put into words, new ones
+correct it, and a bandit chooses among them (Pryzant et al., 2023, sections 2.1 to 2.3).
+
+docs/methods/protegi.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import Field
+
+from practicum.blocks.act.show import answer
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, HINGE, MEETING, SHOP, WORKSHOP
+from practicum.blocks.sample.orders import drawn
+from practicum.core.bounded import MaxChars, Output, clean
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Add, Delta, Entry, ordered_union
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.engine.loop import Method, ReflectSeam, UpdateSeam, sources_of
+from practicum.engine.run import Run
+from practicum.plugins.rivals.ape import VARY
+from practicum.plugins.rivals.examples import CUPS_WRONG, DATES, PRICES, example
+from practicum.plugins.rivals.search import (
+    ATTEMPT,
+    NONE,
+    Bandit,
+    Request,
+    SearchSettings,
+    all_written,
+    attempted,
+    best_instruction,
+    ranked,
+    select,
+    written,
+)
+
+F = TypeVar("F", bound=Output)
+
+
+class Settings(SearchSettings):
+    SMALL: ClassVar[Mapping[str, Any]] = {
+        "steps": 4, "batch": 16, "gradients": 2, "paraphrases": 1, "successors": 4,
+        "rounds": 4, "arms": 4, "samples": 8,
+    }  # fmt: skip
+
+    steps: int = Field(default=6, ge=1)
+    """The number of steps (paper: 6)."""
+    batch: int = Field(default=64, ge=1)
+    """Tasks of a step, drawn anew for each: all instructions of the beam are tried on them (paper: 64)."""
+    beam: int = Field(default=4, ge=1)
+    """The number of instructions kept: the best ones (paper: 4)."""
+    gradients: int = Field(default=4, ge=1)
+    """Criticisms of each instruction of the beam, of which each gives an edit (paper: 4)."""
+    errors: int = Field(default=4, ge=1)
+    """Failures that a criticism is drawn from (paper: 4)."""
+    paraphrases: int = Field(default=2, ge=0)
+    """Paraphrases of each edit (paper: 2)."""
+    successors: int = Field(default=8, ge=1)
+    """Successors of each instruction of the beam that go to the bandit, drawn by chance (paper: 8)."""
+    rounds: int = Field(default=8, ge=1)
+    """Rounds of the bandit (the authors' code: 8)."""
+    arms: int = Field(default=8, ge=1)
+    """Instructions that are tried in a round: those with the highest upper confidence bound (the authors' code: 8)."""
+    samples: int = Field(default=32, ge=1)
+    """Tasks on which each of them is tried in a round (the authors' code: 32)."""
+
+
+def method(s: Settings) -> Method:
+    """Say what is wrong, edit against it, paraphrase, keep the best."""
+    return Method(
+        name="protegi",
+        sample=drawn(s.steps, s.batch, anew=True),
+        act=answer(best_instruction),
+        attempt=ATTEMPT,
+        reflect=gradients(criticism, s.gradients, s.errors),
+        update=expanded(s.paraphrases, s.successors, s.warmth),
+        accept=select(s.beam, Bandit(s.rounds, s.arms, s.samples)),
+        roles=("curator", "reflector"),
+        costs="trying the beam on the batch, criticisms, edits, paraphrases, trying these by a bandit",
+    )
+
+
+class Criticism(Output):
+    """What is wrong with an instruction."""
+
+    reasons: Annotated[str, MaxChars(400)] = Field(description="why it led to these failures, and what it lacks")
+
+
+Critic = Callable[[Entry | None, Sequence[Rollout], Run], Awaitable[list[Lesson]]]
+"""Criticises an instruction (None: that there is none) by some of its failures. The data of each lesson names the
+instruction as `parent`, and its detail shows the failures."""
+
+
+def gradients(critic: Critic, groups: int, errors: int) -> ReflectSeam:
+    """Attempt the tasks of the step under every instruction of the beam, and criticise each by `groups` groups of up to
+    `errors` of its failures. An instruction without failures gets no criticism."""
+
+    async def one(parent: Entry | None, rollouts: Sequence[Rollout], run: Run) -> list[Lesson]:
+        text = "" if parent is None else parent.text
+        made = await attempted(text, [r.task for r in rollouts], run.at("attempt"))
+        wrong = [r for r in made if r.feedback.success is False and not r.trace.lost]
+        rng, size = run.rng("errors"), min(errors, len(wrong))
+        samples = [rng.sample(wrong, size) for _ in range(groups if wrong else 0)]
+        jobs = [(f"gradient {n}", partial(critic, parent, group)) for n, group in enumerate(samples, 1)]
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        parents: list[Entry | None] = [*ranked(context)] or [None]
+        jobs = [("none" if p is None else p.id, partial(one, p, rollouts)) for p in parents]
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+    return reflect
+
+
+async def criticism(parent: Entry | None, group: Sequence[Rollout], run: Run) -> list[Lesson]:
+    """Say why the instruction led to these failures (section 2.1)."""
+    errors = "\n\n".join(evidence(r) for r in group)
+    said, sources = await asked_about(parent, group, errors, GRADIENT, Criticism, run)
+    if said is None or not (text := clean(said.reasons)):
+        return []
+    data = {"parent": "" if parent is None else parent.id}
+    return [Lesson(run.place, text, errors, sources=sources, data=data)]
+
+
+async def asked_about(
+    parent: Entry | None, group: Sequence[Rollout], errors: str, told: Instructions, form: type[F], run: Run
+) -> tuple[F | None, tuple[str, ...]]:
+    """What a reflector says in this form about an instruction and its failures, None if that was lost; and the sources
+    that it rests on."""
+    parts = [*run.agent_instructions, _instruction(parent), f"# What failed under it\n{errors}"]
+    sources = ordered_union([sources_of(group), () if parent is None else parent.sources])
+    run, prompt = replace(run, about=sources), told.prompt(run.profile, parts)
+    return await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS), sources
+
+
+def expanded(paraphrases: int, successors: int, warmth: float) -> UpdateSeam:
+    """The successors of the beam (section 2.2): an edit against each criticism, paraphrases of it, and up to
+    `successors` of these for each instruction of the beam, drawn by chance."""
+
+    async def one(lesson: Lesson, context: Context, run: Run) -> list[Add]:
+        parent = context.get(lesson.data["parent"])
+        parents = () if parent is None else (parent,)
+        errors, reasons = f"# What failed under it\n{lesson.detail}", f"# What is wrong with it\n{lesson.text}"
+        asked = Request(EDIT, (_instruction(parent), errors, reasons), parents, (lesson,))
+        made = await written(asked, warmth, "curator", run.at("edit"))
+        if made is None:
+            return []
+        again = Request(VARY, (f"# The instruction\n{made.text}",), parents, (lesson,))
+        return [made, *await all_written([again] * paraphrases, warmth, run.at("paraphrase"))]
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        jobs = [(str(n), partial(one, lesson, context)) for n, lesson in enumerate(lessons, 1)]
+        by_parent: dict[str, list[Add]] = defaultdict(list)
+        for lesson, made in zip(lessons, await run.gather(jobs), strict=True):
+            by_parent[lesson.data["parent"]] += made
+        known, new = {e.text for e in ranked(context)}, dict[str, Add]()
+        for parent, made in by_parent.items():
+            unlike = list({add.text: add for add in made if add.text not in known}.values())
+            for add in run.rng(f"successors of {parent}").sample(unlike, min(successors, len(unlike))):
+                new.setdefault(add.text, add)
+        return Delta(tuple(new.values()))
+
+    return update
+
+
+def _instruction(parent: Entry | None) -> str:
+    return f"# The instruction\n{NONE if parent is None else parent.text}"
+
+
+GRADIENT = Instructions(
+    full="""\
+You find out why an instruction fails. You see the instruction that an agent works under, and tasks at which the \
+agent failed with it, each with what it did and what came of that.
+
+Say what it is about the instruction that led to these failures: what it does not say and the agent needed, what it \
+says wrongly or so that it can be misread, what it says that does not matter and leads astray. Give every reason that \
+the failures support, the most important first. Be exact about what would have helped, with the facts, rules, steps \
+or formulas that are missing. Do not write a new instruction.""",
+    small="""\
+An agent failed at tasks because its instruction was not good enough. Say why the instruction led to these failures, \
+and what it lacks for tasks of this kind. Do not write a new instruction.""",
+    examples=(
+        Turn(
+            f"{SHOP}\n\n# The instruction\nAnswer with the discount.\n\n# What failed under it\n{CUPS_WRONG}",
+            Criticism(
+                reasons="It asks for the discount, but what is left to pay is wanted. It does not say that the prices "
+                "are to be added first."
+            ).model_dump_json(),
+        ),
+        Turn(
+            f"{WORKSHOP}\n\n# The instruction\n{NONE}\n\n# What failed under it\n{HINGE}",
+            Criticism(
+                reasons="Nothing says what a material has to stand. Steel is strong, but it rusts in salt air; the "
+                "agent needed to know that such parts are made of bronze."
+            ).model_dump_json(),
+        ),
+    ),
+)
+
+EDIT = Instructions(
+    full="""\
+You correct an instruction. You see the instruction that an agent works under, tasks at which the agent failed with \
+it, and a criticism that says why. Write the whole instruction anew so that what the criticism finds is put right. \
+Keep what the criticism does not touch. It must hold for other tasks of the same kind, so do not name the tasks you \
+see. It may have several lines.""",
+    small="""\
+You mend an agent's instruction. You see it, what failed under it and what is wrong with it. Write a new version that \
+puts right what is wrong. It is complete in itself, general, and keeps what works.""",
+    examples=(
+        example(
+            PRICES,
+            SHOP,
+            "# The instruction\nAnswer with the discount.",
+            f"# What failed under it\n{CUPS_WRONG}",
+            "# What is wrong with it\nIt asks for the discount, but what is left to pay is wanted. It does not say "
+            "that the prices are to be added first.",
+        ),
+        example(
+            f"Add each event that the user names. {DATES}",
+            CALENDAR,
+            "# The instruction\nAdd each event that the user names, and confirm it.",
+            f"# What failed under it\n{MEETING}",
+            "# What is wrong with it\nIt does not say in which form the start is wanted, nor what to do after an "
+            "error, and it asks for a confirmation in any case.",
+        ),
+    ),
+)

@@ -1,0 +1,221 @@
+"""TextGrad: the instructions are a variable. Each attempt of a batch gets a criticism in words; the instructions are
+rewritten with these and with earlier criticisms, and kept if they do no worse (Yuksekgonul et al., 2025, sections 2 and
+3.3).
+
+docs/methods/textgrad.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from practicum.blocks.act.show import answer
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.blocks.sample.orders import drawn
+from practicum.core.bounded import MaxChars, Output, clean
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Add, Delete, Delta, Update
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.engine.loop import Batch, Method, UpdateSeam, sources_of
+from practicum.engine.run import Run
+from practicum.plugins.rivals.examples import COAT_RIGHT, PRICES, SHORT, example
+from practicum.plugins.rivals.search import (
+    FEEDBACK,
+    NONE,
+    Request,
+    SearchSettings,
+    best,
+    best_instruction,
+    history,
+    mean_of,
+    new_candidates,
+    only,
+    others,
+    ranked,
+    scored,
+    written,
+)
+
+
+class Settings(SearchSettings):
+    momentum: int = Field(default=4, ge=0)
+    """The number of criticisms of earlier steps that are read again: the newest ones."""
+
+
+def method(s: Settings) -> Method:
+    """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
+    act = answer(best_instruction)
+    return Method(
+        name="textgrad",
+        sample=drawn(s.steps, s.batch, anew=True),
+        act=act,
+        attempt=once(act),
+        reflect=criticisms,
+        update=descent(s.momentum, s.warmth),
+        accept=keep_if_no_worse,
+        roles=("curator", "reflector"),
+        costs="a criticism for each task, one rewrite, and trying it on the batch",
+    )
+
+
+class Gradient(Output):
+    """A criticism of an attempt, and what follows from it for the instructions."""
+
+    answer: Annotated[str, MaxChars(200)] = Field(description="what in the attempt was good or bad, and why")
+    instructions: Annotated[str, MaxChars(200)] = Field(
+        description="how the instructions should change because of it; empty if they served it well"
+    )
+
+
+async def criticisms(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """A criticism of each attempt, all at once."""
+    shown = best(context)
+    jobs = [
+        (f"{n}.{rollout.task.id}", partial(_criticised, rollout, NONE if shown is None else shown.text))
+        for n, rollout in enumerate(rollouts)
+        if not rollout.trace.lost
+    ]
+    return [lesson for lesson in await run.gather(jobs) if lesson is not None]
+
+
+async def _criticised(rollout: Rollout, instructions: str, run: Run) -> Lesson | None:
+    parts = [f"# The instructions to be improved\n{instructions}", f"# The attempt\n{evidence(rollout)}"]
+    prompt = GRADIENT.prompt(run.profile, [*run.agent_instructions, *parts])
+    run = replace(run, about=rollout.sources)
+    said = await run.try_ask("reflector", prompt, Gradient, Count.LOST_REFLECTIONS)
+    if said is None:
+        return None
+    data = {"answer": clean(said.answer)}
+    return Lesson(run.place, clean(said.instructions), evidence(rollout), sources=rollout.sources, data=data)
+
+
+def descent(momentum: int, warmth: float) -> UpdateSeam:
+    """One step: all criticisms together, and the newest `momentum` of earlier steps, change the instructions. Text
+    that rests on an earlier criticism has its sources, for unlearning."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        known, kept = ranked(context), context.in_section(FEEDBACK)
+        recalled = [Lesson(str(e.data["lesson"]), e.text, sources=e.sources) for e in kept]
+        before = "\n".join(f"- {x.text}" for x in recalled)
+        fresh = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text)
+        parts = (history(known), f"# Said before\n{before or '(nothing)'}", f"# Said now\n{fresh or '(nothing)'}")
+        asked = Request(OPTIMIZER, parts, tuple(known), (*recalled, *lessons))
+        made = await written(asked, warmth, "curator", run.at("1"))
+        new = [lesson for lesson in lessons if lesson.text][-momentum:] if momentum else []
+        old = kept[: max(len(kept) + len(new) - momentum, 0)]
+        texts = () if made is None or made.text in {e.text for e in known} else (made,)
+        adds = (Add(FEEDBACK, x.text, data={"lesson": x.id}, sources=x.sources, lessons=(x.id,)) for x in new)
+        gone = (Delete(e.id, sources_of(new), reason="newer feedback took its place") for e in old)
+        return Delta((*texts, *adds, *gone))
+
+    return update
+
+
+async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    """Try the new text on the tasks of the step. It replaces the old one unless it scores lower there. Edits of other
+    sections are kept."""
+    new, known = next(iter(new_candidates(delta)), None), ranked(context)
+    if new is None:
+        return delta
+    rest = others(delta, known)
+    run.count(Count.TRIED_CANDIDATES)
+    tasks = tuple(r.task for r in rollouts)
+    mean = mean_of(await once(answer(best_instruction))(Batch(tasks), only(new.text), run), run)
+    now = mean_of(rollouts, run)
+    if mean is None or now is None or mean[0] < now[0]:
+        return rest
+    new = scored(new, mean, None)
+    if not known:
+        return Delta((new,)) + rest
+    # One entry from the first step on, so that it also rests on its first sources.
+    return Delta((Update(known[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons),)) + rest
+
+
+def _example(told: str, instructions: str, attempt: str, said: Gradient) -> Turn:
+    parts = f"# The instructions to be improved\n{instructions}\n\n# The attempt\n{attempt}"
+    return Turn(f"{told}\n\n{parts}", said.model_dump_json())
+
+
+CRITICISED = (
+    _example(
+        CALENDAR, NONE, MEETING,
+        Gradient(
+            answer="The tool refused the start because of its form, and the agent reported success all the same.",
+            instructions="They should say that a start is written as 2026-05-09T14:30, and that a call which failed is "
+            "corrected and made again.",
+        ),
+    ),
+    _example(SHOP, PRICES, COAT_RIGHT, Gradient(answer="Both steps are shown and right.", instructions="")),
+    _example(
+        NOTICES, "Be polite and say why.", CLOSED,
+        Gradient(
+            answer="It is clear, but greeting and reason make it longer than the 12 words that are allowed.",
+            instructions="They should not ask for a greeting or a reason, and should say that the words are counted.",
+        ),
+    ),
+)  # fmt: skip
+"""What is said of three attempts."""
+
+GRADIENT = Instructions(
+    full="""\
+You criticise, so that a text can be improved: the instructions of an agent. You see these instructions and one \
+attempt that the agent made under them, with what came of it. Do not solve the task again and do not write new \
+instructions.
+
+answer: criticise the attempt. Say what was good and what was bad about the steps and the answer, where the first \
+mistake was, and why it was made. Use the feedback where there is some, and judge for yourself where there is none.
+instructions: say what follows for the instructions. Which words of them led to what was bad, or what did they leave \
+unsaid that would have prevented it? How should they change, so that tasks of this kind are done better? Be exact: \
+name the fact, rule, step or form that is missing. Leave it empty where the instructions served the attempt well.""",
+    small="""\
+You criticise how an agent did a task, so that its instructions can be changed. Do not solve the task for it.
+
+answer: what in the attempt was good or bad, and why. instructions: how the instructions should change because of \
+this attempt, in one sentence; empty where they served it well.""",
+    examples=CRITICISED,
+)
+
+OPTIMIZER = Instructions(
+    full="""\
+You improve one text: the instructions of an agent. You see the present instructions with the score that they \
+reached, criticism of earlier versions, and the new criticism of what the agent did under the present ones, a point \
+for each attempt.
+
+Write the whole instructions anew, so that they answer the new criticism. Where several points say the same, it \
+matters more; where they contradict each other, find what would satisfy both. Earlier criticism that is still true \
+must not be undone. Keep what nobody complains of. The agent will get other tasks of the same kind, so say what holds \
+in general, with every fact, rule and step that the criticism asks for, and do not name single tasks. The text may \
+have several lines.""",
+    small="""\
+You improve one text, the instructions of an agent, by criticism of what the agent did under them. Write a new \
+version. What is said now counts; what was said before, and is still true, must not be undone. Keep what nobody \
+complains of, be general, and name no single task or answer.""",
+    examples=(
+        example(
+            f"{SHORT} Name the day.",
+            NOTICES,
+            "# Instructions so far, the best last",
+            "Score: 30\nSay what happens and why.",
+            "# Said before\n- The instructions should ask for the day.",
+            "# Said now\n- The notice is polite and too long. If a number of words is given, the instructions should "
+            "say that it is to be kept.\n- The reason took half of the words. The instructions should not ask for "
+            "reasons.",
+        ),
+        example(
+            "Near salt water choose bronze, since steel rusts there.",
+            WORKSHOP,
+            "# Instructions so far, the best last",
+            "(none yet)",
+            "# Said before\n(nothing)",
+            "# Said now\n- Steel rusts by the sea. The instructions should say that salt water asks for bronze.",
+        ),
+    ),
+)

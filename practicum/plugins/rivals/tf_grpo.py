@@ -1,0 +1,168 @@
+"""Training-Free GRPO: the difference between better attempts of a group and the others is put into words and kept, in
+place of an advantage and a gradient (Cai et al., 2025, section 2).
+
+The library of experience is a playbook. docs/methods/tf_grpo.md says what differs from the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import grouped, once
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
+from practicum.blocks.reflect.per_trace import tagged
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.append import within_budget
+from practicum.blocks.update.coverage import accounted
+from practicum.blocks.update.curator import Curator
+from practicum.core.bounded import MaxChars, MaxItems, Output, clean
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.views import render_full
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
+from practicum.methods.ace import CURATOR, SECTION
+from practicum.methods.settings import Batched, RetrievalSettings
+from practicum.plugins.rivals.search import visible_score
+
+
+class Settings(Batched, RetrievalSettings):
+    """Settings of Training-Free GRPO."""
+
+    TRACES: ClassVar = None
+
+    epochs: int = Field(default=3, ge=1)
+    """How often all tasks are learned from (paper: 3)."""
+    batch: int = Field(default=8, ge=1)
+    """Tasks of a step."""
+    group: int = Field(default=5, ge=2)
+    """Attempts at each task (paper: 5)."""
+    warmth: float = Field(default=0.7, gt=0)
+    """The temperature of all attempts of a group but the first (paper: 0.7)."""
+    budget: int = Field(default=80_000, ge=1)
+    """The most tokens of the playbook."""
+
+
+def method(s: Settings) -> Method:
+    """Attempt each task in a group, put the difference into words, keep it."""
+    act = answer(full_view)
+    return Method(
+        name="tf_grpo",
+        sample=batches(s.online, s.epochs, s.batch),
+        act=act,
+        attempt=grouped(once(act), s.group, s.warmth),
+        reflect=advantages,
+        update=within_budget(accounted(Curator(CURATOR, SECTION, gated=s.gate), "keep", SECTION), s.budget),
+        accept=always,
+        roles=("reflector", "curator"),
+        costs="groups, a contrast for each, one curation a step",
+    )
+
+
+class Advantage(Output):
+    """What the better attempts of a group have over the others."""
+
+    why: Annotated[str, MaxChars(200)] = Field(description="where the attempts part, and why some went better")
+    experiences: Annotated[list[Annotated[str, MaxChars(160)]], MaxItems(3)] = Field(
+        description="what to remember from that for other tasks; empty if it is known already"
+    )
+
+
+async def advantages(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """Contrast the attempts of each group; all groups at once."""
+    jobs = [(f"{i}.{rollout.task.id}", partial(_advantage, rollout, context)) for i, rollout in enumerate(rollouts)]
+    return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+
+async def _advantage(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
+    """The votes of the attempts and, if their scores differ, what makes the difference."""
+    run = replace(run, about=rollout.sources)
+    made = [r for r in rollout.group if not r.trace.lost]
+    used = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(made, 1)]
+    scores = [visible_score(r, run) for r in made]
+    if len(set(scores)) < 2:
+        return used
+    tried = zip(made, scores, strict=True)
+    parts = [f"# Attempt {n}: {_outcome(score)}\n{evidence(r)}" for n, (r, score) in enumerate(tried, 1)]
+    pages = render_full(context).pages or ("(none yet)",)
+    prompt = ADVANTAGE.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The experiences so far")
+    said = await run.try_ask("reflector", prompt, Advantage, Count.LOST_CONTRASTS)
+    if said is None:
+        return used
+    texts = [*dict.fromkeys(text for one in said.experiences if (text := clean(one)))]
+    first, data = f"{run.place}/1", {"reasoning": clean(said.why)}
+    one = Lesson(first, "", sources=rollout.sources, data=data)
+    others = (replace(one, id=f"{run.place}/{n}", text=text, of=first) for n, text in enumerate(texts[1:], 2))
+    return [*used, *([replace(one, text=texts[0])] if texts else []), *others]
+
+
+def _outcome(score: float | None) -> str:
+    return "its score is not known" if score is None else f"its score is {100 * score:.0f} of 100"
+
+
+def _example(told: str, experiences: str, attempts: str, said: Advantage) -> Turn:
+    return Turn(f"# The experiences so far\n{experiences}\n\n{told}\n\n{attempts}", said.model_dump_json())
+
+
+CONTRASTED = (
+    _example(
+        SHOP, "(none yet)",
+        f"# Attempt 1: its score is 0 of 100\n{COAT}\nReasoning: 25% of 80 is 20.\nAnswer: 20\n"
+        f"Feedback: The answer is wrong. The right answer is: 60\n\n# Attempt 2: its score is 100 of 100\n{COAT}\n"
+        "Reasoning: 25% of 80 is 20, and 80 - 20 = 60.\nAnswer: 60\nFeedback: The answer is right.",
+        Advantage(
+            why="The second one subtracts the discount from the price; the first one stops at the discount.",
+            experiences=["If what is left to pay is asked for, subtract the discount from the full price."],
+        ),
+    ),
+    _example(
+        CALENDAR, "(none yet)",
+        f"# Attempt 1: its score is 0 of 100\n{MEETING}\n\n# Attempt 2: its score is 100 of 100\n"
+        "Task: Put the dentist into my calendar, on 9 May at half past two.\n"
+        'Action: add_event {"title": "dentist", "start": "2026-05-09T14:30"}\nObservation: added\n'
+        "Answer: The dentist is in your calendar.\nFeedback: The answer is right.",
+        Advantage(
+            why="The second one writes the start in the form that the tool takes.",
+            experiences=["When adding an event, write its start as year-month-day, T and the time of day."],
+        ),
+    ),
+    _example(
+        NOTICES, "[e2] (rules) Leave out greetings and reasons, and count the words of a notice.",
+        f"# Attempt 1: its score is 0 of 100\n{CLOSED}\n\n# Attempt 2: its score is 100 of 100\n"
+        "Task: Tell visitors that the pool is closed on Sunday for cleaning.\n"
+        "Answer: Pool closed on Sunday for cleaning.\nFeedback: The answer is right.",
+        Advantage(why="Only the second one follows e2, which says all there is to learn.", experiences=[]),
+    ),
+)  # fmt: skip
+"""Groups of two attempts, and what is to be remembered of them."""
+
+ADVANTAGE = Instructions(
+    full="""\
+You see several attempts of one agent at the same task, each with its score, and the experiences that the agent has \
+gathered so far, which it read before each attempt.
+
+Follow the attempts step by step and compare them. Find the points at which the better ones part from the worse ones: \
+what was planned, looked up, calculated, checked or decided there, and what came of it. Say which of the experiences \
+helped, which were not followed and which misled. What differs without any effect on the score does not matter.
+
+Then say what to remember. Each experience is about what to do and when, so that it helps with other tasks of the \
+kind; it does not name this task or its answer. It may have up to 2,000 characters: several sentences, steps, \
+formulas or code, where they are needed. Where an experience that is known already should be changed, write how it \
+should read. Where everything is known already, give none.""",
+    small="""\
+You compare several attempts of one agent at the same task, each with its score.
+
+why: what the better attempts did and the others did not. experiences: what to remember from that for other tasks, \
+each in one short general sentence that makes sense without this task. Leave the list empty where there is nothing to \
+say. Never guess what you cannot see in the attempts.""",
+    examples=CONTRASTED,
+)

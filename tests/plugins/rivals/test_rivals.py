@@ -1,0 +1,271 @@
+"""All rivals by one table: their settings build, they make the calls that their pages state, resume to the same context
+without a call paid twice, and tell small models less."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, context_bytes, make_tasks, number_of, world
+from jsonschema import Draft202012Validator
+from scripts import FORM, Learned, added, learned, material, obeying, resumed, right, scripted, shape, warm
+
+from practicum import methods
+from practicum.core.errors import UsageError
+from practicum.engine.loop import Method
+from practicum.models.scripted import Call, ScriptedClient, in_parts
+
+BATCH = {"batch": 4, "beam": 2}
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A run of a rival over four messages, two further ones as a test: its settings, its calls by role, its steps and
+    the entries that are left by section. `stream`: whether it learns from a stream."""
+
+    settings: dict[str, Any]
+    calls: dict[str, int]
+    steps: int
+    entries: dict[str, int]
+    stream: bool = False
+    how: dict[str, Any] = field(default_factory=dict)
+
+
+TEAMS = ("chain", "group_chat", "evomac")
+
+RIVALS = {
+    "ape": Rival(
+        {**BATCH, "steps": 2, "candidates": 2}, {"agent": 4 + 4 * 4 + 2, "curator": 4}, 2, {"instructions": 2}
+    ),
+    "chain": Rival({}, {"agent": 2 * 4}, 0, {}, stream=True),
+    "dynamic_cheatsheet": Rival({}, {"agent": 4 + 2, "curator": 4}, 4, {"cheatsheet": 1}, stream=True),
+    "erm": Rival(
+        {**BATCH, "steps": 2, "feedback": 1}, {"agent": 26, "reflector": 2, "curator": 3}, 2,
+        {"instructions": 2, ".feedback": 2},
+    ),
+    "evomac": Rival({"agents": 2, "iterations": 1}, {"agent": 2 * (3 + 2 * 2 + 3)}, 0, {}, stream=True),
+    "evoprompt": Rival(
+        {**BATCH, "steps": 2, "candidates": 2}, {"agent": 4 + 4 * 4 + 2, "curator": 4}, 2, {"instructions": 2}
+    ),
+    "expel": Rival(
+        {"batch": 4}, {"agent": 4 + 4 + 2, "reflector": 4, "curator": 5}, 1, {"rules": 5, "episodes": 4}, stream=True
+    ),
+    "gepa": Rival({"attempts": 20}, {"agent": 22, "reflector": 2}, 2, {"instructions": 1}),
+    "group_chat": Rival({"turns": 2}, {"agent": 2 * (2 * 2 + 1)}, 0, {}, stream=True),
+    "mipro": Rival(
+        {"candidates": 2, "trials": 2}, {"agent": 8, "curator": 4}, 3, {"instructions": 1},
+        how={"val": make_tasks(2, 2)},
+    ),
+    "opro": Rival(
+        {**BATCH, "steps": 2, "candidates": 2}, {"agent": 4 + 4 * 4 + 2, "curator": 4}, 2, {"instructions": 2}
+    ),
+    "promptbreeder": Rival(
+        {**BATCH, "steps": 2, "candidates": 1}, {"agent": 14, "curator": 4}, 2, {"instructions": 2}
+    ),
+    "protegi": Rival(
+        {**BATCH, "steps": 1, "gradients": 1, "paraphrases": 1},
+        {"agent": 4 + 2 * 4 + 2, "reflector": 1, "curator": 2}, 1, {"instructions": 2},
+    ),
+    "reflexion": Rival({"epochs": 2}, {"agent": 4 + 4 + 2, "reflector": 4}, 2, {"reflections": 4}, stream=True),
+    "textgrad": Rival(
+        {"batch": 4, "steps": 2}, {"agent": 2 * (4 + 4) + 2, "reflector": 2 * 4, "curator": 2}, 2,
+        {"instructions": 1, ".feedback": 4},
+    ),
+    "tf_grpo": Rival(
+        {"epochs": 1, "group": 2}, {"agent": 4 * 2 + 2, "reflector": 4, "curator": 1}, 1, {"rules": 4}, stream=True
+    ),
+}  # fmt: skip
+
+
+def each(*but: str) -> pytest.MarkDecorator:
+    """For each rival but these; those whose packages are not installed are skipped."""
+    needed = {name: methods.missing_extra(name) for name in RIVALS}
+    marks = {name: pytest.mark.skipif(bool(extra), reason=f"needs {extra}") for name, extra in needed.items()}
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=marks[name]) for name in RIVALS if name not in but]
+    )
+
+
+def agent(call: Call) -> str:
+    """Right about as many messages as its context names, when it tries again, and in a team."""
+    return right(call) if warm(call) or "look again" in call.text else obeying(call)
+
+
+def learner(text: str = "") -> Callable[[Call], dict[str, Any]]:
+    """A role that learns: each text that it writes is another one, "solve 1", "solve 2", or this one."""
+    numbers = iter(range(1, 99))
+
+    def said(call: Call) -> dict[str, Any]:
+        new = text or f"solve {next(numbers)}"
+        named = (
+            "instruction",
+            "instructions",
+            "sheet",
+            "proposed_instruction",
+            "reasons",
+            "answer",
+            "why",
+            "diagnosis",
+        )
+        found = {
+            "reflection": text or "look again", "kind": "a message", "insight": "If it is a message, look again.",
+            "feedback": [new], "experiences": [new], "operations": [{"op": "ADD", "id": "", "text": new}],
+            "observations": "messages", "summary": "messages",
+        }  # fmt: skip
+        return {**dict.fromkeys(named, new), **found, **added(call)}
+
+    return said
+
+
+MEMBERS: dict[str, dict[str, Any]] = {
+    "Contribution": {"text": "said"}, "Turn": {"next": "worker"}, "Message": {"text": "said", "done": False},
+    "Team": {"members": [{"name": "one", "job": "do it"}, {"name": "two", "job": "check it"}]},
+    "Checks": {"checks": ["it says a word"]}, "Faults": {"faults": ["a fault"]},
+}  # fmt: skip
+"""What members of teams say, by the form."""
+
+
+def playing(text: str = "") -> ScriptedClient:
+    """A model that plays all roles."""
+    roles = scripted(agent, learner(text), learner(text))
+
+    def respond(call: Call) -> str | Exception:
+        return json.dumps(MEMBERS[shape(call)]) if shape(call) in MEMBERS else roles.respond(call)
+
+    return client(respond)
+
+
+def run_of(folder: Path, name: str, model: ScriptedClient, **how: Any) -> Learned:
+    rival = RIVALS[name]
+    return learned(folder, model, 4, rival.settings, name, concurrency=1, **{**rival.how, **how})
+
+
+@pytest.mark.parametrize("profile", ["full", "small"])
+@pytest.mark.parametrize("name", RIVALS)
+def test_its_defaults_build_a_method(name: str, profile: Any) -> None:
+    settings = methods.settings_of(name, profile)()
+    assert isinstance(methods.build(name, settings), Method)
+    assert methods.is_own(name)
+
+
+@each()
+def test_it_asks_and_keeps_what_its_page_says(tmp_path: Path, name: str) -> None:
+    rival, run = RIVALS[name], run_of(tmp_path, name, playing(), test=make_tasks(2, 50))
+    assert Counter(call.role for call in run.model.calls) == rival.calls
+    assert run.result.steps == rival.steps
+    assert Counter(entry.section for entry in run.result.context) == rival.entries
+
+
+def any_text(call: Call) -> str:
+    """An answer that follows from the prompt: right about every other time, and any text in any form."""
+    if shape(call) in MEMBERS:
+        return json.dumps(MEMBERS[shape(call)])
+    if call.schema is not None:
+        odd = {"instruction": f"do {number_of(call.text) % 50}", "operations": []}
+        return json.dumps({**FORM, **json.loads(world(call)), **odd} if "Operations" in call.schema else FORM | odd)
+    answer = right(call) if number_of(call.text) % 2 else "wrong"
+    return in_parts(call.prompt, {"answer": answer})
+
+
+@each(*TEAMS)
+@pytest.mark.slow
+def test_a_run_that_was_cut_off_resumes_to_the_same_context_and_pays_for_nothing_twice(
+    tmp_path: Path, name: str
+) -> None:
+    whole = run_of(tmp_path / "whole", name, client(any_text))
+    total = len(whole.model.calls)
+    for n in sorted({1, total // 3, 2 * total // 3, total - 1}):
+        left = iter(range(n))
+
+        def killed(call: Call, left: Any = left) -> str:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return any_text(call)
+
+        with pytest.raises(KeyboardInterrupt):
+            run_of(tmp_path / str(n), name, client(killed))
+        again = resumed(Learned(client(any_text), tmp_path / str(n) / "run"), client(any_text))
+        assert context_bytes(again.result) == context_bytes(whole.result)
+        assert len(again.model.calls) == total - n
+
+
+@each("mipro")
+def test_authors_see_the_agents_instructions_first(tmp_path: Path, name: str) -> None:
+    run = run_of(tmp_path, name, playing(), instructions="Be brief.", test=make_tasks(1, 50))
+    asked = [call for call in run.model.calls if call.schema is not None]
+    assert asked
+    for call in asked:
+        assert material(call.prompt).startswith("# What the agent is told\nBe brief.\n\n# ")
+
+
+PLAN = "First:\n\n1. read it\n2. run `f(x)`\n\nThen look again: solve 3"
+
+
+@each(*TEAMS, "mipro")
+def test_several_lines_with_code_reach_the_context_word_for_word(tmp_path: Path, name: str) -> None:
+    run = run_of(tmp_path, name, playing(PLAN), profile="full")
+    assert PLAN in {entry.text for report in run.reports for entry in report.context}
+
+
+@pytest.mark.parametrize("profile", ["full", "small"])
+@each(*TEAMS)
+@pytest.mark.slow
+def test_small_models_get_examples_and_bounds_and_capable_ones_neither(tmp_path: Path, name: str, profile: str) -> None:
+    small, run = profile == "small", run_of(tmp_path, name, playing(), profile=profile)
+    asked = [call for call in run.model.calls if call.schema is not None]
+    assert asked
+    for call in asked:
+        assert bool(call.prompt.turns) is small, call.prompt.system
+        # The core's curator has a form of its own for each call.
+        for turn in () if shape(call) == "Decisions" else call.prompt.turns:
+            Draft202012Validator(call.schema).validate(json.loads(turn.assistant))
+        bounds = {"maxLength", "maxItems", "pattern"} & {*re.findall(r"\w+", json.dumps(call.schema))}
+        assert bool(bounds) is small
+        # The subjects of the benchmarks are in no prompt.
+        assert not any(word in call.text.lower() for word in ("desk", "team", "routed", "library"))
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "a group of one": ("tf_grpo", {"group": 1}, {}, "settings.invalid"),
+    "k without synthesis": ("dynamic_cheatsheet", {"k": 2}, {}, "settings.invalid"),
+    "a population without pairs": ("promptbreeder", {"beam": 4, "candidates": 3}, {}, "settings.invalid"),
+    "more groups than tasks": ("gepa", {"groups": 4}, {}, "settings.invalid"),
+    "groups of a small minibatch": ("gepa", {"groups": 2}, {}, "settings.invalid"),
+    "an unknown choice": ("gepa", {"select": "x"}, {}, "settings.invalid"),
+    "no answers of its own": ("mipro", {"bootstrapped": 0}, {}, "settings.invalid"),
+    "no trials": ("mipro", {"trials": 0}, {}, "settings.invalid"),
+    **{f"a gate for {name}": (name, {"gate": True}, {}, "method.unsuitable") for name in (*TEAMS, "gepa", "mipro")},
+    **{f"a stream for {n}": (n, {"online": True}, {}, "settings.invalid") for n in RIVALS if not RIVALS[n].stream},
+    **{f"traces for {n}": (n, {}, {"from_traces": True}, "method.unsuitable") for n in (*TEAMS, "opro")},
+}
+
+
+@pytest.mark.parametrize(("name", "settings", "how", "code"), REFUSED.values(), ids=REFUSED)
+def test_what_it_cannot_do_is_refused_before_anything_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any], how: dict[str, Any], code: str
+) -> None:
+    monkeypatch.setattr(methods, "missing_extra", lambda name: "")
+    val = {} if "from_traces" in how else {"val": make_tasks(2, 9)}
+    with pytest.raises(UsageError) as refused:
+        learned(tmp_path, playing(), 4, settings, name, **val, **how)
+    assert refused.value.code == code
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("name", "package"), [("gepa", "gepa"), ("mipro", "dspy"), ("mipro", "optuna")])
+def test_without_its_package_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError) as refused:
+        run_of(tmp_path, name, playing())
+    assert refused.value.code == "extra.missing"
+    assert f"pip install '{'gepa' if name == 'gepa' else 'dspy'}>=" in str(refused.value)
+    assert not (tmp_path / "run").exists()
