@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 import typer
 
 from practicum.cli.console import any_console
 from practicum.cli.options import Learning, as_options
 from practicum.cli.signals import exit_code, stopped_by
-from practicum.core.errors import PracticumError
+from practicum.core.errors import PracticumError, PracticumWarning
 from practicum.core.gc import collect_rarely
 
 PANELS: dict[str, dict[str, str]] = {
@@ -82,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
     collect_rarely()
     try:
         # --debug may stand anywhere, also behind the command.
-        with any_console(), stopped_by(_interrupt):
+        with any_console(), _warnings_on_one_line(), stopped_by(_interrupt):
             given = [a for a in arguments if a != "--debug"]
             code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
@@ -98,6 +102,25 @@ def main(arguments: list[str] | None = None) -> None:
 
             print_error(message)
     sys.exit(exit_code(code) if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _warnings_on_one_line() -> Iterator[None]:
+    """While the block runs, a warning of practicum is one line on standard error."""
+    with warnings.catch_warnings():
+        show_others = warnings.showwarning
+
+        def show(message: Warning | str, *place: Any, **how: Any) -> None:
+            if isinstance(message, PracticumWarning):
+                from practicum.cli.output import print_error
+
+                print_error(f"warning: {message}")
+            else:
+                show_others(message, *place, **how)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", PracticumWarning)
+        yield
 
 
 def _interrupt() -> None:
