@@ -52,8 +52,8 @@ def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
 
 
 def clusters(vectors: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Ten rounds of k-means from seeds by k-means++ (Arthur and Vassilvitskii 2007). `vectors` has shape (n, d). Returns
-    the k centers, of shape (k, d), and for each row the number of the center that was nearest in the last round."""
+    """Ten rounds of k-means from seeds by k-means++ (Arthur and Vassilvitskii 2007). `vectors` has shape (n, d). The
+    result is the k centers, of shape (k, d), and for each row the number of the center nearest in the last round."""
     centers = vectors[[int(rng.integers(len(vectors)))]]
     while len(centers) < k:
         chances = _squares(vectors, centers).min(axis=1)
