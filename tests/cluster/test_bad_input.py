@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks
+from needs import needs
 from pydantic import ValidationError
 
 import practicum
@@ -17,7 +18,7 @@ from practicum.cluster.resources import Resources
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
 
-pytest.importorskip("ray")
+needs("ray")
 
 
 def evaluated(**config: Any) -> practicum.Evaluation:
