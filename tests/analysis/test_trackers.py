@@ -367,6 +367,7 @@ def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: P
 
 
 def test_another_protocol_than_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("opentelemetry.exporter.otlp.proto.http", "otel")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     with pytest.raises(UsageError, match="spans are sent as http/protobuf only"):
         Otel()
