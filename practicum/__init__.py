@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from practicum.core.counts import Count
     from practicum.core.edits import Add, Applied, Delete, Delta, Entry, Merge, Refused, Update, Vote
     from practicum.core.errors import PracticumError, ProviderError, RunBusy, UsageError
-    from practicum.core.playbook import export, load
+    from practicum.core.playbook import PlaybookWarning, export, load
     from practicum.core.types import Feedback, Lesson, Prompt, Rollout, Score, Task, Trace, Usage
     from practicum.core.views import View
     from practicum.engine.loop import (
@@ -61,7 +61,7 @@ _HOMES = {
     "core.counts": ("Count",),
     "core.edits": ("Add", "Applied", "Delete", "Delta", "Entry", "Merge", "Refused", "Update", "Vote"),
     "core.errors": ("PracticumError", "ProviderError", "RunBusy", "UsageError"),
-    "core.playbook": ("export", "load"),
+    "core.playbook": ("PlaybookWarning", "export", "load"),
     "core.types": ("Feedback", "Lesson", "Prompt", "Rollout", "Score", "Task", "Trace", "Usage"),
     "core.views": ("View",),
     "engine.loop": (
@@ -155,6 +155,7 @@ __all__ = [
     "MethodSettings",
     "ModelCall",
     "Parts",
+    "PlaybookWarning",
     "PracticumError",
     "Progress",
     "Prompt",

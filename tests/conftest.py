@@ -10,10 +10,10 @@ from typing import Any
 
 import hypothesis
 import postgres
-import psycopg
 import pytest
 from databases import quick
 from helpers import Launcher, launched
+from needs import needs
 from profiles import PROFILE
 from sqlalchemy import make_url
 
@@ -71,6 +71,7 @@ def _quick_databases() -> Iterator[None]:
 @pytest.fixture
 def postgresql(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a PostgreSQL database for one test, with its password."""
+    needs("psycopg", "postgres")
     with postgres.database(postgres.server_url(), request.node.get_closest_marker("durable") is not None) as url:
         yield url
 
@@ -78,6 +79,7 @@ def postgresql(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def pgvector(postgresql: str) -> str:
     """The same as `postgresql`, for runs whose index is there, too."""
+    psycopg = needs("psycopg", "postgres")
     with psycopg.connect(postgresql, autocommit=True) as db:
         db.execute("CREATE EXTENSION vector")
     return f"{postgresql}?index=pgvector"

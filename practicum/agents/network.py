@@ -17,6 +17,7 @@ from practicum.agents.base import TeamRun
 from practicum.agents.team import Team
 from practicum.core.counts import Count
 from practicum.core.errors import AgentError, OutputError, ProviderError, RequestError
+from practicum.core.graph import distances
 from practicum.core.words import folded
 
 R = TypeVar("R", bound=TeamRun)
@@ -247,17 +248,13 @@ def valid_parts(parts: Sequence[TaskPart], task: str) -> tuple[list[TaskPart], i
     """The parts that are neither empty nor the task itself; none if fewer than two remain. Each keeps the needs that
     can be met. Returned beside them is the number of needs that cannot: of the part itself, of a part that is not
     there, and those that would have parts wait for each other."""
-    import networkx as nx
-
     useless = ("", folded(task))
     kept = {n: part for n, part in enumerate(parts, 1) if folded(part.text) not in useless}
     if len(kept) < 2:
         return [], 0
     number = {old: new for new, old in enumerate(kept, 1)}
-    needs: nx.DiGraph[int] = nx.DiGraph()
-    needs.add_nodes_from(number.values())
-    needs.add_edges_from((number[n], number[m]) for n in kept for m in kept[n].needs if m in number and m != n)
+    needs = {number[n]: {number[m] for m in kept[n].needs if m in number and m != n} for n in kept}
     # Of two parts that wait for each other, the earlier one begins.
-    acyclic = {n: sorted(m for m in needs[n] if m < n or not nx.has_path(needs, m, n)) for n in needs}
+    acyclic = {n: sorted(m for m in needs[n] if m < n or n not in distances(m, needs)) for n in needs}
     valid = [replace(part, text=part.text.strip(), needs=tuple(acyclic[number[n]])) for n, part in kept.items()]
     return valid, sum(len({*part.needs}) for part in kept.values()) - sum(len(part.needs) for part in valid)

@@ -8,16 +8,16 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from xml.etree import ElementTree
 
 from practicum.core.errors import UsageError
 from practicum.core.files import read_text
+from practicum.core.graph import components, distances
 from practicum.core.visible import lines
 from practicum.core.words import folded
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 SHAPES = ("complete", "ring", "star", "chain", "random")
 
@@ -58,35 +58,30 @@ class Team:
                 raise UsageError(
                     "team.invalid", f"the team has a link to {min(missing)!r}, which is not one of its agents"
                 )
-        import networkx as nx
-
-        parts = sorted(map(sorted, nx.connected_components(self.graph)))
+        parts = sorted(map(sorted, components(self.links)))
         if len(parts) > 1:
             raise UsageError(
                 "team.invalid", f"the team is not connected: {', '.join(parts[0])} cannot reach {', '.join(parts[1])}"
             )
 
     @cached_property
-    def graph(self) -> nx.Graph[str]:
-        """The team as a networkx graph."""
-        import networkx as nx
-
-        graph: nx.Graph[str] = nx.Graph()
-        graph.add_nodes_from(member.name for member in self.members)
-        graph.add_edges_from(sorted(self.edges))
-        return graph
+    def links(self) -> dict[str, list[str]]:
+        """The names of the agents that each agent may hand work to, sorted."""
+        links: dict[str, list[str]] = {member.name: [] for member in self.members}
+        for one, other in self.edges:
+            links[one].append(other)
+            links[other].append(one)
+        return {name: sorted(others) for name, others in links.items()}
 
     @cached_property
     def entry(self) -> str:
-        """The agent that tasks enter at: the one of highest closeness centrality, the first by name on ties."""
-        import networkx as nx
-
-        central: dict[str, float] = nx.closeness_centrality(self.graph)
-        return min(central, key=lambda name: (-round(central[name], 9), name))
+        """The agent that tasks enter at: the one of highest closeness centrality, that is of the smallest sum of
+        distances to the others; the first by name on ties."""
+        return min(self.links, key=lambda name: (sum(distances(name, self.links).values()), name))
 
     def neighbours(self, name: str) -> list[str]:
         """The names of the agents that an agent may hand work to, sorted."""
-        return sorted(self.graph[name])
+        return self.links[name]
 
     def member(self, name: str) -> Member:
         """The agent of this name."""
@@ -100,27 +95,25 @@ class Team:
 def make_team(size: int, shape: str, seed: int = 0) -> Team:
     """A team of `size` equal agents, linked in a shape of `SHAPES`. A random team is connected and about half as dense
     as a complete one."""
-    import networkx as nx
-
     names = [f"agent{n}" for n in range(1, size + 1)]
+    chain = [(n - 1, n) for n in range(1, size)]
     match shape:
         case "complete":
-            graph = nx.complete_graph(size)
+            edges = [*combinations(range(size), 2)]
         case "ring":
-            graph = nx.cycle_graph(size) if size > 2 else nx.path_graph(size)
+            edges = [*chain, *([(0, size - 1)] if size > 2 else [])]
         case "star":
-            graph = nx.star_graph(size - 1)
+            edges = [(0, n) for n in range(1, size)]
         case "chain":
-            graph = nx.path_graph(size)
+            edges = chain
         case "random":
             # A random tree, which is connected, plus each further link with a chance of one half.
             rng = random.Random(seed)
-            graph = nx.empty_graph(size)
-            graph.add_edges_from((rng.randrange(n), n) for n in range(1, size))
-            graph.add_edges_from((a, b) for b in range(size) for a in range(b) if rng.random() < 0.5)
+            edges = [(rng.randrange(n), n) for n in range(1, size)]
+            edges += [(a, b) for b in range(size) for a in range(b) if rng.random() < 0.5]
         case _:
             raise UsageError("team.invalid", f"unknown topology {shape!r}: give one of {', '.join(SHAPES)}, or a file")
-    return Team(tuple(map(Member, names)), frozenset((names[a], names[b]) for a, b in graph.edges))
+    return Team(tuple(map(Member, names)), frozenset((names[a], names[b]) for a, b in edges))
 
 
 def load_team(source: Path | str | Mapping[str, Any]) -> Team:
@@ -143,19 +136,18 @@ def load_team(source: Path | str | Mapping[str, Any]) -> Team:
 
 
 def _read_graphml(path: Path) -> dict[str, Any]:
-    """A GraphML file as node-link data."""
-    from xml.etree import ElementTree
-
-    import networkx as nx
-
-    try:
-        graph = nx.Graph(nx.read_graphml(path))
-    except nx.NetworkXException as error:
-        raise ValueError(str(error)) from error
-    # networkx merges nodes of one id and adds ids that only a link has, so the ids are read from the file.
-    ids = [str(node.get("id")) for node in ElementTree.parse(path).findall(".//{*}node")]
-    links = [{"source": a, "target": b} for a, b in graph.edges]
-    return {"nodes": [{**graph.nodes[id], "id": id} for id in ids], "links": links}
+    """The first graph of a GraphML file as node-link data; its attributes are texts."""
+    root = ElementTree.parse(path).getroot()
+    graph = root.find("{*}graph")
+    if graph is None:
+        raise ValueError("it has no graph")
+    names = {key.get("id"): key.get("attr.name") for key in root.findall("{*}key")}
+    nodes = [
+        {**{str(names.get(d.get("key"))): d.text or "" for d in node.findall("{*}data")}, "id": node.attrib["id"]}
+        for node in graph.findall("{*}node")
+    ]
+    links = [{"source": e.attrib["source"], "target": e.attrib["target"]} for e in graph.findall("{*}edge")]
+    return {"nodes": nodes, "links": links}
 
 
 def _from_json(value: Any) -> Team:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from base64 import b64encode
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from practicum.core.errors import UsageError
+from practicum.core.errors import PracticumWarning, UsageError
 from practicum.core.files import write_atomic
+from practicum.core.requirements import pip_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,15 +28,36 @@ COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, INK, GREY)
 
 
 def check_png(path: Path, option: str) -> None:
-    """Raise UsageError unless the path given with this option ends in .png."""
+    """Raise UsageError unless the path given with this option ends in .png, and if no picture can be drawn."""
     if path.suffix.lower() != ".png":
         raise UsageError(
             "settings.invalid", f"{option} {path}: pictures are PNG files, so give a name that ends in .png"
         )
+    require_package()
+
+
+def missing_package() -> str:
+    """What to install before a picture can be drawn; empty if one can."""
+    return "" if find_spec("matplotlib") is not None else f"pictures need a package: {pip_install('plots')}"
+
+
+def require_package() -> None:
+    """Raise UsageError if no picture can be drawn. Commands that are asked for one check this before they work."""
+    if missing := missing_package():
+        raise UsageError("extra.missing", missing)
+
+
+def can_draw(path: Path) -> bool:
+    """Whether the pictures that belong to this file can be drawn; if not, a PracticumWarning says what to install."""
+    if missing := missing_package():
+        warnings.warn(PracticumWarning(f"{path}: {missing}"), stacklevel=2)
+    return not missing
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, which leaves room for all its labels."""
+    """An empty figure of this size in inches, which leaves room for all its labels. Raises UsageError without the
+    package that draws."""
+    require_package()
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

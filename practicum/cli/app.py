@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +16,7 @@ import typer
 from practicum.cli.console import RESULT, any_console
 from practicum.cli.options import Learning, as_options
 from practicum.cli.signals import exit_code, stopped_by
-from practicum.core.errors import ErrorBody, PracticumError, error_body
+from practicum.core.errors import ErrorBody, PracticumError, PracticumWarning, error_body
 from practicum.core.gc import collect_rarely
 from practicum.core.plugins import Group, called
 
@@ -124,7 +127,7 @@ def _run(given: list[str], debug: bool) -> object:
     result: dict[str, Any] = {}
     held, failure = RESULT.set(result), None
     try:
-        with any_console(), stopped_by(_interrupt):
+        with any_console(), _warnings_on_one_line(), stopped_by(_interrupt):
             code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
         raise
@@ -144,6 +147,25 @@ def _run(given: list[str], debug: bool) -> object:
         if failure is not None:
             print_error(failure["message"])
     return code
+
+
+@contextmanager
+def _warnings_on_one_line() -> Iterator[None]:
+    """While the block runs, a warning of practicum is one line on standard error."""
+    with warnings.catch_warnings():
+        show_others = warnings.showwarning
+
+        def show(message: Warning | str, *place: Any, **how: Any) -> None:
+            if isinstance(message, PracticumWarning):
+                from practicum.cli.output import print_error
+
+                print_error(f"warning: {message}")
+            else:
+                show_others(message, *place, **how)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", PracticumWarning)
+        yield
 
 
 def _interrupt() -> None:

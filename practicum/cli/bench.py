@@ -47,6 +47,7 @@ def overload(
     **given: Any,
 ) -> int:
     """Measure context overload: how many of n facts are left in a context after one update, by method."""
+    from practicum.analysis.png import can_draw
     from practicum.bench.measure import load_average
     from practicum.bench.overload import OverloadPlan, targets
     from practicum.bench.overload import overload as measure
@@ -76,7 +77,7 @@ def overload(
         out.print(f"{quantity(row.n, 'lesson')}, {row.method}: {result}")
 
     rows = run_work(lambda stop: measure(plan, folder, report=report, budget=stop.stops(budget)), out)
-    if any(not row.stopped for row in rows):
+    if any(not row.stopped for row in rows) and can_draw(folder / "overload.png"):
         overload_plot(rows, folder / "overload.png", model)
     _print_overload(out, rows)
     value = {"model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
@@ -166,6 +167,7 @@ def robustness(
 
     With your own tasks and models: practicum bench paper ace17.
     """
+    from practicum.analysis.png import can_draw
     from practicum.bench.plots import robustness_plot
     from practicum.bench.robustness import ReflectorSetting, targets
     from practicum.bench.robustness import robustness as measure
@@ -186,7 +188,8 @@ def robustness(
         out.print(f"{row.setting.name}, {gate}: {row.gain:+.1%} over the base")
 
     rows = measure(settings, seeds, report)
-    robustness_plot(rows, folder / "robustness.png")
+    if can_draw(folder / "robustness.png"):
+        robustness_plot(rows, folder / "robustness.png")
     _print_robustness(out, rows)
     value = {"seeds": seeds, "rows": [row.as_json() for row in rows]}
     _end(out, "robustness", value, targets(rows), folder=folder)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -186,19 +188,24 @@ def _without_user(space: str | None) -> None:
 
 
 def import_(
-    file: Path = Argument(..., help="A playbook: markdown list items under '## section' headings, or JSON; or a run."),
+    file: Path = Argument(..., help="A playbook: markdown list items under headings, or JSON; or a run."),
     folder: Path = opt.output(..., "--out", help="The folder of the new run."),
     trust: Literal["own", "foreign"] = opt.what("own", help="Whose it is. What strangers wrote waits for review."),
     store: opt.StoreUrl = None,
     json_: opt.Json = False,
 ) -> None:
     """Make a run from a playbook, to evaluate it or to learn more. Flagged entries wait for review."""
+    from practicum.core.playbook import PlaybookWarning
     from practicum.session.records import create_seed, load_context
 
-    context = load_context(file)
+    with warnings.catch_warnings(record=True) as caught:
+        context = load_context(file)
+    for warning in caught:
+        warnings.warn(warning.message, stacklevel=1)
+    left_out = [asdict(part) for w in caught if isinstance(w.message, PlaybookWarning) for part in w.message.left_out]
     waiting = create_seed(folder, context, trust, store=store or None)
     out, kept = Printer(json_), len(context) - waiting
-    out.result({"run": str(folder), "entries": kept, "waiting": waiting})
+    out.result({"run": str(folder), "entries": kept, "waiting": waiting, "left_out": left_out})
     if kept or not waiting:
         entries = quantity(kept, "entry")
         out.print(f"{entries} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME")

@@ -36,6 +36,7 @@ def monitor(
     from practicum.analysis.monitor import monitor as measure
     from practicum.analysis.monitor.export import metrics_endpoint, obstacle, send
     from practicum.analysis.monitor.plots import check_folder, monitor_plots
+    from practicum.analysis.png import require_package
     from practicum.cli.running import parts_for, run_work
 
     given = {"seed": seed, "max_calls": max_calls, "max_tokens": max_tokens}
@@ -45,6 +46,7 @@ def monitor(
         )
     if plot is not None:
         check_folder(plot)
+        require_package()
     out = Printer(json_)
     limits = {"max_calls": max_calls, "max_tokens": max_tokens}
     how: dict[str, Any] = {"seed": seed or 0, "limits": limits, "parts": parts_for(out), "trust_run": trust_run}

@@ -27,8 +27,11 @@ def pools(
 ) -> None:
     """Show the sizes, the rewards and the most used experiences of a network's pools (method mael)."""
     from practicum.analysis.network.pools import plot_pools, pools_of
+    from practicum.analysis.png import require_package
     from practicum.session.records import load_context
 
+    if plot is not None:
+        require_package()
     context = load_context(run)
     found = pools_of(context)
     if not found:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, inf, sqrt
+from math import comb, fsum, inf, sqrt
 from typing import Literal
 
 import numpy as np
@@ -98,9 +98,9 @@ def _scores(values: ArrayLike) -> np.ndarray:
 
 def mcnemar(better: int, worse: int) -> float:
     """The exact two-sided p-value of the hypothesis that a task that differs goes either way equally often."""
-    from scipy.stats import binomtest
-
-    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+    n = better + worse
+    as_extreme: int = 2 * sum(comb(n, k) for k in range(min(better, worse) + 1))
+    return min(1.0, as_extreme / (1 << n))
 
 
 def newcombe(both: int, better: int, worse: int, n: int) -> tuple[float, float]:
@@ -126,14 +126,14 @@ def newcombe(both: int, better: int, worse: int, n: int) -> tuple[float, float]:
 def _crossed_t(d: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[tuple[float, float], float]:
     """Interval and p-value of the mean difference `d` of two methods, over tasks and runs. The interval excludes 0
     exactly if p is below 0.05."""
-    from scipy.special import stdtr, stdtrit
+    from practicum.core.student import t_quantile, t_tails
 
     mean = float(d.mean())
     variance, df = crossed_variance(d, ours, theirs)
     if (error := sqrt(variance)) < _ROUNDING:
         return _without_spread(mean, len(d))
-    reach = float(stdtrit(df, 1 - ALPHA / 2)) * error
-    return (mean - reach, mean + reach), 2 * float(stdtr(df, -abs(mean) / error))
+    reach = t_quantile(1 - ALPHA / 2, df) * error
+    return (mean - reach, mean + reach), t_tails(mean / error, df)
 
 
 def _without_spread(mean: float, n: int) -> tuple[tuple[float, float], float]:

@@ -88,6 +88,10 @@ class UsageError(PracticumError):
     exit_code = 2
 
 
+class PracticumWarning(UserWarning):
+    """Something was done in part; the text is one line that says which part was not."""
+
+
 class TaskFileError(UsageError):
     """A file of tasks is missing, empty or malformed; the text names file, line and field."""
 

@@ -81,13 +81,14 @@ def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float
     if not scores_by_task or len(scores_by_task[0]) < MIN_SEEDS:
         return repeated_ci95(scores_by_task)
     import numpy as np
-    from scipy.special import stdtrit
+
+    from practicum.core.student import t_quantile
 
     scores = np.asarray(scores_by_task, dtype=float)
     mean = float(scores.mean())
     variance, df = crossed_variance(scores.mean(axis=1), scores)
     n = mean * (1 - mean) / variance if variance > _ROUNDING else len(scores)
-    low, high = _wilson(mean, n, float(stdtrit(df, 0.975)))
+    low, high = _wilson(mean, n, t_quantile(0.975, df))
     return max(0.0, min(low, mean)), min(1.0, max(high, mean))
 
 

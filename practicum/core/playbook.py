@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -16,11 +17,11 @@ from pydantic_core import from_json
 from practicum.core.bounded import clean
 from practicum.core.context import MOST_ENTRIES, Context, initial_context
 from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
-from practicum.core.errors import ContextFileError, UsageError
+from practicum.core.errors import ContextFileError, PracticumWarning, UsageError
 from practicum.core.files import read_text
 from practicum.core.views import indented
 from practicum.core.visible import lines, visible_to_model
-from practicum.core.words import fault, one_line
+from practicum.core.words import fault, one_line, quantity
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
 
@@ -38,13 +39,17 @@ def export(context: Context, format: ExportFormat) -> str:
     if format == "json":
         entries = [entry_json(e) for e in context]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
-    title = "# Playbook" if format == "markdown" else "# What was learned about the tasks here\n\nFollow what applies."
+    title = "# Playbook" if format == "markdown" else f"# What was learned about the tasks here\n\n{_ADVICE}"
     sections: dict[str, list[str]] = {}
     for entry in context:
         if not entry.hidden:
             sections.setdefault(entry.section, []).append(_item(entry, format))
     parts = [f"## {' '.join(lines(name))}\n\n" + "\n".join(items) for name, items in sections.items()]
     return "\n\n".join([title, *parts]) + "\n"
+
+
+_ADVICE = "Follow what applies."
+"""Stands below the title of AGENTS.md."""
 
 
 def _item(entry: Entry, format: ExportFormat) -> str:
@@ -100,17 +105,44 @@ class _File(BaseModel):
     entries: list[_FileEntry]
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of a playbook file that no entry keeps: its place (`line 3`, `entries.0.note`), its text, and why."""
+
+    place: str
+    text: str
+    reason: str
+
+
+class PlaybookWarning(PracticumWarning):
+    """Parts of a playbook file were left out. `left_out` has all of them, in the order of the file."""
+
+    def __init__(self, path: Path, left_out: Sequence[LeftOut]) -> None:
+        self.left_out = tuple(left_out)
+        shown = ", ".join(f"{o.place} {one_line(o.text, 40)!r} ({o.reason})" for o in left_out[:_MOST_NAMED])
+        more = f" and {len(left_out) - _MOST_NAMED:,} more" if len(left_out) > _MOST_NAMED else ""
+        super().__init__(f"{path}: {quantity(len(left_out), 'part')} left out: {shown}{more}")
+
+
+_MOST_NAMED = 3
+"""Parts that a PlaybookWarning names in its text."""
+
+
 def load(path: Path) -> Context:
     """Read a hand-written or exported playbook, as a context at version 0. Entries keep the ids that the file gives
     them; others get new ones.
 
-    Raises ContextFileError if it cannot be read, has no entries, or gives an id twice.
+    Warns with PlaybookWarning about lines and fields that are in no entry. Raises ContextFileError if the file cannot
+    be read, has no entries, or gives an id twice.
     """
     text = read_file(path)
     try:
-        return _from_json(text) if is_json(path, text) else _from_markdown(text)
+        context, left_out = _from_json(text) if is_json(path, text) else _from_markdown(text)
     except ContextFileError as error:
         raise ContextFileError("playbook.malformed", f"{path}: {error}") from error
+    if left_out:
+        warnings.warn(PlaybookWarning(path, left_out), stacklevel=2)
+    return context
 
 
 def read_file(path: Path) -> str:
@@ -128,14 +160,15 @@ def is_json(path: Path, text: str) -> bool:
     return path.suffix != ".md" and text.lstrip().startswith(("{", "["))
 
 
-def _from_json(text: str) -> Context:
+def _from_json(text: str) -> tuple[Context, list[LeftOut]]:
     try:
         # Unlike `json`, this refuses NaN, halves of surrogate pairs, and lists in lists without end.
         raw = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ContextFileError("playbook.malformed", f"it is not JSON: {error}") from error
     try:
-        file = _File.model_validate({"entries": raw} if isinstance(raw, list) else raw)
+        whole = {"entries": raw} if isinstance(raw, list) else raw
+        file = _File.model_validate(whole)
     except ValidationError as error:
         raise ContextFileError("playbook.malformed", fault(error)) from error
     if not file.entries:
@@ -146,7 +179,20 @@ def _from_json(text: str) -> Context:
         for e in file.entries
     ]
     used = [Applied(Vote(id, uses=e.uses), id) for id, e in zip(ids, file.entries, strict=True) if e.uses]
-    return initial_context(edits, ids).replay(used, 0)
+    return initial_context(edits, ids).replay(used, 0), _unknown_fields(whole)
+
+
+def _unknown_fields(file: dict[str, Any]) -> list[LeftOut]:
+    """The fields of a JSON playbook that neither an import reads nor an export writes."""
+    known = {*_FileEntry.model_fields, *(f.name for f in fields(Entry)), "trust"}
+    found = [(name, value) for name, value in file.items() if name not in ("version", "entries")]
+    found += [
+        (f"entries.{n}.{name}", value)
+        for n, entry in enumerate(file["entries"])
+        for name, value in entry.items()
+        if name not in known
+    ]
+    return [LeftOut(place, one_line(value), "unknown field") for place, value in found]
 
 
 def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
@@ -172,8 +218,10 @@ def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
 _COUNTS = re.compile(r"\s*\(\+([0-9]{1,15})/-([0-9]{1,15})\)$")
 _ID = re.compile(r"\[(e(?:0|[1-9][0-9]*))\]\s*")
 _ABOVE = re.compile(rf"{_ID.pattern}(?:{_COUNTS.pattern[:-1]})?")
-_HEADING = re.compile(r"#{2,6}\s+(.+)$")
-_ITEM = re.compile(r"((?:[-*+]|\d+[.)])\s+)(.+)$")
+_HEADING = re.compile(r" {0,3}(#{1,6})\s+(.+)$")
+_UNDERLINE = re.compile(r"={2,}|-{2,}")
+_BREAK = re.compile(r"-{3,}|(?:\*\s*){3,}|(?:_\s*){3,}")
+_ITEM = re.compile(r"( {0,3}(?:[-*+]|\d+[.)])\s+)(.+)$")
 _FENCE = re.compile(r"(`{3,}|~{3,})(?!.*`)")
 
 
@@ -189,8 +237,8 @@ class Item:
     harmful: int = 0
 
 
-def _from_markdown(text: str) -> Context:
-    items = read_items(text)
+def _from_markdown(text: str) -> tuple[Context, list[LeftOut]]:
+    items, left_out = read_items(text)
     # An empty context is exported as headings alone.
     headings_only = bool(text.strip()) and all(line.startswith("#") for line in lines(text) if line.strip())
     if not items and not headings_only:
@@ -201,44 +249,147 @@ def _from_markdown(text: str) -> Context:
     edits = [
         Add(item.section, item.text, helpful=item.helpful, harmful=item.harmful, sources=("seed",)) for item in items
     ]
-    return initial_context(edits, ids)
+    return initial_context(edits, ids), left_out
 
 
-def read_items(text: str) -> list[Item]:
-    """The entries of a markdown text. Headings of level two and below are sections, and list items are entries.
+def read_items(text: str) -> tuple[list[Item], list[LeftOut]]:
+    """The entries of a markdown text, and the lines that are in no entry.
+
+    List items are entries, and headings are sections, underlined ones too. The only first-level heading of a text that
+    has deeper ones is its title; entries right below it, or below no heading, are in the section `general`.
 
     To an item belong the indented lines after it, with the blank lines among them, and lines that follow it directly. A
-    code block at the margin belongs to the item before it or, right below a heading, is an entry. Other lines are
-    ignored.
+    code block at the margin belongs to the item before it or, right below a heading, is an entry.
     """
-    section, items = "general", list[tuple[int, str, list[str]]]()
-    # The lines of the item that is read, whether the next line at the margin belongs to it, and its indentation.
-    item: list[str] = []
-    follows, width, fence = False, 0, ""
-    for number, raw in enumerate(lines(text), 1):
-        line = raw.rstrip()
-        opening = None if fence else _FENCE.match(line)
-        if opening and not item:
-            items.append((number, section, item := []))
-        if fence or opening:
-            item.append(line)
-            closed = fence and line.startswith(fence) and not line.strip(fence[0])
-            fence = opening[1] if opening else "" if closed else fence
-            follows = False
-        elif heading := _HEADING.match(line):
-            section, item, follows = heading[1].strip(), [], False
-        elif found := _ITEM.match(line):
-            item, follows, width = [found[2]], True, len(found[1])
-            items.append((number, section, item))
-        elif item and line and (follows or line[0].isspace()) and not line.startswith("# "):
-            indentation = len(line) - len(line.lstrip(" "))
-            item.append(line.removeprefix("\t")[min(indentation, width) :])
+    reader = _Reader()
+    numbered = list(enumerate(lines(text), 1))
+    for number, raw in numbered[reader.skip_front_matter(numbered) :]:
+        reader.read(number, raw.rstrip())
+    return reader.items(), reader.left_out()
+
+
+@dataclass(frozen=True, slots=True)
+class _Heading:
+    line: int
+    level: int
+    name: str
+
+
+@dataclass
+class _Reader:
+    """Reads markdown line by line."""
+
+    headings: list[_Heading] = field(default_factory=list)
+    found: list[tuple[int, _Heading | None, list[str]]] = field(default_factory=list)
+    """The line, the heading above, and the lines of each item."""
+    prose: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Lines in no item, each with the reason."""
+    paragraph: list[int] = field(default_factory=list)
+    """The lines of prose that an underline would make a heading."""
+    item: list[str] = field(default_factory=list)
+    """The lines of the open item; empty if none is open."""
+    follows: bool = False
+    """Whether the next line at the margin belongs to the open item."""
+    indent: int = 0
+    """Columns before the mark of the open item."""
+    width: int = 0
+    """Columns before its text."""
+    fence: str = ""
+    """What closes the open code block at the margin; empty if none is open."""
+
+    def skip_front_matter(self, numbered: Sequence[tuple[int, str]]) -> int:
+        """The number of lines of YAML at the beginning of a file, as editors keep settings there."""
+        if not numbered or numbered[0][1].rstrip() != "---":
+            return 0
+        end = next((n for n, line in numbered[1:] if line.rstrip() in ("---", "...")), 0)
+        self.prose |= {n: (line, "front matter") for n, line in numbered[1 : max(end - 1, 0)] if line.strip()}
+        return end
+
+    def read(self, number: int, line: str) -> None:
+        if self.fence or _FENCE.match(line):
+            self._code(number, line)
+        elif self.paragraph and _UNDERLINE.fullmatch(line):
+            name = " ".join(self.prose.pop(n)[0] for n in self.paragraph)
+            self._open_section(_Heading(self.paragraph[0], 1 if line[0] == "=" else 2, name))
+        elif (heading := _HEADING.match(line)) and not self._is_inside(line):
+            self._open_section(_Heading(number, len(heading[1]), heading[2].strip()))
+        elif _BREAK.fullmatch(line):
+            self._close()
+        elif (begun := _ITEM.match(line)) and (not self.item or _indent(line) <= self.indent):
+            self._open_item(number, begun[2])
+            self.follows, self.indent, self.width = True, _indent(line), len(begun[1])
+        elif self.item and line and (line[0].isspace() or (self.follows and not re.match(r"#+(?!\d)", line))):
+            self.item.append(line.removeprefix("\t")[min(_indent(line), self.width) :])
         elif line:
-            item, follows = [], False
-        elif item:
-            item.append(line)
-            follows = False
-    return [_item_of(*item) for item in items]
+            self._keep_out(number, line)
+        elif self.item:
+            self.item.append(line)
+            self.follows = False
+        else:
+            self.paragraph = []
+
+    def _is_inside(self, line: str) -> bool:
+        """Whether a line is indented as far as the text of the open item."""
+        return bool(self.item) and _indent(line) >= self.width
+
+    def _code(self, number: int, line: str) -> None:
+        opening = None if self.fence else _FENCE.match(line)
+        if opening and not self.item:
+            self._open_item(number)
+        self.item.append(line)
+        closed = self.fence and line.startswith(self.fence) and not line.strip(self.fence[0])
+        self.fence = opening[1] if opening else "" if closed else self.fence
+        self.follows = False
+
+    def _open_section(self, heading: _Heading) -> None:
+        self._close()
+        self.headings.append(heading)
+
+    def _open_item(self, number: int, *text: str) -> None:
+        self._close()
+        self.item = [*text]
+        self.found.append((number, self.headings[-1] if self.headings else None, self.item))
+
+    def _close(self) -> None:
+        self.item, self.follows, self.paragraph = [], False, []
+
+    def _keep_out(self, number: int, line: str) -> None:
+        self.item, self.follows = [], False
+        if line == _ADVICE:
+            return
+        spaceless = re.match(r"#{1,6}[^#\s]", line)
+        self.prose[number] = (line, "a heading needs a space behind #" if spaceless else "not a list item")
+        if not line[0].isspace() and line[0] != ">":
+            self.paragraph.append(number)
+        else:
+            self.paragraph = []
+
+    def _title(self) -> _Heading | None:
+        """The heading that names the file rather than a section."""
+        first = [h for h in self.headings if h.level == 1]
+        return first[0] if len(first) == 1 and (len(self.headings) > 1 or not self.found) else None
+
+    def items(self) -> list[Item]:
+        title = self._title()
+        return [
+            _item_of(line, "general" if heading in (None, title) else heading.name, text)
+            for line, heading, text in self.found
+        ]
+
+    def left_out(self) -> list[LeftOut]:
+        title, used = self._title(), {heading for _, heading, _ in self.found}
+        parts = dict(self.prose)
+        for heading in self.headings:
+            if heading == title and heading in used:
+                parts[heading.line] = (heading.name, "a title: entries right below it are in 'general'")
+            elif heading != title and heading not in used:
+                parts[heading.line] = (heading.name, "a section without entries")
+        return [LeftOut(f"line {number}", text.strip(), reason) for number, (text, reason) in sorted(parts.items())]
+
+
+def _indent(line: str) -> int:
+    """The spaces at the beginning of a line."""
+    return len(line) - len(line.lstrip(" "))
 
 
 def _item_of(line: int, section: str, item: list[str]) -> Item:

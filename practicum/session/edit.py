@@ -31,6 +31,9 @@ _TITLE = re.compile(r"# Playbook of (.*), version (\d+)$", re.MULTILINE)
 
 _PLAYBOOK = "# Playbook\n"
 
+_OWN_TITLE = re.compile(r"\A# Playbook(?: of .*, version \d+)?$", re.MULTILINE)
+"""The title of an export: never a section, though it is the only heading of a run without entries."""
+
 
 def as_text(run: Path, context: Context) -> str:
     title = f"# Playbook of {run.resolve().name}, version {context.version}\n\n{HELP}"
@@ -76,11 +79,11 @@ def _delta(base: Context, text: str) -> Delta:
     """What turns a context into what the text says: removals, changes, then new entries."""
     if not text.strip():
         raise ContextFileError("playbook.empty", "the text is empty: to remove all entries, leave the headings")
-    before = {item.id: item for item in read_items(_exported(base))}
+    before = {item.id: item for item in read_items(_exported(base))[0]}
     seen: dict[str, int] = {}
     changed: list[Edit] = []
     added: list[Edit] = []
-    for item in read_items(text):
+    for item in read_items(_OWN_TITLE.sub("", text))[0]:
         if item.id is None:
             added.append(Add(item.section, item.text, sources=HAND, reason="added by hand"))
             continue

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from attempts import RULES, TASK, Place, act
 from helpers import client, make_tasks
+from needs import needs
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
@@ -178,7 +179,7 @@ def test_an_adapted_agent_is_trained_like_any_other() -> None:
 
 @pytest.mark.slow
 def test_a_langgraph_graph_gets_the_context_in_its_first_system_message() -> None:
-    pytest.importorskip("langgraph", reason="langgraph is not installed")
+    needs("langgraph", "all-tests")
     from langchain_core.messages import AIMessage, ToolMessage
     from langgraph.graph import START, MessagesState, StateGraph
 
@@ -202,7 +203,7 @@ def test_a_langgraph_graph_gets_the_context_in_its_first_system_message() -> Non
 
 @pytest.mark.slow
 def test_a_langchain_chain_takes_its_own_variables() -> None:
-    pytest.importorskip("langchain_core", reason="langchain-core is not installed")
+    needs("langchain_core", "all-tests")
     from langchain_core.language_models import FakeListChatModel
     from langchain_core.output_parsers import StrOutputParser
     from langchain_core.prompts import ChatPromptTemplate
@@ -220,7 +221,7 @@ def test_a_langchain_chain_takes_its_own_variables() -> None:
 
 @pytest.mark.slow
 def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
-    pytest.importorskip("agents", reason="openai-agents is not installed")
+    needs("agents", "all-tests")
     from agents import Agent as Theirs
     from agents import Model, ModelResponse, RunConfig, Usage, function_tool
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -257,7 +258,7 @@ def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
 
 
 def test_the_predictors_of_a_dspy_module_get_the_context_after_their_instructions() -> None:
-    dspy = pytest.importorskip("dspy", reason="dspy is not installed")
+    dspy = needs("dspy")
     from dspy.utils import DummyLM
 
     model = DummyLM([{"reasoning": "By [e1].", "bench": "K2"}] * 2)
@@ -274,7 +275,7 @@ def test_the_predictors_of_a_dspy_module_get_the_context_after_their_instruction
 
 
 def test_a_dspy_module_whose_model_fails_loses_the_attempt() -> None:
-    dspy = pytest.importorskip("dspy", reason="dspy is not installed")
+    dspy = needs("dspy")
     from dspy.utils.exceptions import LMServerError
 
     class Away:

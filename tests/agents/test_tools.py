@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import pytest
 from helpers import client, context_bytes, make_tasks, world, write_tasks
+from needs import needs
 
 import practicum
 from practicum.agents.environment import MAX_OBSERVATION
@@ -661,7 +662,7 @@ def test_the_command_line_ends_though_a_tool_never_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mcp_servers_give_tools(tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    needs("fastmcp", "mcp")
     server = tmp_path / "server.py"
     server.write_text(
         textwrap.dedent(

@@ -11,11 +11,12 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
-from scipy.stats import binom, ttest_rel
+from needs import needs
 
 from practicum.core.differences import difference, verdict
 from practicum.core.intervals import method_ci95
+
+stats = needs("scipy.stats", "all-tests")
 
 SURE = 1e-4
 """How rarely a simulation may call a right test wrong; seeds are fixed, so that it says the same each time."""
@@ -40,7 +41,7 @@ def attempts(
     for mean, sd in zip(means, (spread, spread if spread_of_second is None else spread_of_second), strict=True):
         quality = np.clip(mean + sd * rng.normal(size=(trials, 1, seeds)), 0.001, 0.999)
         own = METHOD * rng.normal(size=(trials, tasks, 1)) + attempt * rng.normal(size=(trials, tasks, seeds))
-        found.append((scale * ndtri(quality) + difficulty + own > 0).astype(float))
+        found.append((scale * stats.norm.ppf(quality) + difficulty + own > 0).astype(float))
     return found[0], found[1]
 
 
@@ -52,7 +53,7 @@ def claims(ours: np.ndarray, theirs: np.ndarray) -> int:
 
 def allowed(rate: float, trials: int) -> int:
     """More would be seen once in 10,000 times at this rate."""
-    return int(binom.isf(SURE, trials, rate))
+    return int(stats.binom.isf(SURE, trials, rate))
 
 
 def false_claims(trials: int, tasks: int, seeds: int, spread: float, **how: float) -> int:
@@ -88,7 +89,7 @@ def test_false_claims_and_power_over_the_whole_grid() -> None:
         wrong = false_claims(trials, tasks, seeds, spread)
         assert wrong <= allowed(MOST, trials), (tasks, seeds, spread)
         equal = attempts(np.random.default_rng(5), trials, tasks, seeds, spread, (0.6, 0.6))
-        over_tasks = float((ttest_rel(*(side.mean(axis=2) for side in equal), axis=1).pvalue <= 0.05).mean())
+        over_tasks = float((stats.ttest_rel(*(side.mean(axis=2) for side in equal), axis=1).pvalue <= 0.05).mean())
         # What this analysis is for: the tasks alone are not enough.
         assert over_tasks > 0.1 or not spread
         rng = np.random.default_rng(1)

@@ -201,6 +201,16 @@ def test_cost_axes_have_a_few_readable_labels(low: float, ratio: float, axis: st
 
 
 @pytest.mark.usefixtures("no_pictures")
+def test_a_report_without_the_package_for_pictures_has_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = reported(["none", "ace"], invented)
+    drawn = html(report)
+    monkeypatch.setattr("practicum.analysis.png.find_spec", lambda name: None)
+    page = html(report)
+    assert (drawn.count("<img") > 0, page.count("<img")) == (True, 0)
+    assert "pip install" in page
+    assert drawn.count("<table") == page.count("<table")
+
+
 def test_a_report_without_any_score_says_so() -> None:
     def lost(plan: ComparisonPlan) -> list[RunOutcome]:
         return [RunOutcome(variant=run.variant.name, seed=run.seed, failed="away") for run in plan.runs]

@@ -12,9 +12,10 @@ from helpers import make_tasks, run_command
 from PIL import Image
 
 from practicum.analysis.delay_plot import delay_plot
+from practicum.analysis.png import can_draw, check_png, new_figure
 from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 from practicum.core.context import Context
-from practicum.core.errors import StoreError
+from practicum.core.errors import PracticumWarning, StoreError, UsageError
 from practicum.engine.loop import Batch, StepReport
 from practicum.session.records import create_seed, step_rows
 from practicum.store.database import Store
@@ -106,3 +107,15 @@ def test_a_plot_that_cannot_be_made_is_refused(tmp_path: Path, arguments: str, w
     done = run_command(("show", "run", *arguments.split()), tmp_path)
     assert done.code == 2
     assert words in done.err
+
+
+def test_without_its_package_a_picture_is_refused_or_left_out_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("practicum.analysis.png.find_spec", lambda name: None)
+    for ask in (lambda: check_png(tmp_path / "a.png", "--plot"), lambda: new_figure(1, 1)):
+        with pytest.raises(UsageError, match="pip install 'matplotlib>=") as refused:
+            ask()
+        assert refused.value.code == "extra.missing"
+    with pytest.warns(PracticumWarning, match=r"report\.html: .*pip install 'matplotlib>="):
+        assert not can_draw(tmp_path / "report.html")

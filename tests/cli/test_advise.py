@@ -71,7 +71,9 @@ def test_similar_tasks_are_learned_by_examples_and_others_by_rules(here: Path) -
     assert (alike["tasks"], alike["model"], alike["method"]) == ("choices", "small", "episodes")
     assert alike["nearest"] == {"tasks": 40, "right": 1.0, "most_frequent": 0.25}
     other = advised(here, unlike(40), *SCRIPTED, "--profile", "small")
-    assert (other["tasks"], other["model"], other["method"]) == ("choices", "small", "unified")
+    assert (other["tasks"], other["model"], other["method"]) == ("choices", "small", "ace")
+    assert "67% to 73%" in other["reason"]
+    assert other["measured"].startswith("docs/results.md#")
     assert other["nearest"]["right"] < 0.7
     assert advised(here, unlike(12), *SCRIPTED)["method"] == "episodes"
 

@@ -296,6 +296,15 @@ def test_brackets_and_colons_are_printed_unchanged(run: Any, here: Path) -> None
     assert "section [/etc] files" in run("show", "seeded", "--entry", entry).out
 
 
+def test_an_import_says_what_it_leaves_out(run: Any, here: Path) -> None:
+    (here / "rules.md").write_text("# memories\n\nFor people.\n\n- one\n", encoding="utf-8")
+    done = run("import", "rules.md", "--out", "seeded", "--json")
+    assert done.json["left_out"] == [{"place": "line 3", "text": "For people.", "reason": "not a list item"}]
+    assert "line 3 'For people.'" in done.line
+    assert [entry["section"] for entry in run("show", "seeded", "--json").json["entries"]] == ["memories"]
+    assert "line 3 'For people.'" in run("export", "rules.md", "--json").line
+
+
 DOWNLOADING: dict[str, tuple[str, ...]] = {
     "learn": ("learn", "tasks.jsonl", "--out", "made"),
     "eval": ("eval", "test.jsonl"),
@@ -365,7 +374,8 @@ def test_export_and_import(run: Any, learned: Path, here: Path, format: str) -> 
     run("export", "run", "--format", format, "--output", "kept")
     assert (here / "kept").read_text() == out
     assert run("export", "run", "--format", format, "--json").json["text"] == out
-    assert run("import", "kept", "--out", "seed", "--json").json == {"run": "seed", "entries": 8, "waiting": 0}
+    seeded = run("import", "kept", "--out", "seed", "--json").json
+    assert seeded == {"run": "seed", "entries": 8, "waiting": 0, "left_out": []}
     assert len(run("show", "seed", "--json").json["entries"]) == 8
     run("learn", "test.jsonl", "--seed-playbook", "seed", "--model", "scripted:model", "--out", "more", "--json")
     assert len(run("show", "more", "--version", 0, "--json").json["entries"]) == 8

@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import Done, make_tasks, run_command, write_tasks
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.sdk.metrics.export import Sum
+from needs import needs
 
 import practicum
 from practicum.analysis.monitor import monitor
 from practicum.analysis.monitor.export import STEP_METRICS, exported_metrics, metrics_endpoint
 from practicum.cli.app import main
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 SCRIPT = (
     {"role": "agent", "match": r"say (?P<word>word[02])\Z", "answer": {"used": [], "answer": r"\g<word>"}},
@@ -145,7 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        self.server.got.append((self.path, ExportMetricsServiceRequest.FromString(body)))
+        messages = needs("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", "otel")
+        self.server.got.append((self.path, messages.ExportMetricsServiceRequest.FromString(body)))
         self.send_response(self.server.status)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -156,6 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    needs("opentelemetry.exporter.otlp.proto.http", "otel")
     for name in OTEL:
         monkeypatch.delenv(name, raising=False)
     server = Collector()
@@ -258,6 +262,7 @@ def test_nothing_is_sent_without_an_endpoint(collector: Collector, monkeypatch: 
 
 
 def test_every_point_names_the_run(place: Path) -> None:
+    kinds = needs("opentelemetry.sdk.metrics.export", "otel")
     report = practicum.run_sync(monitor(place / "run"))
     metrics = exported_metrics(report)
     assert all(metric.data.data_points for metric in metrics)
@@ -265,6 +270,5 @@ def test_every_point_names_the_run(place: Path) -> None:
     assert {(point.attributes or {})["practicum.run"] for point in points} == {"run"}
     # A step whose end nobody noted is not dated by a guess.
     bare = exported_metrics(replace(report, ended={}))
-    assert {metric.name for metric in bare} == {metric.name for metric in metrics if isinstance(metric.data, Sum)} | {
-        "practicum.component.duration", "practicum.judge.consistency"
-    }  # fmt: skip
+    sums = {metric.name for metric in metrics if isinstance(metric.data, kinds.Sum)}
+    assert {metric.name for metric in bare} == sums | {"practicum.component.duration", "practicum.judge.consistency"}

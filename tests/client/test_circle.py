@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from needs import needs
 from pydantic import SecretStr
 from serving import asynchronous
 
@@ -61,7 +62,7 @@ async def openai_aiohttp(space: client.Space, url: str, question: str) -> str:
 
 
 async def openai_legacy(space: client.Space, url: str, question: str) -> str:
-    httpx = pytest.importorskip("httpx")
+    httpx = needs("httpx", "all-tests")
     from openai import OpenAI
 
     with space.wrap(OpenAI(base_url=url, api_key="own", http_client=httpx.Client())) as llm:
@@ -69,14 +70,14 @@ async def openai_legacy(space: client.Space, url: str, question: str) -> str:
 
 
 async def anthropic_sync(space: client.Space, url: str, question: str) -> str:
-    anthropic = pytest.importorskip("anthropic")
+    anthropic = needs("anthropic")
     with space.wrap(anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="own")) as llm:
         text: str = llm.messages.create(max_tokens=50, **chat(question)).content[0].text
         return text
 
 
 async def anthropic_async_stream(space: client.Space, url: str, question: str) -> str:
-    anthropic = pytest.importorskip("anthropic")
+    anthropic = needs("anthropic")
     async with (
         space.wrap(anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="own")) as llm,
         llm.messages.stream(max_tokens=50, **chat(question)) as stream,
@@ -96,6 +97,7 @@ async def pydantic_ai(space: client.Space, url: str, question: str) -> str:
 
 
 async def openai_agents(space: client.Space, url: str, question: str) -> str:
+    needs("agents", "all-tests")
     from agents import Agent, OpenAIProvider, RunConfig, Runner
     from openai import AsyncOpenAI
 
@@ -106,6 +108,7 @@ async def openai_agents(space: client.Space, url: str, question: str) -> str:
 
 
 async def langgraph(space: client.Space, url: str, question: str) -> str:
+    needs("langchain_openai", "all-tests")
     from langchain.agents import create_agent
     from langchain_openai import ChatOpenAI
 
@@ -118,6 +121,7 @@ async def langgraph(space: client.Space, url: str, question: str) -> str:
 
 
 async def langgraph_sync(space: client.Space, url: str, question: str) -> str:
+    needs("langchain_openai", "all-tests")
     from langchain.agents import create_agent
     from langchain_openai import ChatOpenAI
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Vote
 from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.files import write_atomic
-from practicum.core.playbook import ExportFormat, export, load
+from practicum.core.playbook import ExportFormat, PlaybookWarning, export, load
 from practicum.core.visible import visible_to_model
 
 LINE = st.sampled_from([
@@ -231,8 +232,9 @@ GET /items
 2. second
 \tgoes on
 """
-    context = load(written(tmp_path, text))
-    assert [(e.section, e.text) for e in context] == [
+    entries, left_out = imported(tmp_path, text)
+    assert left_out == ["line 24"]
+    assert entries == [
         ("code", "```python\n# not a heading\n- not an item\n\nx = 1\n```"),
         ("code", "Sort before you cut:\n\n    sorted(x)[:3]\n\nand say so."),
         ("code", "Ask for pages:\n```\npage=1\n```"),
@@ -261,7 +263,8 @@ Not a rule.
 ### Deeper ##
 + [e9] fourth (+2/-1)
 """
-    context = load(written(tmp_path, text.replace("\n", "\r\n")))
+    with pytest.warns(PlaybookWarning, match="line 1 'My rules'.*, line 3 .*, line 14 'Not a rule"):
+        context = load(written(tmp_path, text.replace("\n", "\r\n")))
     assert [(e.id, e.section, e.text, e.helpful, e.harmful) for e in context] == [
         ("e9", "Deeper ##", "fourth", 2, 1),
         ("e10", "general", "first of all", 0, 0),
@@ -271,7 +274,78 @@ Not a rule.
 
 
 def test_a_markdown_file_may_open_with_a_bracket(tmp_path: Path) -> None:
-    assert [e.text for e in load(written(tmp_path, "[a link](x)\n\n- rule\n", "p.md"))] == ["rule"]
+    assert imported(tmp_path, "[a link](x)\n\n- rule\n") == ([("general", "rule")], ["line 1"])
+
+
+def imported(folder: Path, text: str, name: str = "p.md") -> tuple[list[tuple[str, str]], list[str]]:
+    """The sections and texts of a file's entries, and the places of what was left out."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PlaybookWarning)
+        context = load(written(folder, text, name))
+    left_out = [part.place for w in caught if isinstance(w.message, PlaybookWarning) for part in w.message.left_out]
+    return [(e.section, e.text) for e in context], left_out
+
+
+@pytest.mark.parametrize(
+    ("text", "entries", "left_out"),
+    [
+        ("# memories\n- a\n", "memories: a", []),
+        ("- a\n\n# memories\n- b\n", "general: a, memories: b", []),
+        ("# one\n- a\n# two\n- b\n## three\n- c\n", "one: a, two: b, three: c", []),
+        ("# Title\n\n## one\n- a\n### two\n- b\n", "one: a, two: b", []),
+        ("# Title\n- a\n## one\n- b\n", "general: a, one: b", [1]),
+        ("## one\n- a\n\n# late\n- b\n", "one: a, general: b", [4]),
+        ("###### deep\n- a\n####### deeper\n- b\n", "deep: a, deep: b", [3]),
+        ("Memories\n========\n- a\n", "Memories: a", []),
+        ("Title\n===\n\nOne\n---\n- a\n\nTwo\nlines\n--\n- b\n", "One: a, Two lines: b", []),
+        ("## one\n- a\n---\n- b\n\n***\n* * *\n\n---\n- c\n", "one: a, one: b, one: c", []),
+        ("---\nname: x\n---\n# one\n- a\n", "one: a", [2]),
+        ("---\n\n# one\n- a\n", "one: a", []),
+        ("#memories\n- a\n##rules\n- b, see\n#7\n#\n- c\n", "general: a, general: b, see\n#7, general: c", [1, 3, 6]),
+        ("# one\n```\n# two\n- a\n===\n```\n- b\n", "one: ```\n# two\n- a\n===\n```, one: b", []),
+        ("# one\n- a\n  ```\n  # two\n  ```\n\n  ## three\n", "one: a\n```\n# two\n```\n\n## three", []),
+        ("# one\n1. a\n2) b\n* c\n+ d\n - e\n  - f\n", "one: a, one: b, one: c, one: d\n- e\n- f", []),
+        ("## one\n\n  - a\n    - b\n  - c\n\n ## two\n - d\n", "one: a\n- b, one: c, two: d", []),
+        ("# one\n\nSome words.\nMore.\n\n- a\n\nAt the end.\n> quoted\n---\n", "one: a", [3, 4, 8, 9]),
+        ("# one\r\n\r\n- a\r\n\r\n# two\r\n- b\r\n", "one: a, two: b", []),
+        ("\ufeff# one\n- a\n", "one: a", []),
+        ("## one\n- a\n## two\n- b\n## one\n- c\n# one\n- d\n", "one: a, two: b, one: c, general: d", [7]),
+        ("# one\n- a\n# one\n- b\n", "one: a, one: b", []),
+        ("## one\n## two\n- a\n## three\n", "two: a", [1, 4]),
+        ("# T\n\n## Outer\n### Inner\n- a\n", "Inner: a", [3]),
+        ("**Bold**\n\n- a\n\n| x | y |\n|---|---|\n<!-- z -->\n", "general: a", [1, 5, 6, 7]),
+    ],
+)  # fmt: skip
+def test_headings_of_markdown_are_sections_and_what_is_left_out_is_known(
+    tmp_path: Path, text: str, entries: str, left_out: list[int]
+) -> None:
+    found, places = imported(tmp_path, text)
+    assert ", ".join(f"{section}: {words}" for section, words in found) == entries
+    assert places == [f"line {number}" for number in left_out]
+
+
+def test_unknown_fields_of_json_are_left_out_and_known(tmp_path: Path) -> None:
+    text = '{"version": 1, "by": "me", "entries": [{"text": "a", "note": 1, "born": 3}, {"text": "b", "Section": "s"}]}'
+    found, places = imported(tmp_path, text, "p.json")
+    assert found == [("general", "a"), ("general", "b")]
+    assert places == ["by", "entries.0.note", "entries.1.Section"]
+
+
+SECTIONS = ["memories", "C#", "# x", "two  words", "===", "- a", "General", "Playbook", "1. first", "```"]
+
+
+@pytest.mark.parametrize("names", [[name] for name in SECTIONS] + [SECTIONS])
+@pytest.mark.parametrize("format", ["markdown", "json", "agents-md"])
+def test_an_export_keeps_its_sections_and_nothing_of_it_is_left_out(
+    tmp_path: Path, names: list[str], format: ExportFormat
+) -> None:
+    context = seed_context([(name, f"about {name}") for name in names])
+    entries = [(e.section, e.text) for e in context]
+    assert imported(tmp_path, export(context, format), f"p.{format}") == (entries, [])
+
+
+def test_an_export_without_entries_is_imported_without_a_warning(tmp_path: Path) -> None:
+    assert imported(tmp_path, export(Context(), "markdown")) == ([], [])
 
 
 def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:

@@ -37,6 +37,14 @@ def test_the_readme_names_every_method_and_links_its_page() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/(\w+)\.md\) \|", text, re.MULTILINE)
     assert rows == [(name, name) for name in methods.METHODS.names()]
+    assert f"- **{len(rows)} methods on one loop**" in text
+
+
+def test_the_readme_lists_each_page_of_the_manual_once() -> None:
+    listed = (ROOT / "README.md").read_text(encoding="utf-8").split("## Documentation")[1].split("\n## ")[0]
+    pages = LINK.findall(listed)
+    assert len(pages) > 20
+    assert len(pages) == len(set(pages))
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import pytest
 from helpers import client, make_tasks
+from needs import needs
 from profiles import cases
 from pydantic import Field
 from pydantic_ai.profiles.google import GoogleJsonSchemaTransformer
@@ -151,7 +152,7 @@ def lengthened(schema: Any, size: int) -> Any:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_anthropics_own_transformer_leaves_only_what_it_documents(profile: Profile) -> None:
-    pytest.importorskip("anthropic")
+    needs("anthropic")
     from pydantic_ai.providers.anthropic import AnthropicJsonSchemaTransformer
 
     for kind in classes():
@@ -161,7 +162,7 @@ def test_anthropics_own_transformer_leaves_only_what_it_documents(profile: Profi
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_an_engine_of_vllm_compiles_every_class(profile: Profile) -> None:
-    llguidance = pytest.importorskip("llguidance")
+    llguidance = needs("llguidance", "all-tests")
     for kind in classes():
         grammar = llguidance.LLMatcher.grammar_from_json_schema(json_schema(kind, profile))
         assert not llguidance.LLMatcher.validate_grammar(grammar), kind

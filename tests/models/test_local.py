@@ -20,6 +20,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from helpers import make_tasks
+from needs import needs
 
 import practicum
 from practicum.core.errors import ModelError, UsageError
@@ -120,7 +121,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_a_grammar_is_made_once_allows_no_white_space_and_leaves_its_schema_alone() -> None:
-    pytest.importorskip("xllamacpp")
+    needs("xllamacpp", "local")
     schema = json.loads(json.dumps(SCHEMA))
     grammar = compact_grammar(schema)
     assert compact_grammar(SCHEMA) is grammar
@@ -129,7 +130,7 @@ def test_a_grammar_is_made_once_allows_no_white_space_and_leaves_its_schema_alon
 
 
 def test_a_model_that_cannot_be_loaded_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
-    pytest.importorskip("xllamacpp")
+    needs("xllamacpp", "local")
     model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(ModelError, match=r"could not load .* ends with: .*exiting due to model loading error"):

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from serving import Served, asynchronous, served, serving, until
 from sqlalchemy import URL, Connection, event, make_url
@@ -47,6 +46,8 @@ def read_only_database(at: Served) -> Iterator[None]:
     url = at.service.settings.store
     assert isinstance(url, URL)
 
+    import psycopg
+
     def turn(value: str) -> None:
         with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as db:
             db.execute("SET default_transaction_read_only = off")
@@ -64,6 +65,8 @@ def without_tables(at: Served) -> Iterator[None]:
     """The tables are gone for a while, as while they are restored. A role without rights gets errors of this kind."""
     url = at.service.settings.store
     assert isinstance(url, URL)
+    import psycopg
+
     with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as db:
         db.execute("ALTER SCHEMA practicum_service RENAME TO away")
         yield

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, serving, until
 from sqlalchemy import make_url, select
 
-from practicum.plugins.postgres.service import Sessions, SharedDatabase
 from practicum.serve import app, log, mcp_stdio, protocols, service, space, tables
 from practicum.serve.bounded import Bounded
 from practicum.serve.identities import add_space
@@ -517,6 +516,8 @@ async def test_a_row_that_the_database_refuses_is_lost_alone_and_raises_an_alarm
 async def test_a_row_that_is_too_long_for_an_index_does_not_count_as_a_database_that_is_away(
     postgresql: str, tmp_path: Path
 ) -> None:
+    from practicum.plugins.postgres.service import SharedDatabase
+
     database: Database = SharedDatabase(make_url(postgresql))
     opened = Log(database)
     try:
@@ -540,6 +541,8 @@ async def test_a_row_that_is_too_long_for_an_index_does_not_count_as_a_database_
 @pytest.mark.postgres
 @asynchronous
 async def test_a_session_that_the_database_refuses_takes_no_others_along(postgresql: str) -> None:
+    from practicum.plugins.postgres.service import Sessions, SharedDatabase
+
     database = SharedDatabase(make_url(postgresql))
     sessions, opened = Sessions(database, 60.0), Log(database)
     try:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from needs import needs
+
+needs("fastmcp", "mcp")
+
 import asyncio
 import json
 import os

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from needs import needs
+
+needs("psycopg", "postgres")
+
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -11,15 +11,13 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from helpers import Launcher
 from loads import in_front
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from needs import needs
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, until
@@ -28,6 +26,11 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.serve import lines, tables
 from practicum.serve.rollout import Rollout
 from practicum.serve.spans import Spans
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExportResult
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 QUESTION = "Which team handles lost cards, and which of them handles those that were stolen abroad?"
 RIGHT = "the blue team"
@@ -184,6 +187,14 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACED = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
 
 
+def in_memory() -> InMemorySpanExporter:
+    """Keeps spans. Without the extra `otel` the test is skipped."""
+    exporter: InMemorySpanExporter = needs(
+        "opentelemetry.sdk.trace.export.in_memory_span_exporter", "otel"
+    ).InMemorySpanExporter()
+    return exporter
+
+
 def pairs(exporter: InMemorySpanExporter, spans: Spans) -> list[tuple[ReadableSpan, ReadableSpan]]:
     """The spans of each request: the outer one, and the one below it."""
     spans.close()
@@ -198,7 +209,7 @@ def pairs(exporter: InMemorySpanExporter, spans: Spans) -> list[tuple[ReadableSp
 @pytest.mark.parametrize("path", BODIES)
 @asynchronous
 async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, stream: bool, tmp_path: Path) -> None:
-    exporter = InMemorySpanExporter()
+    exporter = in_memory()
     spans = Spans(exporter)
     async with served(tmp_path, lambda body: f"{SECRET} said", spans=spans) as at:
         body = {**json.loads(json.dumps(BODIES[path]).replace(QUESTION, SECRET)), "stream": stream, "model": "sim"}
@@ -235,7 +246,7 @@ async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, str
 
 @asynchronous
 async def test_spans_say_how_the_upstream_failed(tmp_path: Path) -> None:
-    exporter = InMemorySpanExporter()
+    exporter = in_memory()
     spans = Spans(exporter)
     async with served(tmp_path, spans=spans) as at:
         for fault in ("429", "500", "die"):
@@ -258,7 +269,7 @@ async def test_without_spans_the_trace_of_the_client_reaches_the_upstream_as_it_
 
 
 def test_spans_that_nobody_takes_hold_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stuck(InMemorySpanExporter):
+    class Stuck(type(in_memory())):  # type: ignore[misc]
         ready = threading.Event()
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -302,7 +313,7 @@ def parsed(said: io.StringIO) -> list[dict[str, Any]]:
 
 @asynchronous
 async def test_a_model_that_the_upstream_does_not_have_is_in_no_span(tmp_path: Path) -> None:
-    exporter = InMemorySpanExporter()
+    exporter = in_memory()
     spans = Spans(exporter)
     async with served(tmp_path, spans=spans) as at:
         assert (await at.ask(QUESTION, model=SECRET)).status == 200

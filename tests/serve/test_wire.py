@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from needs import needs
 from serving import CHAT, MESSAGES, RESPONSES, TEXT, Reply, Served, asynchronous, prompt, served, until
 from sqlalchemy import select
 
@@ -316,7 +316,8 @@ async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logg
         raise RuntimeError("broken")
 
     body = json.dumps({"model": "sim", **ASKED[CHAT]}).encode()
-    async with served(tmp_path, spans=Spans(InMemorySpanExporter())) as at:
+    exporters = needs("opentelemetry.sdk.trace.export.in_memory_span_exporter", "otel")
+    async with served(tmp_path, spans=Spans(exporters.InMemorySpanExporter())) as at:
         for place in ("read_request", "is_housekeeping", "Span"):
             with monkeypatch.context() as patch:
                 patch.setattr(f"practicum.serve.app.{place}", broken)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks
+from needs import needs
 
 from practicum import Context, Delta, Parts, Result, ask, compare, evaluate, learn, run_sync
 from practicum.core.edits import Add
@@ -92,7 +93,7 @@ def test_run_sync_in_a_notebook_says_to_await() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_example_notebook_runs(tmp_path: Path) -> None:
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    nbformat, nbclient = needs("nbformat", "all-tests"), needs("nbclient", "all-tests")
     notebook = nbformat.read(Path(__file__).parents[2] / "examples" / "notebook.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]

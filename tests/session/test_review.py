@@ -394,7 +394,7 @@ def test_a_strangers_playbook_and_flagged_entries_wait_for_review(tmp_path: Path
     for trust, kept in (("own", ["Count from one."]), ("foreign", [])):
         run = tmp_path / trust
         done = run_command(["import", str(file), "--out", str(run), "--trust", trust, "--json"], tmp_path)
-        assert json.loads(done.out) == {"run": str(run), "entries": len(kept), "waiting": 2 - len(kept)}
+        assert json.loads(done.out) == {"run": str(run), "entries": len(kept), "waiting": 2 - len(kept), "left_out": []}
         assert [entry.text for entry in load_context(run)] == kept
     exported = run_command(["export", str(run), "--format", "agents-md"], tmp_path)
     assert "Count from one" not in exported.out

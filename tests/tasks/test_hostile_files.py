@@ -16,6 +16,7 @@ from typing import Any
 import fuzz
 import pytest
 from hypothesis import HealthCheck, settings
+from needs import needs
 from profiles import PROFILE
 
 from practicum.agents.team import load_team
@@ -136,7 +137,7 @@ def test_whatever_a_reader_is_given(read: Any) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [read.__name__ for read in fuzz.PROPERTIES])
 def test_whatever_a_reader_is_given_guided_by_coverage(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("atheris", reason="atheris has no wheel for this platform")
+    needs("atheris", "all-tests")
     chance, corpus = random.Random(1), tmp_path / "corpus"
     corpus.mkdir()
     for n in range(20):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import needs
 
 from practicum.core.errors import TaskFileError
 from practicum.core.requirements import pip_install
@@ -171,7 +172,7 @@ def test_the_package_that_tables_need_is_named(tmp_path: Path, monkeypatch: pyte
 
 def tables(folder: Path, columns: dict[str, Any], classes: Sequence[str] = ()) -> list[Path]:
     """One table as parquet, as an arrow file, as a stream, and in a folder as `datasets.save_to_disk` writes it."""
-    pa = pytest.importorskip("pyarrow")
+    pa = needs("pyarrow", "parquet")
     from pyarrow import parquet  # type: ignore[attr-defined, unused-ignore]
 
     table = pa.table(columns)

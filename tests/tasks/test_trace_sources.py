@@ -14,9 +14,8 @@ from random import Random
 from typing import Any
 
 import fsspec
-import pyarrow
 import pytest
-from pyarrow import parquet
+from needs import needs
 from web import served
 
 from practicum.core.errors import TaskFileError
@@ -159,6 +158,7 @@ def test_a_server_that_is_not_there() -> None:
 
 
 def table(path: Path, rows: list[dict[str, Any]], **how: Any) -> Path:
+    pyarrow, parquet = needs("pyarrow", "parquet"), needs("pyarrow.parquet", "parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, **how)
     return path
 

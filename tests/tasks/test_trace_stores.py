@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from needs import needs
+
+needs("pyarrow", "parquet")
+
 import gzip
 import io
 import json

@@ -95,8 +95,6 @@ def cost_figure(rows: Sequence[Mapping[str, Any]], axis: str, front: Sequence[st
 def curves_figure(rows: Sequence[Mapping[str, Any]], field: str, ylabel: str) -> Figure | None:
     """One panel for each variant that learned in steps: its curve in colour before the others in grey, all on the same
     axes. `field` is "score" or "val" (shares), or "tokens"; None where no curve has a value."""
-    from matplotlib.ticker import MaxNLocator
-
     scale = 1 if field == "tokens" else 100
     curves = {
         i: [(point["tasks"], scale * point[field]) for point in row["curve"] if point[field] is not None]
@@ -108,6 +106,8 @@ def curves_figure(rows: Sequence[Mapping[str, Any]], field: str, ylabel: str) ->
         return None
     lines = -(-len(curves) // 2)
     figure = new_figure(WIDTH, 0.4 + 1.6 * lines)
+    from matplotlib.ticker import MaxNLocator
+
     panels = figure.subplots(lines, 2, sharex=True, sharey=True, squeeze=False).flatten()
     for i, axes in zip(curves, panels, strict=False):
         for j in (*(j for j in curves if j != i), i):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from practicum.analysis.compare import figures
 from practicum.analysis.compare.summary import THESE_RUNS
 from practicum.analysis.pages import render
-from practicum.analysis.png import data_url
+from practicum.analysis.png import can_draw, data_url, missing_package
 from practicum.core.counts import Count
 from practicum.core.files import write_atomic
 from practicum.core.formats import UNKNOWN, count, decimal, effect, money, percent, scored, seconds, verdict_label
 from practicum.core.intervals import MIN_SEEDS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ReportData = Mapping[str, Any]
 
@@ -48,6 +51,7 @@ def write_report(report: ReportData, folder: Path) -> None:
     """Write report.json, report.md and report.html, each whole or not at all."""
     write_atomic(folder / "report.json", json.dumps(report, ensure_ascii=False, indent=1))
     write_atomic(folder / "report.md", markdown(report))
+    can_draw(folder / "report.html")
     write_atomic(folder / "report.html", html(report))
 
 
@@ -80,7 +84,12 @@ def html(report: ReportData, links: Mapping[str, Sequence[tuple[str, str]]] | No
     learners = [row for row in rows if len(row["curve"]) > 1]
     # Not every step need be validated.
     validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
-    costs = {axis: data_url(figures.cost_figure(rows, axis, front)) for axis, front in report["front"].items()}
+    without_pictures = missing_package()
+
+    def drawn(figure: Callable[..., Figure | None], *about: Any) -> str | None:
+        return None if without_pictures else data_url(figure(*about))
+
+    costs = {axis: drawn(figures.cost_figure, rows, axis, front) for axis, front in report["front"].items()}
     return render(
         "comparison.html",
         **_contents(report),
@@ -88,13 +97,14 @@ def html(report: ReportData, links: Mapping[str, Sequence[tuple[str, str]]] | No
         links=links or {},
         number={row["name"]: i for i, row in enumerate(rows, 1)},
         difference_pictures=[
-            data_url(figures.differences_figure(table["rows"], table["baseline"])) for table in report["tables"]
+            drawn(figures.differences_figure, table["rows"], table["baseline"]) for table in report["tables"]
         ],
         cost_pictures={axis: url for axis, url in costs.items() if url is not None},
         learners=bool(learners),
         validated=validated,
-        score_curves=data_url(figures.curves_figure(rows, "val" if validated else "score", "score")),
-        size_curves=data_url(figures.curves_figure(rows, "tokens", "tokens")),
+        score_curves=drawn(figures.curves_figure, rows, "val" if validated else "score", "score"),
+        size_curves=drawn(figures.curves_figure, rows, "tokens", "tokens"),
+        without_pictures=without_pictures,
     )
 
 

@@ -18,9 +18,9 @@ def dynamics_plot(
 ) -> None:
     """Draw the curves of a run with one window into the PNG `path`. `steps` are the steps of the checkpoints (default:
     0, 1, 2, …). Raises StoreError where the file cannot be written."""
+    figure = new_figure(8.6, 5.4)
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    figure = new_figure(8.6, 5.4)
     axes = figure.add_subplot()
     plain(axes)
     x = list(range(len(curves.current)) if steps is None else steps)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import cos, pi, sin
 from typing import Any, Literal
 
 from practicum.agents.network import Kind
 from practicum.agents.team import Team
+from practicum.core.graph import distances
 
 MoveData = Mapping[str, Any]
 """One step of an agent, as the network's act records it in the trace."""
@@ -56,10 +58,8 @@ class Picture:
 
 
 def picture(team: Team, moves: Sequence[MoveData]) -> Picture:
-    """Lay out a network. The layout follows the lengths of paths (Kamada and Kawai), so it is the same each time."""
-    import networkx as nx
-
-    places = nx.kamada_kawai_layout(team.graph) if len(team.members) > 1 else {team.entry: (0.0, 0.0)}
+    """Lay out a network. The layout follows the lengths of paths, so it is the same each time."""
+    places = _laid_out(team.links)
     across = _scaled((x for x, _ in places.values()), _SIDES, WIDTH - _SIDES)
     down = _scaled((y for _, y in places.values()), _ABOVE, HEIGHT - _BELOW)
     at = {name: (x, y) for name, x, y in zip(places, across, down, strict=True)}
@@ -71,6 +71,29 @@ def picture(team: Team, moves: Sequence[MoveData]) -> Picture:
         nodes.append(Node(name, *at[name], len(made), tuple(kind for kind in VERBS if kind in made), role))
     links = [Link((*at[one], *at[other]), frozenset((one, other)) in handed) for one, other in sorted(team.edges)]
     return Picture(tuple(nodes), tuple(links))
+
+
+def _laid_out(links: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, float]]:
+    """A place for each node, so that the distance of two is about the length of the path between them: majorization of
+    stress, from a circle (Gansner, Koren and North 2004)."""
+    import numpy as np
+
+    paths = [distances(name, links) for name in links]
+    wanted = np.array([[path[name] for name in links] for path in paths], dtype=float)
+    apart_from_itself = np.eye(len(links))
+    weights = (1 - apart_from_itself) / (wanted + apart_from_itself) ** 2
+    inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
+    angles = [2 * pi * n / len(links) for n in range(len(links))]
+    places = np.array([(cos(angle), sin(angle)) for angle in angles])
+    for _ in range(_ROUNDS):
+        away = np.linalg.norm(places[:, None] - places[None], axis=2)
+        pull = weights * wanted / np.maximum(away, 1e-9)
+        places = inverse @ (np.diag(pull.sum(axis=1)) - pull) @ places
+    return {name: (float(x), float(y)) for name, (x, y) in zip(links, places, strict=True)}
+
+
+_ROUNDS = 300
+"""Rounds of the layout, after which nothing moves that can be seen."""
 
 
 def _scaled(values: Iterable[float], low: float, high: float) -> list[float]:

@@ -92,10 +92,10 @@ def pools_of(context: Context) -> list[Pool]:
 def plot_pools(pools: Sequence[Pool], path: Path) -> None:
     """Draw one row per agent: sizes by kind of step, and rewards as box plots. Raises StoreError where the file cannot
     be written."""
-    from matplotlib.ticker import MaxNLocator
-
     rows = np.arange(len(pools))
     figure = new_figure(9.0, max(2.8, 1.9 + 0.45 * len(pools)))
+    from matplotlib.ticker import MaxNLocator
+
     sizes, rewards = figure.subplots(1, 2, sharey=True)
     left = np.zeros(len(pools))
     for kind, colour in KIND_COLOURS.items():

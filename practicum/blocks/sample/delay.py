@@ -111,14 +111,14 @@ def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple
     (reweighting after Rousseeuw and Leroy, 1987).
     """
     import numpy as np
-    from scipy.stats import siegelslopes
 
     # Among three points there is no telling which one is off.
     if len(points) < 4 or len({p.batch for p in points}) < 2:
         return tuple(points), ()
     x, y = np.log([p.batch for p in points]), np.log([p.seconds for p in points])
-    line = siegelslopes(y, x)
-    distance = np.abs(y - line.intercept - line.slope * x)
+    slopes = [np.median((y[apart] - y[i]) / (x[apart] - x[i])) for i in range(len(x)) for apart in [x != x[i]]]
+    slope = np.median(slopes)
+    distance = np.abs(y - np.median(y - slope * x) - slope * x)
     # 1.4826 times the median distance is one standard deviation if the noise is normal.
     near = distance <= max(MIN_OUTLIER_DISTANCE, 3 * 1.4826 * float(np.median(distance)))
     kept = tuple(p for p, is_near in zip(points, near, strict=True) if is_near)
@@ -134,25 +134,29 @@ def _fit_law(fit: DelayFit) -> DelayFit:
     a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
     """
     import numpy as np
-    from scipy.stats import linregress, t
+
+    from practicum.core.student import t_quantile
 
     points = fit.points
     if len({p.batch for p in points}) < 2:
         return fit
     x = np.log([p.batch for p in points])
     y = np.log([p.seconds for p in points]) - x + log(fit.tasks)
-    line = linregress(x, y)
-    if abs(line.intercept) > 700:
+    dx, dy = x - x.mean(), y - y.mean()
+    slope = float(dx @ dy / (dx @ dx))
+    intercept = float(y.mean() - slope * x.mean())
+    if abs(intercept) > 700:
         return fit
-    alpha = -float(line.slope)
-    fit = replace(fit, A=exp(line.intercept), alpha=alpha)
+    alpha = -slope
+    fit = replace(fit, A=exp(intercept), alpha=alpha)
     if len(points) == 2:
         return fit
     freedom = len(points) - 2 + PRIOR_WEIGHT
-    scatter = float(((y - line.intercept - line.slope * x) ** 2).sum()) + PRIOR_WEIGHT * PRIOR_NOISE**2
-    error = sqrt(scatter / freedom / float(((x - x.mean()) ** 2).sum()))
-    half = float(t.ppf(0.975, freedom)) * error
-    return replace(fit, alpha_ci95=(alpha - half, alpha + half), r2=float(line.rvalue) ** 2)
+    scatter = float(((y - intercept - slope * x) ** 2).sum()) + PRIOR_WEIGHT * PRIOR_NOISE**2
+    error = sqrt(scatter / freedom / float(dx @ dx))
+    half = t_quantile(0.975, freedom) * error
+    r2 = min(1.0, slope * float(dx @ dy) / spread) if (spread := float(dy @ dy)) else 0.0
+    return replace(fit, alpha_ci95=(alpha - half, alpha + half), r2=r2)
 
 
 def _choose(fit: DelayFit) -> tuple[int, str]:

@@ -190,10 +190,14 @@ def rollouts_needed(batch: int, rate: float) -> tuple[int, float]:
     Returns the smallest number, from `batch` to MOST times that, with which `batch` failures are LIKELY, and their
     probability. Returns the largest number if none is enough.
     """
-    from scipy.stats import binom
-
     sizes = np.arange(batch, MOST * batch + 1)
-    chances = binom.sf(batch - 1, sizes, rate)
+    # The chance that failure number `batch` comes with exactly this attempt, by its logarithm: factorials are huge.
+    last = [
+        math.lgamma(n) - math.lgamma(batch) - math.lgamma(n - batch + 1)
+        + batch * math.log(rate) + (n - batch) * math.log1p(-rate)
+        for n in sizes
+    ]  # fmt: skip
+    chances = np.minimum(np.cumsum(np.exp(last)), 1.0)
     index = int(np.argmax(chances >= LIKELY)) if chances[-1] >= LIKELY else -1
     return int(sizes[index]), float(chances[index])
 

@@ -17,6 +17,7 @@ from practicum.blocks.update.dedupe import Threshold, as_number, same_rows
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vote, changed_entries, ordered_union
+from practicum.core.graph import components
 from practicum.core.types import Lesson
 from practicum.core.words import folded
 from practicum.engine.loop import UpdateSeam
@@ -228,17 +229,16 @@ def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
 
 def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence[Edit]]]:
     """Edits that can stand side by side, and groups of edits that change one entry in different ways."""
-    import networkx as nx
-
     edits = list(edits)
-    about: nx.Graph = nx.Graph()
+    # Edits by their numbers, linked to entries by their ids.
+    about: dict[int | str, list[int | str]] = {n: [*changed_entries(edit)] for n, edit in enumerate(edits)}
     for n, edit in enumerate(edits):
-        about.add_node(("edit", n))
-        about.add_edges_from((("edit", n), ("entry", id)) for id in changed_entries(edit))
+        for id in changed_entries(edit):
+            about.setdefault(id, []).append(n)
     clear: list[Edit] = []
     conflicts: list[Sequence[Edit]] = []
-    for part in nx.connected_components(about):
-        mine = _distinct_changes(edits[n] for kind, n in sorted(p for p in part if p[0] == "edit"))
+    for part in components(about):
+        mine = _distinct_changes(edits[n] for n in sorted(p for p in part if isinstance(p, int)))
         changes = [e for e in mine if not isinstance(e, Delete)]
         rewording = [e for e in changes if isinstance(e, Merge) or getattr(e, "text", None) is not None]
         # Other changes come first: after a merge their entry may be gone.

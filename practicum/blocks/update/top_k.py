@@ -5,7 +5,6 @@ Votes are counted for every lesson, even if its text is left out.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isqrt
@@ -13,7 +12,6 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from scipy.cluster.vq import kmeans2
 
 from practicum.blocks.reflect.evidence import said
 from practicum.blocks.update.append import votes
@@ -48,12 +46,31 @@ def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
 def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
     """The rows nearest to the centers of k clusters, in order; fewer if rows are equal. `vectors` has shape (n, d)."""
     k = min(k, len(np.unique(vectors, axis=0)))
-    rng = np.random.default_rng(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an empty cluster has no row to choose
-        centers, label = kmeans2(vectors.astype(np.float64), k, minit="++", seed=rng, missing="warn")
+    centers, label = clusters(vectors.astype(np.float64), k, np.random.default_rng(seed))
     distance = ((vectors - centers[label]) ** 2).sum(axis=1)
     return sorted(int(rows[distance[rows].argmin()]) for c in np.unique(label) for rows in [np.flatnonzero(label == c)])
+
+
+def clusters(vectors: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Ten rounds of k-means from seeds by k-means++ (Arthur and Vassilvitskii 2007). `vectors` has shape (n, d). The
+    result is the k centers, of shape (k, d), and for each row the number of the center nearest in the last round."""
+    centers = vectors[[int(rng.integers(len(vectors)))]]
+    while len(centers) < k:
+        chances = _squares(vectors, centers).min(axis=1)
+        drawn = np.searchsorted(np.cumsum(chances / chances.sum()), rng.uniform())
+        centers = np.vstack([centers, vectors[drawn]])
+    for _ in range(10):
+        label = _squares(vectors, centers).argmin(axis=1)
+        sums, sizes = np.zeros_like(centers), np.bincount(label, minlength=k)
+        np.add.at(sums, label, vectors)
+        # A center without rows stays where it is.
+        centers = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centers)
+    return centers, label
+
+
+def _squares(vectors: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The squared distance of each row from each center, of shape (n, k)."""
+    return np.stack([((vectors - center) ** 2).sum(axis=1) for center in centers], axis=1)
 
 
 class Summary(Output):

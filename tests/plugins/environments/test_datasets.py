@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
@@ -165,7 +166,7 @@ def test_other_signs_in_the_first_question_divide_nothing(tmp_path: Path, questi
 
 
 def test_a_picture_in_a_table_hides_no_text(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = needs("pyarrow", "parquet")
     from pyarrow import parquet
 
     path = tmp_path / "d.parquet"

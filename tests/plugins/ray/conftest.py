@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from needs import needs
 
 SMALL = {"num_cpus": 2, "object_store_memory": 80 * 2**20}
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
+    needs("ray")
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
     logging.getLogger("ray").setLevel(logging.ERROR)
     import ray

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks
+from needs import needs
 from pydantic import ValidationError
 
 import practicum
@@ -17,7 +18,7 @@ from practicum.core.errors import UsageError
 from practicum.engine.resources import Resources
 from practicum.plugins.ray.pickling import pickled
 
-pytest.importorskip("ray")
+needs("ray")
 
 
 def evaluated(**config: Any) -> practicum.Evaluation:

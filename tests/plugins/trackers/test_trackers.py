@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import client, make_tasks, run_command, world, write_tasks
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from needs import needs
 
 import practicum
 from practicum.core.context import Context
@@ -37,6 +35,11 @@ from practicum.plugins.trackers.otel import CONTENT
 from practicum.plugins.trackers.tracker import Tracker, parameters, require
 from practicum.session.config import Config, Splits
 from practicum.session.result import Progress, Result, RunInfo, Watch
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExportResult
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 SECRET = "a text that only the agent may see"
 
@@ -186,6 +189,14 @@ def test_what_is_not_installed_is_refused_with_the_way_to_install_it() -> None:
 ATTEMPT = re.compile(r"step 1 > attempt > 0\.t\d > chat scripted")
 
 
+def in_memory() -> InMemorySpanExporter:
+    """Keeps spans. Without the extra `otel` the test is skipped."""
+    exporter: InMemorySpanExporter = needs(
+        "opentelemetry.sdk.trace.export.in_memory_span_exporter", "otel"
+    ).InMemorySpanExporter()
+    return exporter
+
+
 def spans(exporter: InMemorySpanExporter) -> dict[str, list[ReadableSpan]]:
     """The finished spans by the names from the root down."""
     found = exporter.get_finished_spans()
@@ -205,7 +216,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 
 def test_each_model_call_is_a_span_below_its_attempt_and_its_step(tmp_path: Path) -> None:
-    exporter = InMemorySpanExporter()
+    exporter = in_memory()
     result = learn(tmp_path / "run", Otel(exporter))
     found = spans(exporter)
     calls = [span for group in found.values() for span in group if span.name == "chat scripted"]
@@ -233,7 +244,7 @@ def test_messages_are_sent_only_where_the_variable_of_the_conventions_asks_for_t
     value: str, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CONTENT, value)
-    exporter = InMemorySpanExporter()
+    exporter = in_memory()
     learn(tmp_path / "run", Otel(exporter), val=(), test=(), before=False)
     call = next(span for path, (span, *_) in spans(exporter).items() if ATTEMPT.fullmatch(path))
     assert ("gen_ai.input.messages" in attributes(call)) == sent
@@ -245,7 +256,7 @@ def test_messages_are_sent_only_where_the_variable_of_the_conventions_asks_for_t
 
 
 def test_a_resume_sends_no_call_again(tmp_path: Path) -> None:
-    cut, rest = InMemorySpanExporter(), InMemorySpanExporter()
+    cut, rest = in_memory(), in_memory()
     learn(tmp_path / "run", Otel(cut), val=(), test=(), before=False, max_calls=5)
     result = resume(tmp_path / "run", Otel(rest), max_calls=100)
     places = [
@@ -259,7 +270,7 @@ def test_a_resume_sends_no_call_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [ProviderError, ModelError])
 def test_a_call_that_failed_is_an_error_that_quotes_nothing(kind: type[PracticumError], tmp_path: Path) -> None:
-    exporter = InMemorySpanExporter()
+    exporter = in_memory()
     with pytest.raises(practicum.PracticumError):
         learn(tmp_path / "run", Otel(exporter), respond=lambda call: kind(f"{SECRET} is down"))
     failed = [span for span in exporter.get_finished_spans() if span.name == "chat scripted"]
@@ -271,6 +282,7 @@ def test_a_call_that_failed_is_an_error_that_quotes_nothing(kind: type[Practicum
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """An OTLP server on loopback, which the environment names; gives the bodies that it got."""
+    needs("opentelemetry.exporter.otlp.proto.http", "otel")
     bodies: list[bytes] = []
 
     class Collector(BaseHTTPRequestHandler):
@@ -326,6 +338,7 @@ def test_commands_send_every_run_of_a_comparison_and_an_evaluation(tmp_path: Pat
 def test_spans_that_nobody_takes_are_counted_and_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    needs("opentelemetry.exporter.otlp.proto.http", "otel")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     result = learn(tmp_path / "run", Otel())
@@ -334,7 +347,7 @@ def test_spans_that_nobody_takes_are_counted_and_said_once(
 
 
 def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: Path) -> None:
-    class Slow(InMemorySpanExporter):
+    class Slow(type(in_memory())):  # type: ignore[misc]
         ready = threading.Event()
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -354,6 +367,7 @@ def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: P
 
 
 def test_another_protocol_than_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("opentelemetry.exporter.otlp.proto.http", "otel")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     with pytest.raises(UsageError, match="spans are sent as http/protobuf only"):
         Otel()
@@ -381,6 +395,7 @@ def wandb_records(folder: Path) -> list[Any]:
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    needs("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))
@@ -416,6 +431,7 @@ def test_wandb_has_the_steps_the_context_and_the_end_of_a_run_and_a_resume_conti
 
 @pytest.mark.slow
 def test_wandb_without_a_login_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    needs("wandb")
     # In a process of its own: wandb keeps the mode of its first run.
     env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     env |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
@@ -429,6 +445,7 @@ def test_wandb_without_a_login_is_refused_before_anything_is_paid(tmp_path: Path
 def test_mlflow_has_the_steps_the_context_and_the_end_of_a_run_and_a_resume_continues_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs("mlflow")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     result = learn(tmp_path / "run", Mlflow("routing"), Enough())

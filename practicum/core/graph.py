@@ -1,0 +1,32 @@
+"""Undirected and directed graphs, as a mapping from each node to its neighbours."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+N = TypeVar("N")
+
+
+def distances(start: N, neighbours: Mapping[N, Iterable[N]]) -> dict[N, int]:
+    """The nodes that can be reached from one, itself among them, each with the number of links of the shortest path."""
+    found, waiting = {start: 0}, deque([start])
+    while waiting:
+        node = waiting.popleft()
+        for other in neighbours[node]:
+            if other not in found:
+                found[other] = found[node] + 1
+                waiting.append(other)
+    return found
+
+
+def components(neighbours: Mapping[N, Iterable[N]]) -> list[set[N]]:
+    """The connected parts of an undirected graph, in the order of their first nodes."""
+    parts: list[set[N]] = []
+    seen: set[N] = set()
+    for node in neighbours:
+        if node not in seen:
+            parts.append({*distances(node, neighbours)})
+            seen |= parts[-1]
+    return parts
