@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import practicum
 from practicum import ScriptedClient, Task
@@ -150,7 +153,9 @@ def add(*insights: int, text: str = "", section: str = "") -> dict[str, Any]:
     return {"op": "ADD", "insights": [*insights], "ids": [], "section": section, "text": text, "reason": "It is new."}
 
 
-def change(op: str, *ids: str, insights: Sequence[int] = (1,), text: str = "", reason: str = "So it is.") -> dict[str, Any]:
+def change(
+    op: str, *ids: str, insights: Sequence[int] = (1,), text: str = "", reason: str = "So it is."
+) -> dict[str, Any]:
     """A decision of the curator about entries that there are."""
     return {"op": op, "insights": [*insights], "ids": [*ids], "section": "", "text": text, "reason": reason}
 
@@ -215,7 +220,21 @@ def _text(value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, list) else str(value or "none")
 
 
+def down(call: Any = None) -> practicum.ProviderError:
+    """The failure of a provider that does not answer; also the rule of a role that nobody answers."""
+    return practicum.ProviderError("provider.failed", "nobody answers")
+
+
 # ---- a run
+
+
+@contextmanager
+def refused(code: str) -> Iterator[Any]:
+    """A block that ends with an error of this code, in one line."""
+    with pytest.raises(practicum.PracticumError) as raised:
+        yield raised
+    assert raised.value.code == code, raised.value
+    assert len(str(raised.value).splitlines()) == 1
 
 
 @dataclass
@@ -288,7 +307,7 @@ def resumed(
 
 
 def playbook(folder: Path, *entries: str | Mapping[str, Any]) -> practicum.Context:
-    """A playbook that somebody wrote, with the entries e0, e1, … in the section `rules`: texts, or fields of entries."""
+    """A playbook that somebody wrote: the entries e0, e1, … in the section `rules`, as texts or as fields."""
     values = [{"section": "rules", **({"text": entry} if isinstance(entry, str) else entry)} for entry in entries]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "playbook.json"

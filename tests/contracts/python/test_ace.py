@@ -17,6 +17,7 @@ from python_kit import (
     change,
     citing,
     deciding,
+    down,
     ignorant,
     knowing,
     learned,
@@ -120,7 +121,9 @@ def test_successes_teach_too_unless_only_failures_do(tmp_path: Path, learn_from:
     def even(call: Any) -> Any:
         return {**(knowing if number(call) == 0 else ignorant)(call), "used": ["e0"]}
 
-    played = model(agent=even, reflector=lambda call: reflecting(tags={"e0": "helpful"} if "is right" in call.text else {}))
+    played = model(
+        agent=even, reflector=lambda call: reflecting(tags={"e0": "helpful"} if "is right" in call.text else {})
+    )
     seen = learned(
         tmp_path, messages(0, 1), played, settings={**ONCE, "learn_from": learn_from, "batch": 2},
         seed_context=playbook(tmp_path, "Look."),
@@ -281,7 +284,7 @@ def test_a_step_never_deletes_most_of_the_playbook(tmp_path: Path, deleted: tupl
     assert seen.result.errors.get("mass_deletions", 0) == (1 if refused else 0)
 
 
-@pytest.mark.parametrize("fails", ["no JSON at all", practicum.ProviderError("down")], ids=["output", "provider"])
+@pytest.mark.parametrize("fails", ["no JSON at all", down()], ids=["output", "provider"])
 def test_a_curator_that_fails_costs_no_vote_and_no_insight_that_is_to_be_kept(tmp_path: Path, fails: Any) -> None:
     played = model(
         agent=citing("e0"), curator=lambda call: fails, reflector=lambda call: reflecting(NEW, tags={"e0": "harmful"})
@@ -381,8 +384,8 @@ def test_near_duplicates_go_into_the_oldest(tmp_path: Path, settings: Mapping[st
 def test_duplicates_join_their_counters(tmp_path: Path) -> None:
     seed = playbook(tmp_path, {"text": "Read it twice, slowly.", "helpful": 2, "harmful": 1, "uses": 3})
     seen = learned(
-        tmp_path, ONE, model(agent=ignorant, reflector=lambda call: reflecting("Read it twice, slowly!")), settings=ONCE,
-        seed_context=seed,
+        tmp_path, ONE, model(agent=ignorant, reflector=lambda call: reflecting("Read it twice, slowly!")),
+        settings=ONCE, seed_context=seed,
     )  # fmt: skip
     (entry,) = seen.result.context
     assert (entry.id, entry.text, entry.helpful, entry.harmful) == ("e0", "Read it twice, slowly.", 2, 1)
@@ -410,7 +413,11 @@ def test_entries_that_differ_in_a_detail_are_never_merged(tmp_path: Path, old: s
 def test_an_entry_that_harms_by_a_margin_is_deleted_at_once(tmp_path: Path, margin: int, stays: bool) -> None:
     played = model(agent=citing("e0"), reflector=lambda call: reflecting(lesson(number(call)), tags={"e0": "harmful"}))
     seen = learned(
-        tmp_path, LEARNED, played, settings={**ONCE, "batch": 3, "harmful": margin}, seed_context=playbook(tmp_path, RED)
+        tmp_path,
+        LEARNED,
+        played,
+        settings={**ONCE, "batch": 3, "harmful": margin},
+        seed_context=playbook(tmp_path, RED),
     )
     assert (RED in seen.texts) is stays
     assert seen.result.errors.get("pruned_entries", 0) == (0 if stays else 1)

@@ -14,6 +14,7 @@ from python_kit import (
     asks,
     change,
     citing,
+    down,
     ignorant,
     insights_offered,
     learned,
@@ -22,10 +23,9 @@ from python_kit import (
     number,
     playbook,
     reflecting,
+    refused,
     word_alone,
 )
-
-import practicum
 
 ONCE: dict[str, Any] = {"rounds": 0, "dedupe": "never"}
 
@@ -131,7 +131,9 @@ def test_no_insight_is_lost_silently(tmp_path: Path) -> None:
     assert "dropped_lessons" not in seen.result.errors
 
 
-@pytest.mark.parametrize("settings", [{"accounting": False}, {"uncovered": "drop", "again": 0}, {"exact": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"accounting": False}, {"uncovered": "drop", "again": 0}, {"exact": True}], ids=str
+)
 def test_what_is_dropped_is_counted_and_named(tmp_path: Path, settings: dict[str, Any]) -> None:
     seen = combee(tmp_path, 40, settings, rules={"curator": first_only})
     dropped = [each for each in seen.steps[0].resolutions if not each.entry]
@@ -143,7 +145,11 @@ def test_edits_in_conflict_go_to_the_model_together(tmp_path: Path) -> None:
     def into_one(call: Any) -> Any:
         """Each group gives the one entry another text."""
         offered = insights_offered(call)
-        return {"changes": [change("UPDATE", "e0", insights=[n for n, _ in offered], text=" ".join(text for _, text in offered))]}
+        return {
+            "changes": [
+                change("UPDATE", "e0", insights=[n for n, _ in offered], text=" ".join(text for _, text in offered))
+            ]
+        }
 
     seen = combee(tmp_path, 16, rules={"curator": into_one}, seed_context=playbook(tmp_path, "If in doubt, guess."))
     assert seen.result.errors["conflicting_edits"] == 4
@@ -152,11 +158,12 @@ def test_edits_in_conflict_go_to_the_model_together(tmp_path: Path) -> None:
 
 
 def test_a_curator_that_fails_loses_no_insight(tmp_path: Path) -> None:
-    seen = combee(tmp_path, 9, rules={"curator": lambda call: practicum.ProviderError("down")})
+    seen = combee(tmp_path, 9, rules={"curator": down})
     assert sorted(seen.texts) == sorted(insight(n) for n in range(9))
     assert seen.result.errors["lost_updates"] > 0
 
 
+@pytest.mark.slow
 def test_the_batch_size_is_found_in_steps_that_learn(tmp_path: Path) -> None:
     """10, 20, … up to a quarter of the tasks are each tried in one step; nothing is thrown away."""
     seen = combee(tmp_path, 80, {"batch": "auto", "curator": "append"})
@@ -222,6 +229,6 @@ def test_summarized_shows_the_curator_the_points_of_one_summary(tmp_path: Path) 
 )
 def test_settings_without_an_effect_together_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
     played = model()
-    with pytest.raises(practicum.UsageError):
+    with refused("settings.invalid"):
         learned(tmp_path, messages(0), played, "combee", settings)
     assert played.calls == []

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, asks, ignorant, knowing, learned, messages, model, number, word
-
-import practicum
+from python_kit import Seen, asks, down, ignorant, knowing, learned, messages, model, number, refused, word
 
 ONE = messages(1)
 HALVES = ("first half", "second half")
@@ -126,7 +124,7 @@ def test_a_plan_of_fewer_than_two_parts_is_discarded_and_counted(tmp_path: Path)
 
 
 def test_a_step_whose_judge_failed_is_no_experience(tmp_path: Path) -> None:
-    seen = mael(tmp_path, rules={"judge": lambda call: practicum.ProviderError("away")})
+    seen = mael(tmp_path, rules={"judge": down})
     assert rewards(seen) == [("agent1", "aggregate", 1.0)]
     assert seen.result.errors["unjudged_attempts"] == 3
 
@@ -211,12 +209,11 @@ def test_a_team_that_is_no_network_is_refused(tmp_path: Path, links: list[list[s
     team = {"agents": [{"name": "lead"}, {"name": "coder"}], "links": links}
     path = tmp_path / "team.json"
     path.write_text(json.dumps(team), encoding="utf-8")
-    with pytest.raises(practicum.UsageError):
+    with refused("team.invalid"):
         mael(tmp_path, settings={"topology": str(path)})
 
 
 def test_without_labels_the_whole_is_judged_too(tmp_path: Path) -> None:
     seen = mael(tmp_path, labels=False)
     assert seen.roles["judge"] == 4
-    assert not any(word(1) in call.text.replace(f"Answer: {word(1)}", "") and call.role == "agent" and asks(call, "alone")
-                   for call in seen.model.calls)  # fmt: skip
+    assert not any(word(1) in call.text for call in seen.model.calls if asks(call, "alone"))

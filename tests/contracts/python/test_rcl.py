@@ -15,6 +15,7 @@ from python_kit import (
     change,
     citing,
     deciding,
+    down,
     ignorant,
     knowing,
     learned,
@@ -24,10 +25,9 @@ from python_kit import (
     number,
     playbook,
     reflecting,
+    refused,
     word,
 )
-
-import practicum
 
 BASE: dict[str, Any] = {
     "rounds": 0, "dedupe": "never", "learn_from": "failures", "merge": False, "batch": 1,
@@ -148,7 +148,9 @@ def test_the_annotated_twin_reaches_the_reflector_and_no_score(tmp_path: Path) -
 def test_three_heads_diagnose_a_failure(tmp_path: Path, calls: str, each: int) -> None:
     seen = primitive(tmp_path, 2, {"heads": True, "head_calls": calls})
     assert len(seen.calls("reflector")) == 2 * each
-    asked = {field for call in seen.calls("reflector") for field in ("attribution", "cause", "gap") if asks(call, field)}
+    asked = {
+        field for call in seen.calls("reflector") for field in ("attribution", "cause", "gap") if asks(call, field)
+    }
     assert asked == {"attribution", "cause", "gap"}
     assert seen.result.errors["actionable_gaps"] == 2
     assert sorted(seen.texts) == [lesson(0), lesson(1)]
@@ -215,7 +217,7 @@ def test_the_state_is_seen_by_the_mutator_and_by_nobody_else(tmp_path: Path) -> 
 
 
 def test_a_state_that_fails_stays_as_it_was(tmp_path: Path) -> None:
-    seen = primitive(tmp_path, 2, {"state": True}, rules={"state": lambda call: practicum.ProviderError("down")})
+    seen = primitive(tmp_path, 2, {"state": True}, rules={"state": down})
     assert seen.result.errors["lost_states"] == 2
     assert len(seen.texts) == 2
 
@@ -301,6 +303,6 @@ def test_adaptive_primitives_measure_before_they_choose(tmp_path: Path) -> None:
 )
 def test_combinations_without_an_effect_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
     played = model(agent=agent)
-    with pytest.raises(practicum.UsageError):
+    with refused("settings.invalid"):
         learned(tmp_path, messages(0), played, "ace", settings)
     assert played.calls == []

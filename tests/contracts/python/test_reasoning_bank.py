@@ -200,7 +200,13 @@ def test_each_pass_of_a_sequence_reads_the_attempts_before_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("until", "plays", "attempts"),
-    [("judge", knowing, 1), ("judge", ignorant, 4), ("score", knowing, 1), ("agreement", ignorant, 2), ("k", knowing, 4)],
+    [
+        ("judge", knowing, 1),
+        ("judge", ignorant, 4),
+        ("score", knowing, 1),
+        ("agreement", ignorant, 2),
+        ("k", knowing, 4),
+    ],
 )
 def test_a_sequence_ends_as_it_is_set_to(tmp_path: Path, until: str, plays: Any, attempts: int) -> None:
     seen = bank(tmp_path, settings={"scaling": "sequential", "k": 3, "until": until}, rules={"agent": plays})
@@ -219,10 +225,13 @@ def test_notes_are_read_by_the_next_pass_and_by_the_extraction(tmp_path: Path) -
 def test_reports_count_first_attempts_and_the_best_of_k_beside_them(tmp_path: Path) -> None:
     """What is chosen from three by its score says nothing of what was learned."""
     seen = bank(tmp_path, messages(0, 1), rules={"agent": second_is_right()}, test=messages(80, 81))
-    assert all(rollout.choice["number"] == 2 for report in seen.steps for rollout in report.rollouts)
-    assert all(rollout.score.value == 1 and rollout.first.score.value == 0 for r in seen.steps for rollout in r.rollouts)
+    made = [rollout for report in seen.steps for rollout in report.rollouts]
+    assert [(r.choice["number"], r.score.value, r.first.score.value) for r in made] == [(2, 1.0, 0.0)] * 2
+    assert all(
+        rollout.score.value == 1 and rollout.first.score.value == 0 for r in seen.steps for rollout in r.rollouts
+    )
     assert seen.result.scores == {"test": 0.0, "test_best_of_k": 1.0}
-    assert {by for r in seen.steps for rollout in r.rollouts if (by := rollout.choice["by"])} == {"score"}
+    assert {rollout.choice["by"] for rollout in made} == {"score"}
 
 
 def test_no_score_chooses_an_attempt_that_is_reported(tmp_path: Path) -> None:
