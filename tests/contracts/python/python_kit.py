@@ -34,6 +34,11 @@ def messages(*numbers: int) -> list[Task]:
     return [message(n) for n in numbers]
 
 
+def again(*numbers: int) -> list[Task]:
+    """The same messages in other words: tasks that are not those learned from."""
+    return [Task(f"again{n}", f"Message {n}, once more: which word?", word(n)) for n in numbers]
+
+
 LEARNED = messages(0, 1, 2)
 TEST = messages(0, 1, 9)
 """Two messages that can be learned, and one that cannot."""
@@ -313,6 +318,26 @@ def playbook(folder: Path, *entries: str | Mapping[str, Any]) -> practicum.Conte
     path = folder / "playbook.json"
     path.write_text(json.dumps({"entries": values}), encoding="utf-8")
     return practicum.load(path)
+
+
+async def reported(
+    space: Any, shown: Any, *, answer: str = "unsure", score: Any = None, target: str | None = None, comment: str = "",
+    trust: str = "own",
+) -> None:  # fmt: skip
+    """Report an outcome: what was answered, its score, the right answer, and words on what was wrong."""
+    await space.report(shown, answer=answer, score=score, correction=target, note=comment, trust=trust)
+
+
+def chats(folder: Path, *numbers: int, answer: str = "unsure") -> Path:
+    """Conversations of somebody else's agent about these messages, as a file."""
+    lines = [
+        {"messages": [{"role": "user", "content": message(n).input}, {"role": "assistant", "content": answer}]}
+        for n in numbers
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "chats.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
 
 
 def opened(seen: Seen, played: ScriptedClient | None = None, **how: Any) -> Any:
