@@ -107,7 +107,7 @@ def load(path: Path) -> Context:
     try:
         return _from_json(text) if is_json(path, text) else _from_markdown(text)
     except ContextFileError as error:
-        raise ContextFileError("playbook.malformed", f"{path}: {error}") from error
+        raise ContextFileError(error.code, f"{path}: {error}", **error.fields) from error
 
 
 def read_file(path: Path) -> str:

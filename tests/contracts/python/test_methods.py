@@ -273,7 +273,7 @@ def test_a_method_that_is_unknown_is_refused_before_anything_is_paid_for(tmp_pat
     played = model()
     with refused("method.unknown"):
         learned(tmp_path, LEARNED, played, "nothing_of_that_name")
-    with refused("settings.invalid"):
+    with refused("settings.unknown", "settings.invalid"):
         learned(tmp_path, LEARNED, played, "ace", {"nothing_of_that_name": 1})
     assert played.calls == []
     assert not (tmp_path / "run").exists()
