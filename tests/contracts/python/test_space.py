@@ -320,6 +320,7 @@ def test_what_cannot_be_scored_at_all_is_an_error(run: Seen) -> None:
 # ---- comparisons
 
 
+@pytest.mark.slow
 def test_a_comparison_runs_every_method_with_every_seed_under_one_budget(tmp_path: Path) -> None:
     played = model()
 
