@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, Seen, again, agent, down, learned, lesson, model, refused, reported, word
+from python_kit import LEARNED, Seen, again, agent, down, learned, lesson, messages, model, refused, reported, word
 
 import practicum
 
@@ -35,6 +35,38 @@ def use(source: Any, work: Any, played: Any = None, **how: Any) -> Any:
             return await work(space)
 
     return practicum.run_sync(inside())
+
+
+# ---- ten lines of Python
+
+
+def test_ten_lines_of_python_learn_from_a_file_with_a_model_by_name(tmp_path: Path) -> None:
+    """As README has them; a run whose parts have names is resumed by its folder alone."""
+    script = [
+        {"role": "agent", "match": r"answer (word\d)\.[\s\S]*more: which", "answer": r"\1"},
+        {"role": "agent", "answer": "unsure"},
+        {"role": "reflector", "match": r"Message (\d): [\s\S]*answer is: (word\d)", "answer": {
+            "reasoning": "", "diagnosis": "", "cause": "", "correction": "", "tags": [],
+            "insights": [{"section": "", "text": r"If it is message \1, answer \2."}]}},
+        {"role": "curator", "answer": {"changes": [{
+            "op": "ADD", "insights": [1], "ids": [], "section": "", "text": "", "reason": "It is new."}]}},
+    ]  # fmt: skip
+    (tmp_path / "model.jsonl").write_text("\n".join(map(json.dumps, script)), encoding="utf-8")
+    lines = [{"input": task.input, "target": task.target} for task in (*messages(0), *again(0))]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+
+    tasks = practicum.load_tasks(tmp_path / "tasks.jsonl")
+    cut = len(tasks) // 2
+    work = practicum.learn(
+        tasks[:cut], test=tasks[cut:], method="ace", model=f"scripted:{tmp_path / 'model.jsonl'}", max_calls=20,
+        settings={"rounds": 0}, out=tmp_path / "run",
+    )  # fmt: skip
+    result = practicum.run_sync(work)
+    assert lesson(0) in practicum.export(result.context, "markdown")
+    assert result.scores == {"test": 1.0}
+    assert (result.usage.calls, result.run) == (4, tmp_path / "run")
+    again_ = practicum.run_sync(practicum.resume(result.run))
+    assert (again_.scores, again_.usage.calls, again_.stopped) == (result.scores, 4, None)
 
 
 # ---- what is shown
