@@ -26,6 +26,7 @@ from python_kit import (
     message,
     messages,
     model,
+    number,
     opened,
     reflecting,
     refused,
@@ -38,6 +39,7 @@ from practicum import Task
 PLUMS = "If it is ripe, ask for zanzibar plums."
 """What a stranger's trace teaches."""
 
+ONLINE: dict[str, Any] = {"rounds": 0, "online": True}
 OFF: dict[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None}
 READING: dict[str, dict[str, Any]] = {
     "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
@@ -275,7 +277,8 @@ def test_a_run_made_elsewhere_shows_its_context_and_executes_nothing_before_it_i
 
 def forget(folder: Path, *options: str) -> dict[str, Any]:
     """`practicum forget`, which has no other face yet."""
-    command = [sys.executable, "-m", "practicum.cli.app", "forget", str(folder), *options, "--yes", "--json"]
+    program = Path(sys.executable).with_name("practicum")
+    command = [str(program), "forget", str(folder), *options, "--yes", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
@@ -304,6 +307,25 @@ def test_a_forgotten_task_leaves_nothing_and_takes_what_derives_from_it(tmp_path
     # The run goes on without it.
     answered = in_space(seen, lambda space: space.ask("Message 1: which word?"))
     assert answered.text == "word1"
+
+
+@pytest.mark.slow
+def test_a_text_that_quotes_what_is_forgotten_goes_too_where_that_is_asked_for(tmp_path: Path) -> None:
+    """A model wrote rare words of a task into the lesson of another one, which so has no source in the first."""
+    secret = Task("secret", "Message 4: which word has Ada Lovelace of Marylebone?", "word4")
+
+    def gossiping(call: Any) -> Any:
+        return reflecting("Ada Lovelace of Marylebone pays late." if number(call) == 1 else lesson(number(call)))
+
+    for text, left in ((False, 2), (True, 1)):
+        seen = learned(
+            tmp_path / str(text), [message(1), message(2), secret], model(reflector=gossiping), settings=ONLINE
+        )
+        assert len(seen.result.context) == 3
+        forget(seen.folder, "--task", "secret", *(["--text"] if text else []))
+        kept = practicum.load_context(seen.folder)
+        assert len(kept) == left
+        assert any("Lovelace" in entry.text for entry in kept) is not text
 
 
 # ---- redaction
