@@ -139,7 +139,7 @@ def load(path: Path) -> Context:
     try:
         context, left_out = _from_json(text) if is_json(path, text) else _from_markdown(text)
     except ContextFileError as error:
-        raise ContextFileError("playbook.malformed", f"{path}: {error}") from error
+        raise ContextFileError(error.code, f"{path}: {error}", **error.fields) from error
     if left_out:
         warnings.warn(PlaybookWarning(path, left_out), stacklevel=2)
     return context

@@ -199,6 +199,7 @@ def server_alone() -> Iterator[Server]:
 def database(server: URL, durable: bool = False) -> Iterator[str]:
     """A new database, as a URL with its password. It is deleted in the end."""
     import psycopg
+
     from practicum.plugins.postgres.database import disconnect
 
     name = f"practicum_{uuid4().hex[:12]}"

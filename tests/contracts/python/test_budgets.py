@@ -1,0 +1,147 @@
+"""Budgets are hard: no call, token, dollar or minute above; and what a small one leaves, a larger one finishes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import Seen, agent, learned, lesson, messages, model, playbook, refused, resumed
+
+import practicum
+from practicum import ScriptedClient
+
+SIX = messages(*range(6))
+SETTINGS: dict[str, Any] = {"batch": 3}
+
+
+class Priced(ScriptedClient):
+    """A model that costs a cent for each call and 0.1 cents for each token that it reads or writes."""
+
+    def cost(self, usage: Any) -> float:
+        return float(0.01 * usage.calls + 0.001 * (usage.input_tokens + usage.output_tokens))
+
+    async def complete(self, role: str, prompt: Any, schema: Any, options: Any) -> Any:
+        reply = await super().complete(role, prompt, schema, options)
+        return replace(reply, usage=replace(reply.usage, usd=self.cost(reply.usage)))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A run without a budget, with a model that costs something."""
+    played = Priced(model().respond)
+    return learned(tmp_path_factory.mktemp("whole"), SIX, played, settings=SETTINGS, max_output_tokens=256)
+
+
+@pytest.mark.parametrize("most", [8, 9, 12, 17, 19])
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_calls_are_never_above_and_a_larger_budget_goes_on(
+    tmp_path: Path, whole: Seen, most: int, concurrency: int
+) -> None:
+    cut = learned(tmp_path, SIX, settings=SETTINGS, max_calls=most, concurrency=concurrency, max_output_tokens=256)
+    assert len(cut.model.calls) == cut.result.usage.calls <= most
+    assert cut.result.stopped is not None
+    assert "budget" in cut.result.stopped
+    again = resumed(cut.folder, cut.model, max_calls=1000)
+    assert again.result.stopped is None
+    assert again.exported == whole.exported
+    assert len(cut.model.calls) == len(whole.model.calls)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7])
+@pytest.mark.parametrize(("limit", "unit"), [("max_tokens", "tokens"), ("max_usd", "usd")])
+def test_tokens_and_dollars_are_never_above(tmp_path: Path, whole: Seen, limit: str, unit: str, share: float) -> None:
+    most = share * getattr(whole.result.usage, unit)
+    most = round(most) if unit == "tokens" else most
+    played = Priced(model().respond)
+    cut = learned(tmp_path, SIX, played, settings=SETTINGS, max_output_tokens=256, **{limit: most})
+    assert cut.result.stopped is not None
+    assert 0 < getattr(cut.result.usage, unit) <= most
+    assert cut.result.usage.usd == pytest.approx(sum(map(cost_of, played.calls)), rel=0.2)
+    again = resumed(cut.folder, played, **{limit: most * 10})
+    assert again.exported == whole.exported
+    assert again.result.usage.tokens == whole.result.usage.tokens
+    assert again.result.usage.usd == pytest.approx(whole.result.usage.usd)
+
+
+def cost_of(call: Any) -> float:
+    return 0.01 + 0.001 * (len(call.text) / 4 + 20)
+
+
+def test_minutes_are_never_above(tmp_path: Path, whole: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on by ten minutes with each call."""
+    passed, true = [0.0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: true() + passed[0])
+
+    def slow(call: Any) -> Any:
+        passed[0] += 600
+        return agent(call)
+
+    cut = learned(
+        tmp_path, SIX, model(agent=slow), settings=SETTINGS, max_minutes=45, concurrency=1, max_output_tokens=256
+    )
+    assert cut.result.stopped is not None
+    assert len(cut.calls("agent")) == 5
+    assert cut.result.seconds >= 45 * 60
+    # Minutes add up over all resumes.
+    with refused("budget.spent"):
+        resumed(cut.folder, cut.model, max_minutes=40)
+    again = resumed(cut.folder, cut.model, max_minutes=10_000)
+    assert again.exported == whole.exported
+
+
+@pytest.mark.parametrize("limits", [{"max_calls": 1}, {"max_tokens": 50}, {"max_usd": 0.001}], ids=str)
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_paid_for(
+    tmp_path: Path, limits: dict[str, Any]
+) -> None:
+    played = Priced(model().respond)
+    with refused("budget.too_small"):
+        learned(tmp_path, SIX, played, **limits)
+    assert played.calls == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_part_of_the_budget_is_held_back_for_the_final_evaluation(tmp_path: Path) -> None:
+    seen = learned(tmp_path, SIX, settings={"batch": 1}, test=messages(0, 1, 2, 80), max_calls=14)
+    assert seen.result.stopped is not None
+    assert len(seen.model.calls) <= 14
+    assert len(seen.result.rollouts["test"]) == 4
+    assert "test" in seen.result.scores
+    # With more, it learns on; the evaluation is then that of the last context.
+    again = resumed(seen.folder, seen.model, max_calls=1000)
+    assert again.result.scores["test"] == 0.75
+    with refused("budget.too_small"):
+        learned(tmp_path / "small", SIX, test=messages(0, 1, 2, 80), max_calls=3)
+
+
+def test_a_budget_in_dollars_needs_prices(tmp_path: Path) -> None:
+    played = model()
+    played.priced = False
+    with refused("price.unknown"):
+        learned(tmp_path, SIX, played, max_usd=5.0)
+    assert played.calls == []
+
+
+def test_the_same_budget_again_pays_nothing_and_reports_the_same(tmp_path: Path) -> None:
+    cut = learned(tmp_path, SIX, settings=SETTINGS, max_calls=9)
+    again = resumed(cut.folder)
+    assert again.model.calls == []
+    assert (again.exported, again.result.stopped) == (cut.exported, cut.result.stopped)
+
+
+def test_an_evaluation_a_query_and_what_was_reported_have_budgets_too(tmp_path: Path) -> None:
+    played = model()
+    work = practicum.evaluate(
+        SIX, playbook(tmp_path, lesson(0)), parts=practicum.Parts(clients={"agent": played}), max_calls=4, concurrency=1
+    )
+    done = practicum.run_sync(work)
+    assert done.stopped is not None
+    assert (done.n, len(played.calls), done.usage.calls) == (4, 4, 4)
+
+
+def test_a_negative_limit_is_refused(tmp_path: Path) -> None:
+    for limits in ({"max_calls": 0}, {"max_tokens": -1}, {"max_usd": -1.0}, {"max_minutes": 0.0}):
+        with refused("settings.invalid"):
+            learned(tmp_path, SIX, **limits)

@@ -1,0 +1,369 @@
+"""A method, an agent, a scorer and a watch of the user's own, as README and docs/extending.md promise them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import (
+    LEARNED,
+    TEST,
+    again,
+    agent,
+    down,
+    ignorant,
+    knowing,
+    learned,
+    lesson,
+    messages,
+    model,
+    number,
+    playbook,
+    refused,
+    resumed,
+)
+
+import practicum
+from practicum import Add, Batch, Context, Delta, Feedback, Lesson, Method, Rollout, Run, Task, View
+
+# ---- a method: its seams, by hand
+
+
+async def act(task: Task, context: Context, run: Run) -> Rollout:
+    """One attempt with all notes shown."""
+    notes = "\n".join(f"[{entry.id}] ({entry.section}) {entry.text}" for entry in context)
+    view = View(pages=(notes,) if notes else (), ids=context, citable=bool(notes))
+    trace = await run.agent(task, view)
+    score = await run.score(task, trace)
+    right = score is not None and score.correct
+    return Rollout(task, trace, score, Feedback(right, f"The right answer is {task.target}.", task.target), run.place)
+
+
+def sample(tasks: Sequence[Task], history: Any, run: Run) -> Any:
+    for task in tasks:
+        yield Batch((task,))
+
+
+async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    return [await act(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
+
+
+async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    return [Lesson(f"{r.place}/note", f"It is {r.task.target}: {r.task.input}", sources=r.sources) for r in rollouts]
+
+
+async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    return Delta(tuple(Add("notes", x.text, sources=x.sources, lessons=(x.id,)) for x in lessons))
+
+
+async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    return delta
+
+
+NOTES = Method(name="notes", sample=sample, act=act, attempt=attempt, reflect=reflect, update=update, accept=accept)
+
+
+def test_a_method_of_one_s_own_learns_and_is_evaluated_and_asked(tmp_path: Path) -> None:
+    seen = learned(tmp_path, LEARNED, method=NOTES, test=TEST)
+    assert seen.roles == {"agent": 6}
+    assert seen.texts == [f"It is word{n}: Message {n}: which word?" for n in (0, 1, 2)]
+    assert seen.result.scores["test"] == pytest.approx(2 / 3)
+    parts = practicum.Parts(clients={"agent": model()})
+    done = practicum.run_sync(practicum.evaluate(again(0, 9), seen.result.context, method=NOTES, parts=parts))
+    assert done.score == 0.5
+    asked = practicum.run_sync(practicum.ask("Message 1: which word?", seen.folder, method=NOTES, parts=parts))
+    assert asked.text == "word1"
+
+
+def test_a_resume_needs_the_method_again_and_pays_nothing_twice(tmp_path: Path) -> None:
+    cut = learned(tmp_path, messages(*range(6)), method=NOTES, max_calls=3)
+    with refused("run.needs_objects"):
+        resumed(cut.folder)
+    again_ = resumed(cut.folder, parts={"method": NOTES}, max_calls=100)
+    assert len(again_.texts) == 6
+    assert len(cut.model.calls) + len(again_.model.calls) == 6
+
+
+def test_a_changed_method_does_not_go_on_with_another_one_s_results(tmp_path: Path) -> None:
+    cut = learned(tmp_path, messages(*range(6)), method=NOTES, max_calls=3)
+
+    async def other(task: Task, context: Context, run: Run) -> Rollout:
+        return await act(replace(task, input=f"{task.input} Be brief."), context, run)
+
+    async def other_attempts(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        return [await other(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
+
+    changed = replace(NOTES, act=other, attempt=other_attempts)
+    with refused("journal.mismatch"):
+        resumed(cut.folder, parts={"method": changed}, max_calls=100)
+
+
+async def nothing_at_all(*given: Any) -> Any:
+    return None
+
+
+@pytest.mark.parametrize("seam", ["attempt", "reflect", "update", "accept"])
+def test_a_seam_that_returns_the_wrong_thing_is_named_and_what_was_paid_is_kept(tmp_path: Path, seam: str) -> None:
+    with refused("method.wrong_result") as raised:
+        learned(tmp_path, LEARNED, method=replace(NOTES, **{seam: nothing_at_all}))
+    assert f"`{seam}`" in str(raised.value)
+    fixed = resumed(tmp_path / "run", parts={"method": NOTES})
+    assert len(fixed.texts) == 3
+    assert len(fixed.model.calls) <= 3
+
+
+def test_an_effect_needs_a_place_of_its_own(tmp_path: Path) -> None:
+    async def twice(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        return [await act(task, context, run.at("the same")) for task in (*batch.tasks, *batch.tasks)]
+
+    with refused("journal.place_taken"):
+        learned(tmp_path, LEARNED, method=replace(NOTES, attempt=twice))
+
+
+def test_a_run_offers_models_chance_notes_and_counters(tmp_path: Path) -> None:
+    """Whatever passes through it is journaled, so a resume finds the same."""
+    drawn: list[float] = []
+
+    async def reflecting_(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        drawn.append(run.rng("draw").random())
+        said = await run.at("thought").ask_text("reflector", practicum.Prompt("Be brief.", rollouts[0].task.input))
+        vectors = await run.embed([said, "another"])
+        assert vectors.shape[0] == 2
+        return [Lesson(f"{rollouts[0].place}/l", said, sources=rollouts[0].sources)]
+
+    thinking = replace(NOTES, reflect=reflecting_, roles=("reflector",))
+    played = model(reflector=lambda call: {"answer": f"Thought about {lesson(number(call))}"})
+    seen = learned(tmp_path, LEARNED, played, thinking)
+    assert seen.texts == [f"Thought about {lesson(n)}" for n in (0, 1, 2)]
+    assert len(set(drawn)) == 3
+    first = drawn[:]
+    drawn.clear()
+    learned(tmp_path / "again", LEARNED, played, thinking)
+    assert drawn == first
+
+
+def test_a_method_of_one_s_own_takes_a_gate(tmp_path: Path) -> None:
+    def misled(call: Any) -> Any:
+        return (ignorant if "[e0]" in call.prompt.head else knowing)(call)
+
+    seen = learned(tmp_path, messages(0), model(agent=misled), NOTES, {"gate": True}, val=messages(*range(80, 100)))
+    assert seen.texts == []
+    with refused("settings.invalid", "settings.unknown"):
+        learned(tmp_path / "other", LEARNED, method=NOTES, settings={"epochs": 2})
+
+
+# ---- an agent
+
+
+def test_a_function_is_an_agent_that_is_given_the_task_and_the_context(tmp_path: Path) -> None:
+    got: list[tuple[str, str]] = []
+
+    def own(text: str, context: str) -> dict[str, Any]:
+        got.append((text, context))
+        return {"answer": "word0" if "word0" in context else "unsure", "used": ["e0"] if context else [], "steps": [
+            {"kind": "action", "text": "looked it up"}]}  # fmt: skip
+
+    seen = learned(tmp_path, messages(0), parts={"agent": own}, settings={"rounds": 0}, trust_tools=True, test=again(0))
+    assert got[0] == ("Message 0: which word?", "")
+    assert lesson(0) in got[-1][1]
+    assert seen.result.scores["test"] == 1.0
+    assert seen.result.rollouts["test"][0].trace.used == ("e0",)
+    assert "looked it up" in seen.calls("reflector")[0].text
+    assert "agent" not in seen.roles
+
+
+@pytest.mark.parametrize("kind", ["async", "text", "trace"])
+def test_an_agent_may_be_async_and_return_a_text_or_a_trace(tmp_path: Path, kind: str) -> None:
+    async def asynchronous(text: str, context: str) -> str:
+        return "word0"
+
+    def plain(text: str, context: str) -> str:
+        return "word0"
+
+    def traced(text: str, context: str) -> practicum.Trace:
+        return practicum.Trace("word0")
+
+    own = {"async": asynchronous, "text": plain, "trace": traced}[kind]
+    work = practicum.evaluate(again(0), Context(), method="none", parts=practicum.Parts(agent=own))
+    assert practicum.run_sync(work).score == 1.0
+
+
+def test_a_program_is_an_agent_that_reads_and_writes_json(tmp_path: Path) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(
+        "import json, sys\n"
+        "given = json.loads(sys.stdin.readline())\n"
+        "print(json.dumps({'answer': 'word0' if 'word0' in given['context'] else 'unsure'}))\n"
+    )
+    book = playbook(tmp_path, lesson(0))
+    work = practicum.evaluate(again(0, 1), book, method="ace", agent=f"command:{sys.executable} {program}")
+    done = practicum.run_sync(work)
+    assert [rollout.trace.answer for rollout in done.rollouts] == ["word0", "word0"]
+    assert done.score == 0.5
+
+
+def look_up(name: str) -> str:
+    """Find the word of a message.
+
+    Args:
+        name: the message, such as "message 3"
+    """
+    return f"{name} has word{name.split()[-1]}"
+
+
+def test_an_agent_with_tools_acts_and_observes_in_turns(tmp_path: Path) -> None:
+    def acting(call: Any) -> Any:
+        observed = "has word0" in call.text
+        action = {"finish": {"answer": "word0"}} if observed else {"look_up": {"name": "message 0"}}
+        return json_of(call, {"thought": "I look.", "used": [], "action": action})
+
+    work = practicum.evaluate(
+        messages(0), Context(), method="none",
+        parts=practicum.Parts(tools=[look_up], clients={"agent": practicum.ScriptedClient(acting)}),
+    )  # fmt: skip
+    done = practicum.run_sync(work)
+    assert done.score == 1.0
+    steps = [(step.kind, step.text) for step in done.rollouts[0].trace.steps]
+    assert any(kind == "observation" and "message 0 has word0" in text for kind, text in steps)
+    assert done.rollouts[0].trace.trust == "tool"
+
+
+def json_of(call: Any, said: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(said)
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ({"agent": lambda text: "x"}, "agent.invalid"),
+        ({"agent": lambda text, context: None}, "agent.always_failed"),
+        ({"scorer": lambda task, answer: 17}, "scorer.failed"),
+        ({"scorer": lambda: 1.0}, "scorer.invalid"),
+    ],
+    ids=["one parameter", "returns nothing", "17 of 1", "no parameter"],
+)
+def test_an_agent_or_scorer_that_cannot_be_used_is_named(tmp_path: Path, parts: dict[str, Any], code: str) -> None:
+    with refused(code):
+        learned(tmp_path, LEARNED, parts=parts)
+
+
+# ---- a scorer
+
+
+def test_a_function_is_a_scorer_of_a_number_a_bool_or_a_score_with_measures(tmp_path: Path) -> None:
+    def graded(task: Task, answer: str, trace: practicum.Trace) -> practicum.Score:
+        assert trace.answer == answer
+        right = answer == task.target
+        return practicum.Score(1.0 if right else 0.25, right, "It is a start.", {"letters": float(len(answer))})
+
+    seen = learned(tmp_path, messages(0), parts={"scorer": graded}, settings={"rounds": 0}, test=again(0, 9))
+    assert seen.result.scores["test"] == pytest.approx((1 + 0.25) / 2)
+    assert "It is a start." in seen.calls("reflector")[0].text
+    work = practicum.evaluate(
+        again(0, 9), seen.result.context, method="ace",
+        parts=practicum.Parts(scorer=graded, clients={"agent": model()}),
+    )  # fmt: skip
+    assert practicum.run_sync(work).measures == {"letters": pytest.approx((5 + 6) / 2)}
+    yes = practicum.Parts(scorer=lambda task, answer: answer == "unsure", clients={"agent": model()})
+    assert practicum.run_sync(practicum.evaluate(again(9), Context(), method="none", parts=yes)).score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("scorer", "target", "answer", "right"),
+    [
+        ("exact", "The Falcon team", '"the falcon  team."', True),
+        ("exact", "Falcon", "Falcons", False),
+        ("numeric", "12.50", "So it is 12.5.", True),
+        ("numeric", "12", "It is 13.", False),
+        ("contains", "falcon", "Ask the Falcon team.", True),
+        ("regex", r"^\d{3}$", "123", True),
+        ("regex", r"^\d{3}$", "1234", False),
+        ("list", "a, b", "a, b", True),
+    ],
+)
+def test_built_in_scorers_compare_answers(tmp_path: Path, scorer: str, target: str, answer: str, right: bool) -> None:
+    own = practicum.Parts(agent=lambda text, context: answer)
+    work = practicum.evaluate([Task("a", "Which?", target)], Context(), method="none", scorer=scorer, parts=own)
+    done = practicum.run_sync(work)
+    assert done.rollouts[0].score.correct is right
+
+
+def test_choices_are_told_and_read_from_an_answer(tmp_path: Path) -> None:
+    played = model(agent=lambda call: {"answer": "It goes to the Falcon team."})
+    task = Task("a", "Who?", "Falcon")
+    work = practicum.evaluate(
+        [task], Context(), method="none", choices=("Falcon", "Heron"), parts=practicum.Parts(clients={"agent": played})
+    )
+    done = practicum.run_sync(work)
+    assert (done.score, done.rollouts[0].trace.answer) == (1.0, "Falcon")
+    assert "Heron" in played.calls[0].text
+    unclear = model(agent=lambda call: {"answer": "Falcon or Heron"})
+    work = practicum.evaluate(
+        [task], Context(), method="none", choices=("Falcon", "Heron"), parts=practicum.Parts(clients={"agent": unclear})
+    )
+    done = practicum.run_sync(work)
+    assert (done.score, done.counts["unclear_choices"]) == (0.0, 1)
+
+
+# ---- a watch
+
+
+class Everything(practicum.Watch):
+    """Notes what it is told of."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.flushed = 0
+
+    def began(self, run: Any) -> None:
+        self.told.append(f"began {run.folder.name}")
+
+    def stepped(self, report: Any, progress: Any) -> None:
+        self.told.append(f"stepped {report.step}")
+
+    def called(self, call: Any) -> None:
+        self.told.append(f"called {call.role}")
+
+    def evaluated(self, name: str, score: float | None, scored: int) -> None:
+        self.told.append(f"evaluated {name} {score}")
+
+    def ended(self, result: Any) -> None:
+        self.told.append(f"ended {result is not None}")
+
+    async def flush(self) -> None:
+        self.flushed += 1
+
+
+def test_a_watch_is_told_of_the_run_its_calls_steps_and_scores(tmp_path: Path) -> None:
+    first, second = Everything(), Everything()
+    played = model(agent=agent)
+    work = practicum.learn(
+        messages(0), test=again(0), settings={"rounds": 0}, out=tmp_path / "run", watch=[first, second],
+        parts=practicum.Parts(clients={"agent": played}),
+    )  # fmt: skip
+    practicum.run_sync(work)
+    assert first.told == second.told == [
+        "began run", "called agent", "called reflector", "called curator", "stepped 1", "called agent",
+        "evaluated test 1.0", "ended True",
+    ]  # fmt: skip
+    assert (first.flushed, second.flushed) == (1, 1)
+
+
+def test_a_watch_that_fails_is_told_the_end(tmp_path: Path) -> None:
+    watch = Everything()
+    parts = practicum.Parts(clients={"agent": model(agent=down)})
+    with refused("attempts.all_failed"):
+        practicum.run_sync(practicum.learn(messages(0), out=tmp_path / "run", attempts=1, watch=watch, parts=parts))
+    assert watch.told[-1] == "ended False"
+
+
+def test_what_is_no_watch_is_refused(tmp_path: Path) -> None:
+    parts = practicum.Parts(clients={"agent": model()})
+    with refused("settings.invalid"):
+        practicum.run_sync(practicum.learn(LEARNED, out=tmp_path / "run", parts=parts, watch=print))  # type: ignore[arg-type]

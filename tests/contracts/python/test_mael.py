@@ -1,0 +1,219 @@
+"""MAEL: experience of single steps, in a network of agents (METHODS, section 6)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import Seen, asks, down, ignorant, knowing, learned, messages, model, number, refused, word
+
+ONE = messages(1)
+HALVES = ("first half", "second half")
+POORER, BETTER = "a poor solution", "a better solution"
+
+
+def network(call: Any) -> Any:
+    """A team in which nobody solves a message alone: two halves, of which the first is refined once."""
+    if asks(call, "alone"):
+        return {"alone": False, "reason": "It has two parts."}
+    if asks(call, "parts"):
+        return {"parts": [{"text": f"{half} of message {number(call)}", "to": "", "needs": []} for half in HALVES]}
+    if asks(call, "adequate"):
+        poor = HALVES[0] in call.text and BETTER not in call.prompt.user
+        return {"adequate": not poor, "feedback": "Say more." if poor else ""}
+    if not of_part(call):
+        return knowing(call)
+    return {"answer": BETTER if "Say more." in call.text else POORER}
+
+
+def of_part(call: Any) -> bool:
+    """Whether an agent is to solve a part: the whole task, and what is combined, get the word."""
+    return call.schema is None and any(half in call.prompt.user for half in HALVES) and POORER not in (
+        call.prompt.user if "Say more." not in call.text else ""
+    )  # fmt: skip
+
+
+def quality(call: Any) -> Any:
+    """A judge of parts: a refined solution has 9 of 10 points, any other 5."""
+    return {"points": 9 if BETTER in call.prompt.user else 5, "reason": "So it is."}
+
+
+def mael(folder: Path, tasks: Any = ONE, settings: Mapping[str, Any] | None = None, **how: Any) -> Seen:
+    rules = {"agent": network, "judge": quality, **how.pop("rules", {})}
+    return learned(folder, tasks, model(**rules), "mael", settings or {}, **how)
+
+
+def rewards(seen: Seen) -> list[tuple[str, str, float]]:
+    """Each experience: the agent whose pool it is in, its kind, its reward."""
+    return [(e.section.removeprefix("pool "), e.data["kind"], e.data["reward"]) for e in seen.result.context]
+
+
+def test_each_step_enters_the_pool_of_its_agent_with_its_reward(tmp_path: Path) -> None:
+    """The first half was 0.5 and became 0.9, the second is 0.5, and the whole is right.
+
+    A judgement and a plan have the mean of the parts, a critique the improvement or, if it accepts, the quality of what
+    it accepts, an aggregate the quality of the whole.
+    """
+    seen = mael(tmp_path)
+    assert sorted(rewards(seen)) == sorted([
+        ("agent1", "judge", 0.7), ("agent1", "decompose", 0.7), ("agent2", "solve", 0.5), ("agent1", "critique", 0.4),
+        ("agent2", "solve", 0.9), ("agent1", "critique", 0.9), ("agent3", "solve", 0.5), ("agent1", "critique", 0.5),
+        ("agent1", "aggregate", 1.0),
+    ])  # fmt: skip
+    entries = list(seen.result.context)
+    assert len({entry.data["trace"] for entry in entries}) == 1
+    assert all("task:t1" in entry.sources for entry in entries)
+    assert all(0 <= reward <= 1 for _, _, reward in rewards(seen))
+
+
+def test_a_task_costs_judgement_plan_solutions_critiques_refinements_and_an_aggregate(tmp_path: Path) -> None:
+    """1 + 1 + 2 parts + 3 critiques + 1 refinement + 1; the judge rewards each solution of a part."""
+    seen = mael(tmp_path)
+    assert seen.roles == {"agent": 1 + 1 + 2 + 3 + 1 + 1, "judge": 3}
+
+
+def test_an_agent_that_solves_a_task_alone_takes_two_steps_by_the_task_s_score(tmp_path: Path) -> None:
+    for name, plays, quality_ in (("right", knowing, 1.0), ("wrong", ignorant, 0.0)):
+        seen = mael(tmp_path / name, rules={"agent": plays})
+        assert rewards(seen) == [("agent1", "judge", quality_), ("agent1", "solve", quality_)]
+        assert seen.roles == {"agent": 2}
+
+
+def test_a_wrong_whole_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) -> None:
+    def failing(call: Any) -> Any:
+        said = network(call)
+        return ignorant(call) if said.get("answer") == word(number(call)) else said
+
+    found = {kind: reward for _, kind, reward in rewards(mael(tmp_path, rules={"agent": failing}))}
+    assert (found["aggregate"], found["decompose"], found["judge"]) == (0.0, 0.7, 0.7)
+
+
+@pytest.mark.parametrize(("rounds", "critiques", "solutions"), [(0, 0, 2), (1, 2, 3), (2, 3, 3)])
+def test_a_part_is_criticised_up_to_the_limit_of_rounds(
+    tmp_path: Path, rounds: int, critiques: int, solutions: int
+) -> None:
+    kinds = [kind for _, kind, _ in rewards(mael(tmp_path, settings={"rounds": rounds}))]
+    assert (kinds.count("critique"), kinds.count("solve")) == (critiques, solutions)
+
+
+@pytest.mark.parametrize(("settings", "agents"), [({"depth": 0}, 1), ({"agents": 1}, 1)])
+def test_without_depth_or_colleagues_one_agent_answers_at_once(
+    tmp_path: Path, settings: dict[str, Any], agents: int
+) -> None:
+    seen = mael(tmp_path, settings=settings)
+    assert seen.roles == {"agent": 1}
+    assert rewards(seen) == [("agent1", "solve", 1.0)]
+
+
+def test_accepting_critiques_can_be_left_out(tmp_path: Path) -> None:
+    seen = mael(tmp_path, settings={"accepted": False})
+    assert [reward for _, kind, reward in rewards(seen) if kind == "critique"] == [0.4]
+
+
+def test_a_plan_of_fewer_than_two_parts_is_discarded_and_counted(tmp_path: Path) -> None:
+    def planless(call: Any) -> Any:
+        return {"parts": [{"text": "half of it", "to": "", "needs": []}]} if asks(call, "parts") else network(call)
+
+    seen = mael(tmp_path, rules={"agent": planless})
+    assert seen.result.errors["discarded_plans"] == 1
+    assert rewards(seen) == [("agent1", "judge", 1.0), ("agent1", "solve", 1.0)]
+
+
+def test_a_step_whose_judge_failed_is_no_experience(tmp_path: Path) -> None:
+    seen = mael(tmp_path, rules={"judge": down})
+    assert rewards(seen) == [("agent1", "aggregate", 1.0)]
+    assert seen.result.errors["unjudged_attempts"] == 3
+
+
+# ---- pools are read in inference, and frozen
+
+SHOWN = "experience"
+
+
+def moves(rollout: Any) -> list[Mapping[str, Any]]:
+    return list(rollout.trace.data["moves"])
+
+
+def test_evaluation_reads_the_pools_and_never_grows_them(tmp_path: Path) -> None:
+    seen = mael(tmp_path, messages(1, 3), test=messages(80))
+    assert seen.result.context == seen.steps[-1].context
+    (tested,) = seen.result.rollouts["test"]
+    assert all(move[SHOWN] for move in moves(tested))
+    # The judge of parts is for learning alone.
+    assert not any(re.search(r"essage 80", call.text) for call in seen.calls("judge"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"), [({}, False), ({"while_learning": True}, True), ({"online": True}, True)], ids=str
+)
+def test_no_experience_is_shown_while_learning_but_in_a_stream(
+    tmp_path: Path, settings: dict[str, Any], shown: bool
+) -> None:
+    seen = mael(tmp_path, messages(1, 3), settings)
+    second = seen.steps[1].rollouts[0]
+    assert all(bool(move[SHOWN]) is shown for move in moves(second))
+
+
+def test_each_step_is_shown_the_experience_of_its_own_agent_and_kind(tmp_path: Path) -> None:
+    seen = mael(tmp_path, messages(1, 3), test=messages(80))
+    (tested,) = seen.result.rollouts["test"]
+    for move in moves(tested):
+        entry = seen.result.context.get(move[SHOWN])
+        assert (entry.section, entry.data["kind"]) == (f"pool {move['agent']}", move["kind"])
+    turns = [call.prompt.turns[-1] for call in seen.calls("agent") if call.prompt.turns]
+    assert len(turns) == len(moves(tested))
+
+
+def test_by_task_one_whole_trace_is_shown_throughout(tmp_path: Path) -> None:
+    seen = mael(tmp_path, messages(1, 3, 5), {"experience": "task"}, test=messages(80))
+    (tested,) = seen.result.rollouts["test"]
+    shown = [seen.result.context.get(move[SHOWN]) for move in moves(tested)]
+    assert len({entry.data["trace"] for entry in shown}) == 1
+
+
+def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
+    seen = mael(tmp_path, messages(1, 3), {"experience": "none"}, test=messages(80))
+    assert len(seen.result.context) == 2 * 9
+    (tested,) = seen.result.rollouts["test"]
+    assert not any(move[SHOWN] for move in moves(tested))
+
+
+@pytest.mark.parametrize(("alpha", "reward", "shown"), [(0.0, "high", 0.9), (0.0, "low", 0.5)])
+def test_retrieval_weighs_similarity_against_reward(tmp_path: Path, alpha: float, reward: str, shown: float) -> None:
+    """With α = 0 the reward alone decides: agent2 solved its half as 0.5 first, and then as 0.9."""
+    seen = mael(tmp_path, ONE, {"alpha": alpha, "reward": reward}, test=messages(80))
+    (tested,) = seen.result.rollouts["test"]
+    solve = next(move for move in moves(tested) if (move["kind"], move["agent"]) == ("solve", "agent2"))
+    assert seen.result.context.get(solve[SHOWN]).data["reward"] == shown
+
+
+def test_a_team_of_the_user_s_own_enters_at_the_centre_and_divides_among_neighbours(tmp_path: Path) -> None:
+    team = {
+        "agents": [{"name": name, "role": f"You are {name}."} for name in ("coder", "lead", "tester")],
+        "links": [["lead", "coder"], ["lead", "tester"]],
+    }
+    path = tmp_path / "team.json"
+    path.write_text(json.dumps(team), encoding="utf-8")
+    seen = mael(tmp_path, settings={"topology": str(path)})
+    by_kind = {(kind, agent) for agent, kind, _ in rewards(seen)}
+    assert {("judge", "lead"), ("decompose", "lead"), ("aggregate", "lead")} <= by_kind
+    assert {agent for kind, agent in by_kind if kind == "solve"} == {"coder", "tester"}
+
+
+@pytest.mark.parametrize("links", [[], [["lead", "nobody"]]], ids=["not connected", "unknown agent"])
+def test_a_team_that_is_no_network_is_refused(tmp_path: Path, links: list[list[str]]) -> None:
+    team = {"agents": [{"name": "lead"}, {"name": "coder"}], "links": links}
+    path = tmp_path / "team.json"
+    path.write_text(json.dumps(team), encoding="utf-8")
+    with refused("team.invalid"):
+        mael(tmp_path, settings={"topology": str(path)})
+
+
+def test_without_labels_the_whole_is_judged_too(tmp_path: Path) -> None:
+    seen = mael(tmp_path, labels=False)
+    assert seen.roles["judge"] == 4
+    assert not any(word(1) in call.text for call in seen.model.calls if asks(call, "alone"))

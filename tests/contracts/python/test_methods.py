@@ -1,0 +1,281 @@
+"""Every method, one table each: who is asked how often in a small run, what the run keeps, and what that is worth.
+
+Each run learns from messages 0, 1 and 2, and is tested on 0, 1 and 9. A method that keeps what it was told scores 2/3.
+Of the methods of other papers (`rival`) the table has what their pages promise: roles, sections, the most calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import (
+    LEARNED,
+    OTHER,
+    TEST,
+    Rule,
+    Seen,
+    knowing,
+    learned,
+    lesson,
+    model,
+    reflecting,
+    refused,
+    remembering,
+    resumed,
+    varying,
+)
+
+import practicum
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+README = Path(__file__).parents[3] / "README.md"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a method promises. `calls` are by role, the test's included; `sections` count the final entries, those of
+    `hidden` ones too. `settings` keep the run small. No `score` is promised of
+    a search that keeps its start unless a combination beats it by chance."""
+
+    calls: Mapping[str, int]
+    sections: Mapping[str, int] = field(default_factory=dict)
+    score: float | None = 2 / 3
+    texts: tuple[str, ...] = ()
+    steps: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rival: bool = False
+    needs: str = ""
+
+
+MARK = "Read it twice."
+SELF: dict[str, Rule] = {"agent": remembering(MARK), "reflector": lambda call: reflecting(MARK)}
+"""An agent whose reflection on a failure makes it right, with no target to be read."""
+
+RULES = tuple(lesson(n) for n in (0, 1, 2))
+TOLD = tuple(task.input for task in LEARNED)
+FEW: dict[str, Any] = {"steps": 2, "batch": 3, "candidates": 2, "beam": 2}
+
+METHODS = {
+    "none": Table({"agent": 3}, score=0.0),
+    "icl": Table({"agent": 3}, {"examples": 3}, texts=TOLD, steps=1),
+    "episodes": Table({"agent": 3}, {"episodes": 3}, texts=TOLD, steps=3),
+    # A task: the attempt, a reflection, the try that succeeds with it; a step: one curation.
+    "ace": Table({"agent": 9, "reflector": 3, "curator": 3}, {"strategies": 3}, texts=RULES, steps=3),
+    "combee": Table(
+        {"agent": 9, "reflector": 3, "curator": 1}, {"strategies": 3}, texts=RULES, steps=1, settings={"batch": 3},
+    ),
+    "naive": Table({"agent": 9, "reflector": 3, "curator": 1}, {"strategies": 3}, texts=RULES, steps=1),
+    # One of ⌊√3⌋ clusters.
+    "top_k": Table({"agent": 9, "reflector": 3, "curator": 1}, {"strategies": 1}, score=1 / 3, steps=1),
+    "summarized": Table({"agent": 9, "reflector": 3, "curator": 2}, {"rules": 3}, texts=RULES, steps=1),
+    # Three tasks with three runs and a twin each, three heads on each failure.
+    "rcl": Table(
+        {"agent": 15, "reflector": 9, "curator": 1, "state": 1}, {"strategies": 3, ".state": 1}, texts=RULES, steps=1,
+    ),
+    # Three attempts at each task and each test; a contrast and an extraction a task.
+    "reasoning_bank": Table({"agent": 18, "reflector": 6}, {"memories": 3}, steps=3),
+    # A proposal of too few bullets is requested once more; no bullet is told where no label is known yet.
+    "unified": Table(
+        {"agent": 18, "reflector": 18}, {"rules": 2, "memories": 3, "episodes": 3, ".outcomes": 3}, steps=3,
+        settings={"weigh": False},
+    ),
+    # The agent judges that it can solve the task alone, and does: two steps a task.
+    "mael": Table({"agent": 12}, {"pool agent1": 6}, score=0.0, steps=3),
+    "chain": Table({"agent": 12}, score=0.0, rival=True),
+    "group_chat": Table({"agent": 3 * 21}, score=0.0, rival=True),
+    "evomac": Table({"agent": 3 * 28}, score=0.0, rival=True),
+    "dynamic_cheatsheet": Table({"agent": 6, "curator": 3}, {"cheatsheet": 1}, steps=3, rival=True),
+    "reflexion": Table(
+        {"agent": 9, "reflector": 3}, {"reflections": 3}, score=1.0, texts=(MARK,) * 3, rules=SELF, rival=True,
+    ),
+    # A curation for each failure that was mended, and one for the successes together.
+    "expel": Table(
+        {"agent": 9, "reflector": 3, "curator": 4}, {"episodes": 3, "rules": 4}, score=1.0, steps=1, rival=True,
+        rules={**SELF, "curator": lambda call: {"operations": [{"op": "ADD", "id": "", "text": MARK}], OTHER: MARK}},
+    ),
+    "tf_grpo": Table(
+        {"agent": 3 * 5 + 3, "reflector": 3, "curator": 1}, {"rules": 3}, texts=RULES, steps=1,
+        settings={"epochs": 1}, rules={"agent": varying}, rival=True,
+    ),
+    "opro": Table({"agent": 3 * 5 + 3, "curator": 4}, {"instructions": 1}, settings=FEW, rival=True),
+    "ape": Table({"agent": 3 * 5 + 3, "curator": 4}, {"instructions": 1}, settings=FEW, rival=True),
+    "protegi": Table(
+        {"agent": 60, "reflector": 4, "curator": 12}, {"instructions": 2}, rival=True,
+        settings={"steps": 2, "batch": 3, "beam": 2, "gradients": 1, "paraphrases": 1},
+    ),
+    "erm": Table(
+        {"agent": 60, "reflector": 4, "curator": 12}, {"instructions": 2, ".feedback": 1}, rival=True,
+        settings={"steps": 2, "batch": 3, "beam": 2, "feedback": 1, "recalled": 1, "k": 0},
+    ),
+    "evoprompt": Table({"agent": 3 * 5 + 3, "curator": 4}, {"instructions": 1}, settings=FEW, rival=True),
+    "promptbreeder": Table(
+        {"agent": 3 * 5 + 3, "curator": 2 + 2 * 1}, {"instructions": 2}, rival=True, settings={**FEW, "candidates": 1},
+    ),
+    "textgrad": Table(
+        {"agent": 12 + 3, "reflector": 6, "curator": 2}, {"instructions": 1, ".feedback": 4}, steps=2, rival=True,
+        settings={"steps": 2, "batch": 3},
+    ),
+    "gepa": Table(
+        {"agent": 30, "reflector": 6}, {"instructions": 1}, rival=True, needs="gepa", settings={"attempts": 12},
+    ),
+    "mipro": Table(
+        {"agent": 60, "curator": 20}, score=None, rival=True, needs="dspy",
+        settings={"candidates": 2, "trials": 2, "minibatch": 2},
+    ),
+}  # fmt: skip
+
+
+CORE = [name for name, table in METHODS.items() if not table.rival]
+TEAMS = ("none", "chain", "group_chat", "evomac")
+"""Methods that learn nothing, whatever they are given."""
+
+
+def run(folder: Path, name: str, played: Any = None, **how: Any) -> Seen:
+    table = METHODS[name]
+    if table.needs:
+        pytest.importorskip(table.needs)
+    how = {"test": TEST, **how}
+    return learned(folder, LEARNED, played or model(**table.rules), name, table.settings, **how)
+
+
+def test_the_methods_of_readme_are_those_of_the_tables_here() -> None:
+    listed = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_asks_its_roles_and_keeps_what_it_learned(tmp_path: Path, name: str) -> None:
+    table, seen = METHODS[name], run(tmp_path, name)
+    assert seen.result.stopped is None
+    if table.rival:
+        assert set(seen.roles) == set(table.calls)
+        assert all(seen.roles[role] <= most for role, most in table.calls.items())
+        assert all(0 < seen.sections.get(section, 0) <= most for section, most in table.sections.items())
+    else:
+        assert seen.roles == table.calls
+        assert seen.sections == table.sections
+        assert seen.result.steps == table.steps
+    assert {role: usage.calls for role, usage in seen.result.by_role.items()} == seen.roles
+    assert seen.result.usage.calls == len(seen.model.calls)
+    assert table.score is None or seen.result.scores["test"] == pytest.approx(table.score)
+    if table.texts:
+        assert sorted(seen.texts) == sorted(table.texts)
+    # Everything learned is an entry, with an id of its own and the tasks that it came from.
+    learnt = [entry for entry in seen.result.context if not entry.hidden]
+    assert table.score is None or bool(learnt) is (name not in TEAMS)
+    assert all({f"task:{task.id}" for task in LEARNED} & set(entry.sources) for entry in learnt)
+    assert len({entry.id for entry in learnt}) == len(learnt)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_that_is_stopped_and_resumed_is_the_undisturbed_one_and_pays_nothing_twice(
+    tmp_path: Path, name: str
+) -> None:
+    whole = run(tmp_path / "whole", name)
+    half = len(whole.model.calls) // 2
+    table, played = METHODS[name], model(**METHODS[name].rules)
+    first = Stopping(tmp_path / "half" / "run", played, half)
+    work = practicum.learn(
+        LEARNED, method=name, settings=table.settings, test=TEST, out=first.folder, watch=first, concurrency=1,
+        parts=practicum.Parts(clients={"agent": played}),
+    )  # fmt: skip
+    stopped = practicum.run_sync(work)
+    assert stopped.stopped == "half of it is done"
+    again = resumed(first.folder, played)
+    assert again.exported == whole.exported
+    assert again.result.scores == whole.result.scores
+    assert again.result.usage.calls == len(played.calls) == len(whole.model.calls)
+
+
+class Stopping(Seen):
+    """Stops its run after so many calls."""
+
+    def __init__(self, folder: Path, played: Any, after: int) -> None:
+        super().__init__(folder, played)
+        self.after = after
+
+    def called(self, *about: Any, **more: Any) -> None:
+        if len(self.model.calls) >= self.after:
+            self.budget.stop("half of it is done")
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_a_method_learns_the_same_at_any_concurrency(tmp_path: Path, name: str) -> None:
+    one, eight = (run(tmp_path / str(n), name, concurrency=n) for n in (1, 8))
+    assert one.exported == eight.exported
+    assert one.result.scores == eight.result.scores
+    assert one.roles == eight.roles
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "icl"])
+def test_without_labels_the_targets_change_no_prompt(tmp_path: Path, name: str) -> None:
+    """Neither a target, nor whether an answer matched it, reaches a model: with other targets all prompts are the
+    same, although the scores are not."""
+
+    def prompts(folder: str, tasks: list[practicum.Task]) -> list[tuple[str, str]]:
+        played = model(agent=knowing)
+        how = {"labels": False, "judged": True, "nonce": "the same"}
+        test = [replace(task, id=f"x{task.id}") for task in tasks]
+        seen = learned(tmp_path / folder, tasks, played, name, METHODS[name].settings, test=test, **how)
+        scores.append(seen.result.scores["test"])
+        return sorted((call.role, call.text) for call in played.calls)
+
+    scores: list[float] = []
+    if METHODS[name].needs:
+        pytest.importorskip(METHODS[name].needs)
+    right = prompts("right", LEARNED)
+    assert right == prompts("wrong", [replace(task, target="another") for task in LEARNED])
+    assert scores == [1.0, 0.0]
+
+
+def test_in_context_learning_needs_labels(tmp_path: Path) -> None:
+    with refused("method.unsuitable"):
+        run(tmp_path, "icl", labels=False)
+
+
+@pytest.mark.parametrize("name", [*CORE, "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo"])
+def test_online_every_task_is_predicted_before_it_is_learned_from(tmp_path: Path, name: str) -> None:
+    """So a stream without repetitions scores as the agent alone does: no prediction knows its own answer."""
+    settings = {**METHODS[name].settings, "online": True}
+    settings.pop("epochs", None)
+    if name == "combee":
+        settings["batch"] = 1
+    if name == "rcl":
+        settings |= {"replay": 0, "rollouts": None}
+    table = METHODS[name]
+    seen = learned(tmp_path, LEARNED, model(), name, settings)
+    assert seen.result.scores["online"] == 0.0
+    order = [rollout.task.id for report in seen.steps for rollout in report.rollouts]
+    assert order == [task.id for task in LEARNED]
+    assert table.score == 0.0 or seen.roles["agent"] >= len(LEARNED)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, table in METHODS.items() if table.rival and "instructions" in table.sections]
+)
+def test_a_search_for_instructions_refuses_a_stream(tmp_path: Path, name: str) -> None:
+    with refused("settings.invalid"):
+        learned(tmp_path, method=name, settings={"online": True})
+
+
+@pytest.mark.parametrize("name", TEAMS)
+def test_a_method_that_learns_nothing_has_no_delta_to_reject(tmp_path: Path, name: str) -> None:
+    with refused("method.unsuitable"):
+        learned(tmp_path, method=name, settings={"gate": True}, val=TEST)
+
+
+def test_a_method_that_is_unknown_is_refused_before_anything_is_paid_for(tmp_path: Path) -> None:
+    played = model()
+    with refused("method.unknown"):
+        learned(tmp_path, LEARNED, played, "nothing_of_that_name")
+    with refused("settings.unknown", "settings.invalid"):
+        learned(tmp_path, LEARNED, played, "ace", {"nothing_of_that_name": 1})
+    assert played.calls == []
+    assert not (tmp_path / "run").exists()

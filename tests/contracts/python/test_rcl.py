@@ -1,0 +1,308 @@
+"""RCL: optimization primitives, each by itself on ACE's loop (METHODS, section 3)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import (
+    OTHER,
+    Seen,
+    agent,
+    asks,
+    change,
+    citing,
+    deciding,
+    down,
+    ignorant,
+    knowing,
+    learned,
+    lesson,
+    messages,
+    model,
+    number,
+    playbook,
+    reflecting,
+    refused,
+    word,
+)
+
+BASE: dict[str, Any] = {
+    "rounds": 0, "dedupe": "never", "learn_from": "failures", "merge": False, "batch": 1,
+}  # fmt: skip
+"""ACE as RCL's base: one reflection on one failure, no embeddings, no merges."""
+
+
+def primitive(folder: Path, tasks: int, settings: dict[str, Any], method: str = "ace", **how: Any) -> Seen:
+    rules = {"agent": ignorant, "reflector": lambda call: reflecting(lesson(number(call))), **how.pop("rules", {})}
+    base = BASE if method == "ace" else {}
+    return learned(folder, messages(*range(tasks)), model(**rules), method, {**base, **settings}, **how)
+
+
+def further(call: Any) -> bool:
+    """Whether it is a further run of a group."""
+    return bool(call.options.temperature)
+
+
+def annotated(call: Any) -> bool:
+    """Whether it is the run with the annotated playbook."""
+    return "<entry" in call.text or re.search(r"^(Doubts|Missing): <", call.prompt.system, re.MULTILINE) is not None
+
+
+# ---- batching
+
+
+@pytest.mark.parametrize("reflection", ["per_trace", "batched"])
+def test_a_step_attempts_many_and_reflects_on_a_few_failures(tmp_path: Path, reflection: str) -> None:
+    """R tasks are attempted, up to B failures reflected on: each by itself, or all in one call."""
+
+    def reflector(call: Any) -> Any:
+        cases = re.findall(r"^# Case (\d+)$", call.prompt.user, re.MULTILINE)
+        return {"reflections": [{**reflecting(f"See case {n}."), "attempt": int(n)} for n in cases]} if cases else (
+            reflecting(lesson(number(call)))
+        )  # fmt: skip
+
+    seen = primitive(
+        tmp_path, 12, {"rollouts": 6, "batch": 3, "reflection": reflection}, rules={"reflector": reflector}
+    )
+    assert [len(report.rollouts) for report in seen.steps] == [6, 6]
+    assert seen.roles == {"agent": 12, "reflector": 6 if reflection == "per_trace" else 2, "curator": 2}
+    assert [len(report.lessons) >= 3 for report in seen.steps] == [True, True]
+    assert len(seen.texts) == 6
+
+
+def test_without_a_failure_there_is_no_diagnosis_and_no_edit(tmp_path: Path) -> None:
+    seen = primitive(tmp_path, 6, {"rollouts": 6, "batch": 3}, rules={"agent": knowing})
+    assert seen.roles == {"agent": 6}
+    assert len(seen.result.context) == 0
+
+
+def test_rollouts_are_sized_by_the_failure_rate(tmp_path: Path) -> None:
+    def mostly(call: Any) -> Any:
+        return (knowing if number(call) % 5 else ignorant)(call)
+
+    seen = primitive(tmp_path, 60, {"rollouts": "auto", "batch": 2}, rules={"agent": mostly})
+    sizes = [len(report.rollouts) for report in seen.steps]
+    assert sizes[0] < 8 < max(sizes) <= 20
+    assert all(report.batch.data["why"] for report in seen.steps)
+
+
+def test_only_attempts_that_were_reflected_on_may_vote_against_an_entry(tmp_path: Path) -> None:
+    rules = {"agent": citing("e0"), "reflector": lambda call: reflecting(lesson(number(call)), tags={"e0": "harmful"})}
+    seen = primitive(
+        tmp_path, 6, {"rollouts": 6, "batch": 1, "harmful": 0}, rules=rules, seed_context=playbook(tmp_path, "Look.")
+    )
+    rule = seen.result.context.get("e0")
+    assert (rule.harmful, rule.uses) == (1, 6)
+
+
+# ---- grouped rollouts
+
+
+def test_each_task_runs_as_a_group_and_a_contrast_shows_a_passing_and_a_failing_run(tmp_path: Path) -> None:
+    def varying(call: Any) -> Any:
+        return (knowing if further(call) else ignorant)(call)
+
+    seen = primitive(tmp_path, 1, {"group": 3}, rules={"agent": varying})
+    assert [call.options.temperature or 0 for call in seen.calls("agent")].count(0.7) == 2
+    (rollout,) = seen.steps[0].rollouts
+    assert len(rollout.group) == 3
+    # Reports count the first run alone, which is made as in evaluation.
+    assert rollout.score.value == 0.0
+    (call,) = seen.calls("reflector")
+    assert "Answer: unsure" in call.text
+    assert f"Answer: {word(0)}" in call.text
+
+
+def test_groups_with_contrast_are_reflected_on_first(tmp_path: Path) -> None:
+    def one_of_them(call: Any) -> Any:
+        return (knowing if further(call) and number(call) == 4 else ignorant)(call)
+
+    seen = primitive(tmp_path, 6, {"group": 2, "rollouts": 6, "batch": 1}, rules={"agent": one_of_them})
+    assert [number(call) for call in seen.calls("reflector")] == [4]
+
+
+# ---- dual-trace credit assignment
+
+
+def test_the_annotated_twin_reaches_the_reflector_and_no_score(tmp_path: Path) -> None:
+    def twin(call: Any) -> Any:
+        if annotated(call):
+            return {"answer": word(number(call)), "used": ["e0"], "doubts": [], "missing": "A list of words."}
+        return ignorant(call)
+
+    seen = primitive(tmp_path, 2, {"twin": True}, rules={"agent": twin}, seed_context=playbook(tmp_path, "Look."))
+    assert sorted(map(annotated, seen.calls("agent"))) == [False, False, True, True]
+    assert any('<entry id="e0"' in call.text for call in seen.calls("agent"))
+    assert all("A list of words." in call.text for call in seen.calls("reflector"))
+    assert all(rollout.score.value == 0.0 and rollout.twin is not None for r in seen.steps for rollout in r.rollouts)
+    assert seen.result.context.get("e0").helpful == 0
+
+
+# ---- heads
+
+
+@pytest.mark.parametrize(("calls", "each"), [("three", 3), ("one", 1)])
+def test_three_heads_diagnose_a_failure(tmp_path: Path, calls: str, each: int) -> None:
+    seen = primitive(tmp_path, 2, {"heads": True, "head_calls": calls})
+    assert len(seen.calls("reflector")) == 2 * each
+    asked = {
+        field for call in seen.calls("reflector") for field in ("attribution", "cause", "gap") if asks(call, field)
+    }
+    assert asked == {"attribution", "cause", "gap"}
+    assert seen.result.errors["actionable_gaps"] == 2
+    assert sorted(seen.texts) == [lesson(0), lesson(1)]
+
+
+@pytest.mark.parametrize(
+    ("attribution", "counter"),
+    [("execution_variance", "execution_variance"), ("intractable", "intractable_failures")],
+)
+def test_chance_and_what_is_beyond_guidance_vote_against_no_entry(
+    tmp_path: Path, attribution: str, counter: str
+) -> None:
+    def reflector(call: Any) -> Any:
+        return reflecting(lesson(number(call)), tags={"e0": "harmful"}, attribution=attribution)
+
+    rules = {"agent": citing("e0"), "reflector": reflector}
+    seed = playbook(tmp_path, "Look.")
+    seen = primitive(tmp_path, 1, {"heads": True}, rules=rules, seed_context=seed)
+    assert seen.result.errors[counter] == 1
+    assert seen.result.context.get("e0").harmful == 0
+    gated = primitive(tmp_path / "gated", 1, {"heads": True, "gated_heads": True}, rules=rules, seed_context=seed)
+    assert gated.texts == ["Look."]
+
+
+# ---- failure replay
+
+
+def test_half_of_a_step_is_drawn_from_what_failed_before(tmp_path: Path) -> None:
+    seen = primitive(tmp_path, 12, {"rollouts": 4, "replay": 0.5})
+    assert [len(report.batch.data["replayed"]) for report in seen.steps][:3] == [0, 2, 2]
+    assert all(len(report.rollouts) == 4 for report in seen.steps)
+    failed: set[str] = set()
+    for report in seen.steps:
+        assert set(report.batch.data["replayed"]) <= failed
+        failed |= {rollout.task.id for rollout in report.rollouts}
+    assert failed == {f"t{n}" for n in range(12)}
+
+
+def test_a_task_leaves_the_buffer_after_three_failures_that_were_reflected_on(tmp_path: Path) -> None:
+    """Each time in vain: no insight helps this agent."""
+    seen = primitive(tmp_path, 3, {"rollouts": 2, "batch": 2, "replay": 0.5, "steps": 24, "evict": 2})
+    attempts = [rollout.task.id for report in seen.steps for rollout in report.rollouts]
+    replayed = [id for report in seen.steps for id in report.batch.data["replayed"]]
+    assert set(attempts) == {"t0", "t1", "t2"}
+    # A task enters at its failure and is evicted at the second one in a row: one replay for each entry.
+    for n in range(3):
+        assert 0 < replayed.count(f"t{n}") <= attempts.count(f"t{n}") / 2
+
+
+# ---- optimizer state
+
+
+def test_the_state_is_seen_by_the_mutator_and_by_nobody_else(tmp_path: Path) -> None:
+    seen = primitive(
+        tmp_path, 3, {"state": True}, rules={"state": lambda call: {"ledger": ["Added a rule for a word."], OTHER: ""}}
+    )
+    assert seen.roles == {"agent": 3, "reflector": 3, "curator": 3, "state": 3}
+    noted = {role: ["Added a rule for a word." in call.text for call in seen.calls(role)] for role in seen.roles}
+    assert noted == {
+        "agent": [False] * 3, "reflector": [False] * 3, "curator": [False, True, True], "state": [False, True, True],
+    }  # fmt: skip
+    (state,) = [entry for entry in seen.result.context if entry.hidden]
+    assert "Added a rule for a word." in state.text
+
+
+def test_a_state_that_fails_stays_as_it_was(tmp_path: Path) -> None:
+    seen = primitive(tmp_path, 2, {"state": True}, rules={"state": down})
+    assert seen.result.errors["lost_states"] == 2
+    assert len(seen.texts) == 2
+
+
+# ---- the mutator
+
+
+@pytest.mark.parametrize(
+    ("decision", "texts"),
+    [
+        (change("UPDATE", "e0", text="Look twice."), ["Look twice.", "Wait.", "Ask."]),
+        (change("DELETE", "e1"), ["Look.", "Ask."]),
+        (change("COVERED", "e0"), ["Look.", "Wait.", "Ask."]),
+    ],
+    ids=["update", "delete", "covered"],
+)
+def test_the_mutator_changes_single_entries_with_a_reason(
+    tmp_path: Path, decision: dict[str, Any], texts: list[str]
+) -> None:
+    seen = primitive(
+        tmp_path, 1, {}, "rcl", rules={"curator": deciding(decision)},
+        seed_context=playbook(tmp_path, "Look.", "Wait.", "Ask."),
+    )  # fmt: skip
+    assert seen.texts == texts
+    edits = [done.edit for done in seen.steps[0].applied if done.edit.op in ("update", "delete")]
+    assert all(edit.reason == "So it is." for edit in edits)
+
+
+def test_the_mutator_has_no_merge(tmp_path: Path) -> None:
+    seen = primitive(tmp_path, 1, {}, "rcl")
+    (call,) = seen.calls("curator")
+    assert "MERGE" not in str(call.schema)
+    assert "UPDATE" in str(call.schema)
+
+
+# ---- all together
+
+
+def test_rcl_switches_all_primitives_on(tmp_path: Path) -> None:
+    seen = primitive(tmp_path, 12, {}, "rcl")
+    second = seen.steps[1]
+    assert second.batch.data["replayed"]
+    assert all(len(rollout.group) == 3 and rollout.twin is not None for rollout in second.rollouts)
+    assert len(seen.calls("reflector")) == 3 * 3 * len(seen.steps)
+    assert any(entry.section == ".state" for entry in second.context)
+
+
+def test_ace_with_all_primitives_asks_what_rcl_asks_prompt_by_prompt(tmp_path: Path) -> None:
+    """So rows of a comparison differ by the primitive alone."""
+    everything = {
+        **BASE, "batch": 3, "rollouts": "auto", "group": 3, "twin": True, "heads": True, "replay": 0.5, "state": True,
+    }  # fmt: skip
+    rcl = primitive(tmp_path / "rcl", 5, {}, "rcl")
+    ace = learned(tmp_path / "ace", messages(*range(5)), model(
+        agent=ignorant, reflector=lambda call: reflecting(lesson(number(call)))), "ace", everything)  # fmt: skip
+    assert [call.text for call in ace.model.calls] == [call.text for call in rcl.model.calls]
+    assert ace.exported == rcl.exported
+
+
+def test_adaptive_primitives_measure_before_they_choose(tmp_path: Path) -> None:
+    seen = primitive(tmp_path, 16, {"primitives": "adaptive", "batch": 2, "curator": "edits"})
+    assert [max(len(rollout.group) for rollout in report.rollouts) for report in seen.steps][:3] == [3, 3, 3]
+    # An agent that fails whatever it does shows no contrast: groups are switched off after the probe.
+    assert len(seen.steps[3].rollouts[0].group) == 1
+    assert all("primitives" in str(report.batch.data) or report.batch.data for report in seen.steps)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"group": 3, "rounds": 2},
+        {"heads": True, "reflection": "batched"},
+        {"twin": True, "reflector": False},
+        {"state": True, "curator": "append"},
+        {"replay": 0.5, "online": True},
+        {"graduate": 2},
+        {"state_tokens": 300},
+        {"rollouts": 2, "batch": 4},
+        {"primitives": "adaptive", "group": 3},
+        {"reflection": "batched", "batch": 25},
+    ],
+    ids=str,
+)
+def test_combinations_without_an_effect_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
+    played = model(agent=agent)
+    with refused("settings.invalid"):
+        learned(tmp_path, messages(0), played, "ace", settings)
+    assert played.calls == []

@@ -1,0 +1,402 @@
+"""ReasoningBank and memory-aware test-time scaling (METHODS, section 4), and the loop with ACE's rules (section 5)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import (
+    Seen,
+    agent,
+    asks,
+    ignorant,
+    knowing,
+    learned,
+    lesson,
+    message,
+    messages,
+    model,
+    number,
+    opened,
+    playbook,
+    reflecting,
+    word,
+)
+
+import practicum
+
+ONE = messages(0)
+
+
+def bank(folder: Path, tasks: Any = ONE, settings: Mapping[str, Any] | None = None, **how: Any) -> Seen:
+    rules = {"reflector": distilling, **how.pop("rules", {})}
+    return learned(folder, tasks, model(**rules), "reasoning_bank", settings or {}, **how)
+
+
+def distilling(call: Any) -> Any:
+    """An extraction gives one memory of its message; a contrast finds what holds."""
+    said = reflecting(holds=["Care."], why="It shows.", best=1)
+    item = {"title": f"Message {number(call)}", "description": "It asks for a word.", "content": lesson(number(call))}
+    return {**said, "items": [item]}
+
+
+class Differing:
+    """An agent whose answers all differ, and none is right."""
+
+    made = 0
+
+    def __call__(self, call: Any) -> Any:
+        self.made += 1
+        return {"answer": f"guess {'abcdefghijklmnopqrstuvwxyz'[self.made % 26]}"}
+
+
+def second_is_right() -> Any:
+    """An agent whose second attempt at each message is right, whatever it remembers."""
+    tries: Counter[int] = Counter()
+
+    def rule(call: Any) -> Any:
+        tries[number(call)] += 1
+        return (knowing if tries[number(call)] == 2 else ignorant)(call)
+
+    return rule
+
+
+def refusing(call: Any) -> Any:
+    return {"right": False, "reason": "It is a guess."}
+
+
+# ---- memories
+
+
+@pytest.mark.parametrize(
+    ("plays", "begins", "outcome"),
+    [(knowing, "Successful approach: ", "success"), (ignorant, "Failed approach (avoid): ", "failure")],
+)
+def test_a_memory_is_a_title_a_description_and_a_content_from_success_and_from_failure(
+    tmp_path: Path, plays: Any, begins: str, outcome: str
+) -> None:
+    (entry,) = bank(tmp_path, rules={"agent": plays}).result.context
+    assert entry.section == "memories"
+    assert entry.text == f"{begins}Message 0 (It asks for a word.) {lesson(0)}"
+    assert {name: entry.data[name] for name in ("title", "description", "content", "outcome")} == {
+        "title": "Message 0", "description": "It asks for a word.", "content": lesson(0), "outcome": outcome,
+    }  # fmt: skip
+    assert "task:t0" in entry.sources
+
+
+def test_an_attempt_gives_at_most_three_memories(tmp_path: Path) -> None:
+    many = [{"title": f"Title {n}", "description": "Such tasks.", "content": f"Do step {n}."} for n in range(7)]
+    seen = bank(tmp_path, settings={"scaling": "none"}, rules={"reflector": lambda call: {"items": many}})
+    assert len(seen.texts) == 3
+    assert seen.result.errors["excess_memories"] == 4
+    one = bank(
+        tmp_path / "one", settings={"scaling": "none", "items": 1}, rules={"reflector": lambda call: {"items": many}}
+    )
+    assert len(one.texts) == 1
+
+
+@pytest.mark.parametrize(("extract", "outcomes"), [
+    ("all", ["failure", "success"]), ("successes", ["success"]), ("chosen", ["success"]),
+])  # fmt: skip
+def test_extraction_is_from_every_outcome_unless_it_is_set_otherwise(
+    tmp_path: Path, extract: str, outcomes: list[str]
+) -> None:
+    seen = bank(tmp_path, settings={"extract": extract}, rules={"agent": second_is_right()})
+    assert sorted(entry.data["outcome"] for entry in seen.result.context) == outcomes
+
+
+def test_the_bank_is_append_only_unless_it_consolidates(tmp_path: Path) -> None:
+    same = {"items": [{"title": "Looking", "description": "Such tasks.", "content": "Look twice."}]}
+    rules = {"reflector": lambda call: same}
+    assert len(bank(tmp_path / "a", messages(0, 1, 2), {"scaling": "none"}, rules=rules).texts) == 3
+    (entry,) = bank(
+        tmp_path / "b", messages(0, 1, 2), {"scaling": "none", "consolidate": True}, rules=rules
+    ).result.context
+    assert {"task:t0", "task:t1", "task:t2"} <= set(entry.sources)
+
+
+@pytest.mark.parametrize(("memories", "shown"), [(5, 5), (2, 2)])
+def test_the_most_similar_memories_are_shown_as_instructions(tmp_path: Path, memories: int, shown: int) -> None:
+    seen = bank(tmp_path, messages(*range(8)), {"scaling": "none", "memories": memories}, instructions="Be kind.")
+    last = seen.calls("agent")[-1]
+    assert last.prompt.head.startswith("Be kind.")
+    assert len(re.findall(r"^\[e\d+\] \(memories\)", last.prompt.head, re.MULTILINE)) == shown
+    assert len(seen.steps[-1].rollouts[0].retrieved) == shown
+    nearness = [similarity for _, similarity in seen.steps[-1].rollouts[0].retrieved]
+    assert nearness == sorted(nearness, reverse=True)
+
+
+def test_what_to_follow_is_shown_apart_from_what_to_avoid(tmp_path: Path) -> None:
+    def first_wrong(call: Any) -> Any:
+        return (ignorant if number(call) == 0 else knowing)(call)
+
+    seen = bank(tmp_path, messages(0, 1, 2), {"scaling": "none", "online": True}, rules={"agent": first_wrong})
+    head = seen.calls("agent")[-1].prompt.head
+    good, bad = head.index("Successful approach: "), head.index("Failed approach (avoid): ")
+    assert good < bad
+    assert "\n# " in head[good:bad]
+
+
+# ---- scaling
+
+
+@pytest.mark.parametrize(
+    ("settings", "how", "calls"),
+    [
+        ({"scaling": "none"}, {}, {"agent": 1, "reflector": 1}),
+        ({"scaling": "none"}, {"labels": False}, {"agent": 1, "reflector": 1, "judge": 1}),
+        ({}, {}, {"agent": 3, "reflector": 1 + 3}),
+        ({}, {"labels": False}, {"agent": 3, "reflector": 1 + 3, "judge": 3}),
+        ({"k": 5}, {}, {"agent": 5, "reflector": 1 + 5}),
+        ({"k": 5, "extract": "chosen"}, {}, {"agent": 5, "reflector": 1 + 1}),
+        ({"contrast": False}, {}, {"agent": 3, "reflector": 3}),
+        ({"scaling": "sequential"}, {}, {"agent": 6, "reflector": 6}),
+        ({"scaling": "sequential", "k": 2}, {"labels": False}, {"agent": 3, "reflector": 3, "judge": 3}),
+        ({"scaling": "sequential", "k": 2, "until": "judge"}, {}, {"agent": 3, "reflector": 3, "judge": 3}),
+        ({"preset": "routine"}, {}, {"agent": 1, "reflector": 1}),
+        ({"preset": "critical"}, {"labels": False}, {"agent": 5, "reflector": 1 + 5, "judge": 5}),
+    ],
+    ids=str,
+)
+def test_a_task_costs_its_attempts_verdicts_a_contrast_and_extractions(
+    tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], calls: dict[str, int]
+) -> None:
+    """For an agent whose answers all differ; the same answer is judged, and learned from, once."""
+    rules = {"agent": Differing(), "judge": refusing}
+    assert bank(tmp_path / "differing", settings=settings, rules=rules, **how).roles == calls
+    same = bank(tmp_path / "same", settings=settings, rules={"agent": ignorant, "judge": refusing}, **how)
+    assert same.roles["agent"] == calls["agent"]
+    assert same.roles.get("judge", 0) == min(calls.get("judge", 0), 1)
+
+
+def test_parallel_attempts_have_one_prompt_and_a_temperature(tmp_path: Path) -> None:
+    seen = bank(tmp_path, settings={"k": 4})
+    assert len({call.prompt for call in seen.calls("agent")}) == 1
+    assert [call.options.temperature for call in seen.calls("agent")] == [0.7] * 4
+    assert len({call.options.seed for call in seen.calls("agent")}) == 4
+    extraction = [call.options.temperature for call in seen.calls("reflector") if asks(call, "content")]
+    assert extraction == [1.0]
+
+
+def test_a_judge_has_temperature_zero_and_never_sees_the_target(tmp_path: Path) -> None:
+    seen = bank(tmp_path, rules={"agent": ignorant, "judge": refusing}, labels=False)
+    (call,) = seen.calls("judge")
+    assert call.options.temperature == 0.0
+    assert word(0) not in call.text
+
+
+def test_each_pass_of_a_sequence_reads_the_attempts_before_it(tmp_path: Path) -> None:
+    seen = bank(tmp_path, settings={"scaling": "sequential", "k": 2}, rules={"agent": Differing()})
+    first, second, third = (call.prompt.user for call in seen.calls("agent"))
+    assert ("guess b" in second, "guess b" in third, "guess c" in third) == (True, True, True)
+    assert "guess" not in first
+    # No answer was found wrong by anybody yet.
+    assert "found wrong" not in second + third
+
+
+@pytest.mark.parametrize(
+    ("until", "plays", "attempts"),
+    [
+        ("judge", knowing, 1),
+        ("judge", ignorant, 4),
+        ("score", knowing, 1),
+        ("agreement", ignorant, 2),
+        ("k", knowing, 4),
+    ],
+)
+def test_a_sequence_ends_as_it_is_set_to(tmp_path: Path, until: str, plays: Any, attempts: int) -> None:
+    seen = bank(tmp_path, settings={"scaling": "sequential", "k": 3, "until": until}, rules={"agent": plays})
+    assert len(seen.calls("agent")) == attempts
+
+
+def test_notes_are_read_by_the_next_pass_and_by_the_extraction(tmp_path: Path) -> None:
+    def noting(call: Any) -> Any:
+        return {"answer": "unsure", "note": f"Looked {call.prompt.user.count('Looked')} times."}
+
+    seen = bank(tmp_path, settings={"scaling": "sequential", "k": 2, "notes": True}, rules={"agent": noting})
+    assert ["Looked 0 times." in call.prompt.user for call in seen.calls("agent")] == [False, True, True]
+    assert all("Looked 1 times." in call.text for call in seen.calls("reflector"))
+
+
+def test_reports_count_first_attempts_and_the_best_of_k_beside_them(tmp_path: Path) -> None:
+    """What is chosen from three by its score says nothing of what was learned."""
+    seen = bank(tmp_path, messages(0, 1), rules={"agent": second_is_right()}, test=messages(80, 81))
+    made = [rollout for report in seen.steps for rollout in report.rollouts]
+    assert [(r.choice["number"], r.score.value, r.first.score.value) for r in made] == [(2, 1.0, 0.0)] * 2
+    assert all(
+        rollout.score.value == 1 and rollout.first.score.value == 0 for r in seen.steps for rollout in r.rollouts
+    )
+    assert seen.result.scores == {"test": 0.0, "test_best_of_k": 1.0}
+    assert {rollout.choice["by"] for rollout in made} == {"score"}
+
+
+def test_no_score_chooses_an_attempt_that_is_reported(tmp_path: Path) -> None:
+    seen = bank(tmp_path, rules={"agent": second_is_right(), "judge": refusing}, test=messages(80))
+    (tested,) = seen.result.rollouts["test"]
+    assert tested.choice["by"] != "score"
+    assert seen.result.scores["test_best_of_k"] == 0.0
+
+
+def test_nothing_is_learned_where_the_outcome_is_unknown(tmp_path: Path) -> None:
+    seen = bank(tmp_path, rules={"judge": lambda call: "no JSON"}, labels=False)
+    assert len(seen.result.context) == 0
+    assert seen.result.errors["unjudged_attempts"] > 0
+    assert seen.result.errors["unknown_outcomes"] > 0
+
+
+# ---- unified: memories and a playbook in one loop
+
+PLAIN: dict[str, Any] = {"examples": 0, "weigh": False, "delta_min": 1}
+"""No solved tasks and no comparisons; a proposal may have one bullet."""
+
+SUBJECTS = ("apple", "bridge", "candle", "donkey", "engine", "feather")
+
+
+def proposing(call: Any) -> Any:
+    """A bullet on a subject of its own for each message."""
+    if asks(call, "bullets"):
+        newest = max(map(int, re.findall(r"Message (\d+)", call.prompt.user)))
+        return reflecting(f"If it is about the {SUBJECTS[newest % 6]}, say so.")
+    return distilling(call)
+
+
+def unified(folder: Path, tasks: Any = ONE, settings: Mapping[str, Any] | None = None, **how: Any) -> Seen:
+    rules = {"reflector": proposing, **how.pop("rules", {})}
+    return learned(folder, tasks, model(**rules), "unified", {**PLAIN, **(settings or {})}, **how)
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls"),
+    [
+        ({}, {"reflector": 1 + 3 + 1 + 1, "agent": 3}),
+        ({"passes": 0, "scaling": "none"}, {"reflector": 1 + 1, "agent": 1}),
+        ({"memory": False, "scaling": "none"}, {"reflector": 1 + 3, "agent": 1}),
+        ({"scaling": "sequential"}, {"reflector": 1 + 3 + 1, "agent": 6}),
+        ({"preset": "routine"}, {"reflector": 1 + 3 + 1, "agent": 1}),
+        ({"preset": "critical"}, {"reflector": 1 + 5 + 1 + 1, "agent": 5}),
+    ],
+    ids=str,
+)
+def test_a_task_costs_a_proposal_its_passes_attempts_a_contrast_and_extractions(
+    tmp_path: Path, settings: dict[str, Any], calls: dict[str, int]
+) -> None:
+    assert unified(tmp_path, settings=settings).roles == calls
+
+
+def test_bullets_are_proposed_before_the_attempt_and_guide_it(tmp_path: Path) -> None:
+    seen = unified(tmp_path, messages(0, 1), {"online": True})
+    assert seen.model.calls[0].role == "reflector"
+    first = next(call for call in seen.calls("agent"))
+    assert "(rules) If it is about the apple, say so." in first.prompt.head
+    assert [entry.text for entry in seen.result.context if entry.section == "rules"] == [
+        "If it is about the apple, say so.", "If it is about the bridge, say so.",
+    ]  # fmt: skip
+    # The playbook stands before the memories, and these before the task.
+    head = seen.calls("agent")[-1].prompt.head
+    assert head.index("(rules)") < head.index("(memories)")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "counts", "requests"),
+    [
+        (7, 7, {}, 1),
+        (40, 10, {"excess_bullets": 30}, 1),
+        (2, 2, {"short_deltas": 1}, 2),
+        (0, 0, {"short_deltas": 1}, 2),
+    ],
+)
+def test_a_delta_has_five_to_ten_bullets(
+    tmp_path: Path, given: int, kept: int, counts: dict[str, int], requests: int
+) -> None:
+    """More are dropped, fewer are requested once more and then taken as they are; both are counted."""
+    bullets = [f"If it is about number {n}, say {n}." for n in range(given)]
+    seen = unified(
+        tmp_path, settings={"passes": 0, "scaling": "none", "delta_min": 5, "memory": False},
+        rules={"reflector": lambda call: reflecting(*bullets)},
+    )  # fmt: skip
+    assert [entry.text for entry in seen.result.context if entry.section == "rules"] == bullets[:kept]
+    assert {name: seen.result.errors.get(name, 0) for name in counts} == counts
+    assert len(seen.calls("reflector")) == requests
+
+
+def test_outcomes_of_the_last_three_attempts_are_read_by_the_next_proposal_alone(tmp_path: Path) -> None:
+    seen = unified(
+        tmp_path, messages(*range(5)), {"online": True, "scaling": "none", "passes": 0, "memory": False},
+        rules={"agent": ignorant},
+    )  # fmt: skip
+    read = [sorted(set(re.findall(r"answer is: (word\d)", call.prompt.user))) for call in seen.calls("reflector")]
+    assert read == [[], ["word0"], ["word0", "word1"], ["word0", "word1", "word2"], ["word1", "word2", "word3"]]
+    assert not any("answer is:" in call.text for call in seen.calls("agent"))
+    assert len([entry for entry in seen.result.context if entry.section == ".outcomes"]) == 3
+
+
+def test_a_bullet_that_a_rule_says_already_joins_it(tmp_path: Path) -> None:
+    seen = unified(
+        tmp_path, messages(0, 1, 2), {"memory": False, "scaling": "none", "passes": 0},
+        rules={"reflector": lambda call: reflecting("If in doubt, look twice.")},
+    )  # fmt: skip
+    (rule,) = [entry for entry in seen.result.context if entry.section == "rules"]
+    assert rule.id == "e0"
+    assert {"task:t0", "task:t1", "task:t2"} <= set(rule.sources)
+
+
+def test_a_bullet_rests_on_the_memories_it_was_proposed_from(tmp_path: Path) -> None:
+    seen = unified(tmp_path, messages(0, 1), {"online": True, "outcomes": 0, "scaling": "none"})
+    second = seen.entry("bridge")
+    assert {"task:t0", "task:t1"} <= set(second.sources)
+
+
+def test_evaluation_proposes_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    seen = unified(tmp_path, messages(0, 1), test=messages(80, 81))
+    tested = [call for call in seen.model.calls if number(call) >= 80]
+    assert {call.role for call in tested} == {"agent"}
+    assert len(tested) == 2 * 3
+    assert seen.result.context == seen.steps[-1].context
+
+
+def test_solved_tasks_are_shown_as_earlier_turns_where_they_pay(tmp_path: Path) -> None:
+    settings = {"examples": 4, "scaling": "none", "memory": False, "passes": 0}
+    seen = unified(tmp_path, messages(0, 1, 2), {**settings, "online": True})
+    assert [len(call.prompt.turns) for call in seen.calls("agent")] == [0, 1, 2]
+    assert {entry.section for entry in seen.result.context if not entry.hidden} == {"rules", "episodes"}
+
+
+def test_memory_and_playbook_are_told_apart_in_one_context(tmp_path: Path) -> None:
+    seen = unified(tmp_path, messages(0, 1))
+    assert {"rules", "memories"} <= set(seen.sections)
+    shown = practicum.run_sync(opened(seen).context_for(message(5).input))
+    assert "(rules)" in shown.text
+    assert "(memories)" in shown.text
+
+
+def test_the_preset_specification_is_the_specification_s_learner_alone(tmp_path: Path) -> None:
+    rules = {"agent": second_is_right(), "reflector": proposing}
+    seen = learned(tmp_path, messages(0, 1), model(**rules), "unified", {"preset": "specification"})
+    assert "episodes" not in seen.sections
+    assert ".parts" not in seen.sections
+    assert seen.roles["agent"] == 2 * 3
+    # Memories are those of the chosen attempt.
+    assert seen.sections["memories"] == 2
+
+
+def test_rules_of_a_small_profile_come_from_failures(tmp_path: Path) -> None:
+    """Each is kept if the next try succeeds with it."""
+
+    def reflector(call: Any) -> Any:
+        return reflecting(lesson(number(call)))
+
+    seen = learned(
+        tmp_path, messages(0, 1), model(agent=agent, reflector=reflector), "unified", {"weigh": False, "examples": 0},
+        profile="small",
+    )  # fmt: skip
+    assert sorted(seen.texts) == [lesson(0), lesson(1)]
+    assert seen.roles["reflector"] == 2
+    seeded = learned(
+        tmp_path / "seeded", messages(0), model(agent=knowing, reflector=reflector), "unified",
+        {"weigh": False, "examples": 0}, profile="small", seed_context=playbook(tmp_path, "Look."),
+    )  # fmt: skip
+    assert seeded.texts == ["Look."]

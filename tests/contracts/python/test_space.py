@@ -1,0 +1,412 @@
+"""A run in a program: what is shown, what is reported and learned from; questions, evaluations, comparisons."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from python_kit import LEARNED, Seen, again, agent, down, learned, lesson, messages, model, refused, reported, word
+
+import practicum
+
+QUERY = "Message 7: which word?"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A run of ACE that learned messages 0, 1 and 2. Tests that write to it take `learned_run`."""
+    return learned(tmp_path_factory.mktemp("run"), LEARNED)
+
+
+@pytest.fixture
+def learned_run(tmp_path: Path) -> Seen:
+    return learned(tmp_path, LEARNED)
+
+
+def use(source: Any, work: Any, played: Any = None, **how: Any) -> Any:
+    """Do something with an open space."""
+
+    async def inside() -> Any:
+        played_ = played or model()
+        async with practicum.open(source, parts=practicum.Parts(clients={"agent": played_}), **how) as space:
+            return await work(space)
+
+    return practicum.run_sync(inside())
+
+
+# ---- ten lines of Python
+
+
+def test_ten_lines_of_python_learn_from_a_file_with_a_model_by_name(tmp_path: Path) -> None:
+    """As README has them; a run whose parts have names is resumed by its folder alone."""
+    script = [
+        {"role": "agent", "match": r"answer (word\d)\.[\s\S]*more: which", "answer": r"\1"},
+        {"role": "agent", "answer": "unsure"},
+        {"role": "reflector", "match": r"Message (\d): [\s\S]*answer is: (word\d)", "answer": {
+            "reasoning": "", "diagnosis": "", "cause": "", "correction": "", "tags": [],
+            "insights": [{"section": "", "text": r"If it is message \1, answer \2."}]}},
+        {"role": "curator", "answer": {"changes": [{
+            "op": "ADD", "insights": [1], "ids": [], "section": "", "text": "", "reason": "It is new."}]}},
+    ]  # fmt: skip
+    (tmp_path / "model.jsonl").write_text("\n".join(map(json.dumps, script)), encoding="utf-8")
+    lines = [{"input": task.input, "target": task.target} for task in (*messages(0), *again(0))]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+
+    tasks = practicum.load_tasks(tmp_path / "tasks.jsonl")
+    cut = len(tasks) // 2
+    work = practicum.learn(
+        tasks[:cut], test=tasks[cut:], method="ace", model=f"scripted:{tmp_path / 'model.jsonl'}", max_calls=20,
+        settings={"rounds": 0}, out=tmp_path / "run",
+    )  # fmt: skip
+    result = practicum.run_sync(work)
+    assert lesson(0) in practicum.export(result.context, "markdown")
+    assert result.scores == {"test": 1.0}
+    assert (result.usage.calls, result.run) == (4, tmp_path / "run")
+    again_ = practicum.run_sync(practicum.resume(result.run))
+    assert (again_.scores, again_.usage.calls, again_.stopped) == (result.scores, 4, None)
+
+
+# ---- what is shown
+
+
+def test_a_program_is_shown_what_the_agent_is_shown_and_no_model_is_asked(run: Seen) -> None:
+    silent, asked = model(agent=down, reflector=down, curator=down), model()
+    shown = use(run.folder, lambda space: space.context_for(QUERY), silent)
+    assert silent.calls == []
+    use(run.folder, lambda space: space.ask(QUERY), asked)
+    (call,) = asked.calls
+    assert all(text in shown.text and text in call.prompt.head for text in run.texts)
+    assert shown.version == run.result.context.version
+    assert shown.ids == ("e0", "e1", "e2")
+    assert shown.query == QUERY
+    assert [each["role"] for each in shown.messages] == ["system", "user"]
+    assert shown.messages[-1]["content"] == call.prompt.user
+
+
+@pytest.mark.parametrize("method", ["episodes", "icl", "reasoning_bank", "unified", "expel", "reflexion", "rcl"])
+def test_every_method_shows_a_program_what_it_shows_its_own_agent(tmp_path: Path, method: str) -> None:
+    seen = learned(tmp_path, LEARNED, method=method)
+    given: dict[str, str] = {}
+
+    def own(text: str, context: str) -> str:
+        given[text] = context
+        return "unsure"
+
+    work = practicum.evaluate(again(0), seen.folder, parts=practicum.Parts(agent=own, clients={"agent": model()}))
+    practicum.run_sync(work)
+    shown = use(seen.folder, lambda space: space.context_for(again(0)[0].input))
+    assert shown.text == given[again(0)[0].input]
+    assert set(shown.scores) <= set(shown.ids)
+    assert [*shown.scores.values()] == sorted(shown.scores.values(), reverse=True)
+
+
+def test_a_network_of_agents_is_asked_and_not_shown(tmp_path: Path) -> None:
+    seen = learned(tmp_path, LEARNED, method="mael")
+
+    async def ask(space: Any) -> Any:
+        with refused("method.unsuitable"):
+            await space.context_for(QUERY)
+        return await space.ask(QUERY)
+
+    assert use(seen.folder, ask).text == "unsure"
+
+
+def test_a_query_must_say_something(run: Seen) -> None:
+    async def blank(space: Any) -> None:
+        with refused("query.empty"):
+            await space.context_for(" \n")
+
+    use(run.folder, blank)
+
+
+# ---- reports
+
+
+def test_a_reported_outcome_is_learned_from_as_a_further_step(learned_run: Seen) -> None:
+    async def work(space: Any) -> Any:
+        shown = await space.context_for(QUERY)
+        await reported(space, shown, score=0.0, target="word7", comment="It was read too fast.")
+        result = await space.learn()
+        with refused("outcome.learned"):
+            await reported(space, shown, score=1.0)
+        again_ = await space.learn()
+        return shown, result, again_, await space.context_for(QUERY)
+
+    played = model()
+    shown, result, nothing_more, after = use(learned_run.folder, work, played)
+    assert (result.steps, result.scores) == (1, {"reported": 0.0})
+    assert [entry.text for entry in result.context] == [*learned_run.texts, lesson(7)]
+    assert any("It was read too fast." in call.text for call in played.calls if call.role == "reflector")
+    assert f"task:{shown.id}" in result.context.get("e3").sources
+    assert (nothing_more.steps, len(played.calls)) == (0, 2)
+    assert lesson(7) in after.text
+    assert lesson(7) not in shown.text
+
+
+def test_a_report_by_id_survives_the_program_that_was_shown_it(learned_run: Seen) -> None:
+    async def first(space: Any) -> str:
+        return str((await space.context_for(QUERY)).id)
+
+    async def later(space: Any) -> Any:
+        await reported(space, id_, answer="unsure", score=0.0)
+        await reported(space, id_, target="word7")
+        with refused("interaction.unknown"):
+            await reported(space, "q1", score=1.0)
+        return await space.learn()
+
+    id_ = use(learned_run.folder, first)
+    assert use(learned_run.folder, later).steps == 1
+
+
+@pytest.mark.parametrize("outcome", [{"score": 2.0}, {"score": "good"}], ids=str)
+def test_an_outcome_that_is_none_is_refused(learned_run: Seen, outcome: dict[str, Any]) -> None:
+    async def work(space: Any) -> None:
+        shown = await space.context_for(QUERY)
+        with refused("outcome.invalid"):
+            await reported(space, shown, **outcome)
+
+    use(learned_run.folder, work)
+
+
+def test_what_a_spent_budget_leaves_is_learned_from_next_time(learned_run: Seen) -> None:
+    async def work(space: Any) -> Any:
+        for n in (5, 6, 7):
+            shown = await space.context_for(f"Message {n}: which word?")
+            await reported(space, shown, score=0.0, target=word(n))
+        cut = await space.learn(max_calls=4)
+        return cut, await space.learn(max_calls=1000)
+
+    played = model()
+    cut, rest = use(learned_run.folder, work, played)
+    assert cut.stopped is not None
+    assert sorted(entry.text for entry in rest.context) == sorted([*learned_run.texts, *map(lesson, (5, 6, 7))])
+    assert len(played.calls) == 6
+
+
+# ---- questions
+
+
+def test_a_question_is_answered_with_what_was_learned_and_names_the_entries(run: Seen) -> None:
+    answered = practicum.run_sync(
+        practicum.ask("Message 1: which word?", run.folder, parts=practicum.Parts(clients={"agent": model()}))
+    )
+    assert answered.text == "word1"
+    assert [entry.text for entry in answered.used] == [lesson(1)]
+    assert answered.context.version == run.result.context.version
+    assert (answered.usage.calls, answered.learned) == (1, None)
+    assert answered.as_json()["answer"] == "word1"
+    # Answering alone writes nothing.
+    assert len(practicum.load_context(run.folder)) == 3
+
+
+def test_a_question_may_be_learned_from_as_one_more_step(learned_run: Seen) -> None:
+    parts = practicum.Parts(clients={"agent": model()})
+    work = practicum.ask(QUERY, learned_run.folder, learn=True, target="word7", parts=parts)
+    answered = practicum.run_sync(work)
+    assert answered.text == "unsure"
+    assert answered.learned.step == 4
+    assert lesson(7) in [entry.text for entry in practicum.load_context(learned_run.folder)]
+    again_ = practicum.run_sync(practicum.ask(QUERY, learned_run.folder, parts=parts))
+    assert again_.text == "word7"
+
+
+def test_a_target_is_only_for_learning(run: Seen) -> None:
+    with refused("settings.conflict"):
+        practicum.run_sync(
+            practicum.ask(QUERY, run.folder, target="word7", parts=practicum.Parts(clients={"agent": model()}))
+        )
+
+
+# ---- versions and names
+
+
+def test_a_name_stands_for_a_version_while_the_run_learns_on(learned_run: Seen) -> None:
+    folder = learned_run.folder
+
+    async def work(space: Any) -> None:
+        assert space.name("prod") == 3
+        assert space.names == {"prod": 3}
+        await space.ask(QUERY, learn=True, target="word7")
+        async with practicum.open(f"{folder}@prod") as pinned, practicum.open(folder, version=1) as first:
+            assert len(pinned.context) == 3
+            assert len(first.context) == 1
+            assert len(space.context) == 4
+            assert space.name("prod", 4) == 4
+            assert len(pinned.context) == 4
+            with refused("version.invalid_name"):
+                space.name("12")
+            with refused("version.unknown"):
+                space.name("prod", 99)
+        space.unname("prod")
+        assert space.names == {}
+
+    use(folder, work)
+    with refused("version.unknown"):
+        practicum.open(f"{folder}@prod")
+    with refused("version.unknown"):
+        practicum.load_context(folder, 77)
+    assert len(practicum.load_context(folder)) == 4
+
+
+def test_an_earlier_version_is_not_learned_on(learned_run: Seen) -> None:
+    async def work(space: Any) -> None:
+        with refused("settings.conflict"):
+            await space.ask(QUERY, learn=True)
+
+    use(learned_run.folder, work, version=1)
+
+
+def test_two_versions_can_be_compared_entry_by_entry(run: Seen) -> None:
+    first, last = practicum.load_context(run.folder, 1), practicum.load_context(run.folder)
+    added = [entry for entry in last if entry.id not in first]
+    assert len(added) == 2
+    assert all(entry.born > first.version for entry in added)
+    assert first.digest != last.digest
+
+
+# ---- playbooks
+
+
+def test_a_playbook_file_is_shown_and_asked_but_keeps_nothing(tmp_path: Path) -> None:
+    book = tmp_path / "book.md"
+    book.write_text("## rules\n\n- If it is message 4, answer word4.\n", encoding="utf-8")
+
+    async def work(space: Any) -> Any:
+        shown = await space.context_for("Message 4: which word?")
+        assert "If it is message 4" in shown.text
+        with refused("run.needed"):
+            await reported(space, shown, score=1.0)
+        with refused("run.needed"):
+            await space.learn()
+        return await space.ask("Message 4: which word?")
+
+    assert use(book, work).text == "word4"
+    assert use(practicum.load(book), work).text == "word4"
+    with refused("playbook.not_found"):
+        practicum.open(tmp_path / "nothing")
+
+
+def test_a_space_that_was_closed_is_closed(run: Seen) -> None:
+    async def work() -> Any:
+        space = practicum.open(run.folder)
+        await space.close()
+        await space.close()
+        with refused("space.closed"):
+            await space.context_for(QUERY)
+
+    practicum.run_sync(work())
+
+
+def test_many_tasks_may_use_a_space_at_once(run: Seen) -> None:
+    async def work(space: Any) -> Any:
+        return await asyncio.gather(*(space.context_for(f"Message {n}: which word?") for n in range(20)))
+
+    shown = use(run.folder, work)
+    assert len({each.id for each in shown}) == 20
+    assert len({each.text for each in shown}) == 1
+
+
+# ---- evaluation
+
+
+def test_an_evaluation_is_a_score_with_its_interval(run: Seen) -> None:
+    work = practicum.evaluate(
+        again(0, 1, 2, 9), run.folder, repeat=2, parts=practicum.Parts(clients={"agent": model()})
+    )
+    done = practicum.run_sync(work)
+    assert (done.score, done.n, done.repeat, done.errors) == (0.75, 4, 2, 0)
+    assert 0 < done.ci95[0] < 0.75 < done.ci95[1] < 1
+    assert done.usage.calls == 8
+    values = json.loads(json.dumps(done.as_json()))
+    assert [attempt["value"] for attempt in values["attempts"]] == [1, 1, 1, 0] * 2
+    assert len(practicum.load_context(run.folder)) == 3
+
+
+def test_an_evaluation_that_is_given_a_folder_goes_on_where_it_was_cut_off(tmp_path: Path, run: Seen) -> None:
+    played = model()
+
+    def evaluated(**how: Any) -> Any:
+        parts = practicum.Parts(clients={"agent": played})
+        return practicum.run_sync(
+            practicum.evaluate(again(0, 1, 2, 9), run.result.context, out=tmp_path / "eval", parts=parts, **how)
+        )
+
+    cut = evaluated(max_calls=2, concurrency=1)
+    assert (cut.n, len(played.calls)) == (2, 2)
+    whole = evaluated()
+    assert (whole.n, whole.score, len(played.calls), whole.usage.calls) == (4, 0.75, 4, 4)
+
+
+def test_what_cannot_be_scored_at_all_is_an_error(run: Seen) -> None:
+    with refused("attempts.all_failed"):
+        practicum.run_sync(
+            practicum.evaluate(
+                again(0, 1), run.folder, attempts=1, parts=practicum.Parts(clients={"agent": model(agent=down)})
+            )
+        )
+
+
+# ---- comparisons
+
+
+@pytest.mark.slow
+def test_a_comparison_runs_every_method_with_every_seed_under_one_budget(tmp_path: Path) -> None:
+    played = model()
+
+    def compared() -> Any:
+        work = practicum.compare(
+            LEARNED, test=again(0, 1, 2, 9), methods=["none", "episodes", "ace"], seeds=2, out=tmp_path / "c",
+            settings={"ace.rounds": 0}, max_calls=40, parts=practicum.Parts(clients={"agent": played}),
+        )  # fmt: skip
+        return practicum.run_sync(work)
+
+    found = compared()
+    rows = {row["name"]: row for row in found.report["variants"]}
+    assert {name: row["score"] for name, row in rows.items()} == {"none": 0.0, "episodes": 0.75, "ace": 0.75}
+    assert {name: row["by_seed"] for name, row in rows.items()}["ace"] == {"0": 0.75, "1": 0.75}
+    assert {name: row["calls"] for name, row in rows.items()} == {"none": 4, "episodes": 4, "ace": 3 + 3 + 3 + 4}
+    assert found.report["runs"] == {"planned": 6, "done": 6}
+    assert found.failed == ()
+    assert len(played.calls) == sum(2 * row["calls"] for row in rows.values())
+    # Four tasks and two seeds allow no claim, and the report says so.
+    assert len(found.report["warnings"]) == 2
+    assert {"report.html", "report.json", "report.md"} <= {path.name for path in (tmp_path / "c").iterdir()}
+    # The same comparison again pays nothing.
+    paid = len(played.calls)
+    assert compared().report["variants"] == found.report["variants"]
+    assert len(played.calls) == paid
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ({"methods": ["ace", "ace"]}, "comparison.duplicate"),
+        ({"methods": ["none", "nothing_of_that_name"]}, "method.unknown"),
+        ({"methods": ["none", "ace"], "test": LEARNED}, "tasks.overlap"),
+        ({"methods": ["none", "ace"], "seed": 3}, "settings.conflict"),
+    ],
+    ids=["twice", "unknown", "overlap", "a seed"],
+)
+def test_a_comparison_that_cannot_be_fair_is_refused(tmp_path: Path, how: dict[str, Any], code: str) -> None:
+    played = model(agent=agent)
+    how = {"test": again(0, 1), **how}
+    with refused(code):
+        practicum.run_sync(
+            practicum.compare(LEARNED, out=tmp_path / "c", parts=practicum.Parts(clients={"agent": played}), **how)
+        )
+    assert played.calls == []
+    assert not (tmp_path / "c").exists()
+
+
+# ---- running async work
+
+
+def test_run_sync_says_what_to_do_where_a_loop_runs_already(run: Seen) -> None:
+    async def notebook() -> None:
+        with pytest.raises(RuntimeError):
+            practicum.run_sync(practicum.ask(QUERY, run.folder))
+
+    asyncio.run(notebook())
