@@ -45,6 +45,19 @@ def quickstart_files() -> dict[str, str]:
     return {**files, "train.jsonl": "".join(tasks[:8]), "test.jsonl": "".join(tasks[8:12])}
 
 
+def with_lessons(*lessons: tuple[str, str, str]) -> str:
+    """The quickstart's script, in which the reflector first looks for these patterns in what it reads; each teaches the
+    text, in the section."""
+    rules = [json.loads(line) for line in quickstart_files()["script.jsonl"].splitlines() if line]
+    one = next(rule for rule in rules if rule["role"] == "reflector" and rule["answer"]["insights"])
+    added = [
+        {**one, "match": pattern, "answer": {**one["answer"], "correction": "", "cause": "It did not know.",
+                                             "insights": [{"section": section, "text": text}]}}
+        for pattern, section, text in lessons
+    ]  # fmt: skip
+    return "".join(f"{json.dumps(rule)}\n" for rule in [*added, *rules])
+
+
 def write_lines(path: Path, records: Iterable[Any]) -> Path:
     """JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
