@@ -124,9 +124,12 @@ class Shell:
         """The result of `practicum TYPED MORE --json`."""
         return self(typed, *more, "--json", code=code).json
 
-    def fails(self, typed: str, *more: object, code: int = 2) -> str:
-        """The one line of a command that fails with this exit code."""
-        return self(typed, *more, code=code).line
+    def fails(self, typed: str, *more: object, error: str = "", code: int = 2) -> str:
+        """The one line of a command that fails with this exit code and, for programs, this code of an error."""
+        done = self(typed, *more, "--json", code=code)
+        if error and done.out:
+            assert done.json["error"]["code"] == error
+        return done.line
 
     def texts(self, run: str, *more: object) -> list[str]:
         """The texts of the entries that `show RUN` lists."""

@@ -500,6 +500,17 @@ def test_memories_are_added_and_removed_each_as_a_new_version(shell: Shell) -> N
     assert shell.json("memory reembed bank")["embedded"] > 0
 
 
+@pytest.mark.parametrize("form", ["markdown", "json", "list"])
+def test_memories_are_added_from_a_playbook_or_a_list(shell: Shell, form: str) -> None:
+    shell.file("own.md", "## rules\n- Be brief.\n- Be kind.\n")
+    shell("import own.md --out seed")
+    shell(f"export seed --format {form if form != 'list' else 'json'} --output own")
+    if form == "list":
+        shell.file("own", json.dumps([{"text": "Be brief."}, {"text": "Be kind."}]))
+    value = shell.json("memory add runs/bank own --section style")
+    assert [(e["section"], e["text"]) for e in value["added"]] == [("style", "Be brief."), ("style", "Be kind.")]
+
+
 # ---- forgetting
 
 
