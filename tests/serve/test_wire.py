@@ -13,14 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from serving import CHAT, MESSAGES, RESPONSES, Reply, Served, asynchronous, prompt, served, until
+from serving import CHAT, MESSAGES, RESPONSES, TEXT, Reply, Served, asynchronous, prompt, served, serving, until
 from sqlalchemy import select
 
 from practicum.serve import tables
 from practicum.serve.protocols import Unreadable, read_request, read_stream
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import decoded
-from practicum.testing.upstream import TEXT, THOUGHT
+from practicum.testing import THOUGHT, Receive, Send, ServerOptions, SimulatedServer
 
 COMPLETIONS = "/v1/completions"
 QUESTION = "Which team handles lost cards?"
@@ -59,7 +59,7 @@ async def test_an_answer_whose_last_event_was_sent_is_whole_when_the_client_clos
         body = {**ASKED[path], "stream": True}
         for mark in (LAST[path], b'"'):
             # The upstream stays silent after the first half, so the second client leaves in the middle.
-            fault = {"x-sim-fault": "cut" if mark == LAST[path] else "endless"}
+            fault = {"x-sim-fault": "unfinished" if mark == LAST[path] else "endless"}
             async with at.http.post(at.url + path, json=body, headers=fault) as response:
                 await read_until(response, mark)
         await until(lambda: at.service.counts["clients that left"])
@@ -78,7 +78,7 @@ async def test_an_answer_whose_last_event_was_sent_is_whole_when_the_client_clos
 @asynchronous
 async def test_an_upstream_that_breaks_off_after_the_last_event_has_answered(path: str, tmp_path: Path) -> None:
     async with served(tmp_path) as at:
-        reply = await at.send("POST", path, {**ASKED[path], "stream": True}, {"x-sim-fault": "cut"})
+        reply = await at.send("POST", path, {**ASKED[path], "stream": True}, {"x-sim-fault": "unfinished"})
         assert LAST[path] in reply.body
         assert b"broke off" not in reply.body
         assert [one["status"] for one in await kept(at)] == [200]
@@ -92,11 +92,40 @@ async def test_an_upstream_that_breaks_off_after_the_last_event_has_answered(pat
 @asynchronous
 async def test_of_a_list_of_thinking_and_text_the_text_is_the_answer(path: str, stream: bool, tmp_path: Path) -> None:
     async with served(tmp_path) as at:
-        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "parts"})
-        assert (path, stream) == (MESSAGES, True) or THOUGHT.encode() in reply.body
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "list-content-thinking"})
+        assert json.dumps(THOUGHT)[1:-1].encode() in reply.body or stream
         assert [one["answer"] for one in await kept(at)] == [TEXT]
         assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
         assert at.service.counts["unread answers"] == 0
+
+
+class Odd(SimulatedServer):
+    """An upstream whose answers have texts in a shape of no protocol."""
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        async def oddly(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [header for header in message["headers"] if header[0] != b"content-length"]
+            elif message.get("body"):
+                event, mark, value = message["body"].rpartition(b"data: ")
+                if b"[DONE]" not in value:
+                    message["body"] = event + mark + json.dumps(odd(json.loads(value))).encode() + b"\n\n"
+            await send(message)
+
+        await super().__call__(scope, receive, oddly)
+
+
+def odd(value: Any) -> Any:
+    if isinstance(value, list):
+        return [odd(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: odd(one) for name, one in value.items()}
+    if content := changed.get("content"):
+        changed["content"] = {"of": {"no": "protocol"}} if isinstance(content, str) else [7]
+    if changed.get("type") in ("response.output_text.delta", "content_block_delta"):
+        changed["delta"] = 7
+    return changed
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
@@ -105,8 +134,9 @@ async def test_of_a_list_of_thinking_and_text_the_text_is_the_answer(path: str, 
 async def test_an_answer_that_cannot_be_read_is_kept_without_text_and_counted(
     path: str, stream: bool, tmp_path: Path
 ) -> None:
-    async with served(tmp_path) as at:
-        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "odd"})
+    app = Odd(ServerOptions(chunks=8))
+    async with serving(app) as address, served(tmp_path, address=f"{address}/v1") as at:
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream})
         assert reply.status == 200
         assert [one["answer"] for one in await kept(at)] == [""]
         assert (await at.report(interaction=reply.interaction, score=0.0)).status == 200
@@ -119,8 +149,8 @@ async def test_an_answer_that_cannot_be_read_is_kept_without_text_and_counted(
 @asynchronous
 async def test_an_error_with_status_200_is_a_failure_of_the_upstream(path: str, stream: bool, tmp_path: Path) -> None:
     async with served(tmp_path) as at:
-        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "error"})
-        assert (reply.status, b"overloaded" in reply.body) == (200, True)
+        reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "error-in-200"})
+        assert (reply.status, b"Provider returned error" in reply.body) == (200, True)
         assert [one["status"] for one in await kept(at)] == [502]
         assert (at.service.counts["upstream failures"], at.service.counts["unread answers"]) == (1, 0)
 
@@ -169,8 +199,8 @@ async def test_events_arrive_one_by_one_and_the_upstream_stops_when_the_client_l
     async with served(tmp_path) as at:
         async with at.http.post(at.url + path, json=body, headers={"x-sim-fault": fault}) as response:
             await read_until(response, b"Sentence 1")
-            assert at.upstream.left == 0
-        await until(lambda: at.upstream.left == 1)
+            assert at.upstream.stats()["left"] == 0
+        await until(lambda: at.upstream.stats()["left"] == 1)
         await until(lambda: at.service.counts["clients that left"] == 1)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.cli.app import main
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing import ServerOptions, serve
 
 ROOT = Path(__file__).parents[3]
 Body = dict[str, Any]
@@ -224,7 +224,7 @@ def serving() -> Iterator[Model]:
     ended = asyncio.Event()
 
     async def work() -> None:
-        options = ServerOptions(latency=0, per_1k_prompt=0, per_output=0, responder=model.respond)
+        options = ServerOptions(responder=model.respond, keep=False)
         async with serve(options) as server:
             model.url = server.url
             ready.set()
