@@ -55,6 +55,12 @@ class Printer(Console):
         elif self.as_json:
             print_json(value)
 
+    def announce(self, value: Mapping[str, Any]) -> None:
+        """The result of a command that goes on until it is stopped, printed at once."""
+        if self.as_json:
+            print_json(value)
+            sys.stdout.flush()
+
     def each(
         self, head: Mapping[str, Any], name: str, values: Iterable[T], as_json: Callable[[T], Mapping[str, Any]]
     ) -> Iterator[T]:

@@ -125,10 +125,13 @@ class Shell:
         return self(typed, *more, "--json", code=code).json
 
     def fails(self, typed: str, *more: object, error: str = "", code: int = 2) -> str:
-        """The one line of a command that fails with this exit code and, for programs, this code of an error."""
+        """The one line of a command that fails with this exit code and this code of the error, or any if it is empty.
+        With --json the code stands in the one JSON object, and the line on standard error."""
         done = self(typed, *more, "--json", code=code)
-        if error and done.out:
-            assert done.json["error"]["code"] == error
+        found = done.json["error"]
+        assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", found["code"])
+        assert found["code"] == error or not error
+        assert found["message"] == done.line
         return done.line
 
     def texts(self, run: str, *more: object) -> list[str]:

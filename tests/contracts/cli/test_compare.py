@@ -191,14 +191,19 @@ def test_each_run_has_the_same_budget_and_is_scored_with_its_best_context(shell:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ("--methods none,magic", "method.unknown"), ("--methods none,ace --set speed=3", "settings.unknown"),
-        ("--methods none,icl --no-labels", ""), ("--methods none --test train.jsonl", "tasks.overlap"),
-        ("--methods none --budget-calls 9 --budget-tokens 9", "settings.conflict"),
-        ("--methods none,ace --budget-calls 3", "budget.too_small"), ("--methods ace,ace", "comparison.duplicate"),
-        ("--methods none --role critic=local", "role.unknown"), ("--methods none,ace --sweep k=1", ""),
-        ("--methods none --model openai:gpt-4.1-mini", "model.no_key"),
+        ("--methods none,magic", "method.unknown"),
+        ("--methods none,ace --set speed=3", "settings.unused"),
+        ("--methods none,icl --no-labels", "method.unsuitable"),
+        ("--methods none,ace --test train.jsonl", "tasks.overlap"),
+        ("--methods none,ace --budget-calls 9 --budget-tokens 9", "settings.conflict"),
+        ("--methods none,ace --budget-calls 3", "budget.too_small"),
+        ("--methods none,ace,ace", "comparison.duplicate"),
+        ("--methods none,ace --role critic=local", "role.unknown"),
+        ("--methods none,ace --sweep k=1", "settings.invalid"),
+        ("--methods none", "settings.missing"),
+        ("--methods none,ace --model openai:gpt-4.1-mini", "model.no_key"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_is_refused_before_anything_is_paid_for(
     shell: Shell, model: Model, monkeypatch: pytest.MonkeyPatch, options: str, error: str
 ) -> None:

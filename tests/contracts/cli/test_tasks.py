@@ -110,7 +110,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "too many columns": (b"input,target\na,b,c\n", "tasks.malformed"),
     "several lists": (json.dumps({"train": [ONE], "test": [TWO]}).encode(), "tasks.ambiguous_format"),
     "a cut gzip": (gzip.compress(LINES)[:-4], "tasks.damaged"),
-    "another archive": (b"PK\x03\x04", "tasks.unreadable"),
+    "another archive": (b"PK\x03\x04", "tasks.unknown_format"),
 }
 
 
