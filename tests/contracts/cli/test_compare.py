@@ -197,7 +197,6 @@ def test_each_run_has_the_same_budget_and_is_scored_with_its_best_context(shell:
         ("--methods none,ace --test train.jsonl", "tasks.overlap"),
         ("--methods none,ace --budget-calls 9 --budget-tokens 9", "settings.conflict"),
         ("--methods none,ace --budget-calls 3", "budget.too_small"),
-        ("--methods none,ace,ace", "comparison.duplicate"),
         ("--methods none,ace --role critic=local", "role.unknown"),
         ("--methods none,ace --sweep k=1", "settings.invalid"),
         ("--methods none", "settings.missing"),
