@@ -15,7 +15,7 @@ def delay_plot(fit: DelayFit, path: Path) -> None:
     """Draw the measured times, the law and the chosen size on log-log axes. Raises StoreError where the file cannot be
     written."""
     figure = new_figure(8.0, 5.5)
-    axes = figure.add_subplot(xscale="log", yscale="log")
+    axes = figure.add_subplot(xscale="log", yscale="log", autoscale_on=False)
     measured = (*fit.points, *fit.outliers)
     times = [fit.epoch_seconds(p) for p in measured] or [1.0]
     name, unit = time_unit(max(times))

@@ -46,12 +46,22 @@ class Printer(Console):
         """Print texts and what `rich` draws."""
         super().print(*(visible(x) if isinstance(x, str) else x for x in objects), **how)
 
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError, which `main` takes for the end and not for a failure, as `rich` does."""
+        raise BrokenPipeError
+
     def result(self, value: Mapping[str, Any]) -> None:
         """The result as one JSON object, if `--json` asks for it."""
         if self.as_json and (held := RESULT.get()) is not None:
             held.update(value)
         elif self.as_json:
             print_json(value)
+
+    def announce(self, value: Mapping[str, Any]) -> None:
+        """The result of a command that goes on until it is stopped, printed at once."""
+        if self.as_json:
+            print_json(value)
+            sys.stdout.flush()
 
     def each(
         self, head: Mapping[str, Any], name: str, values: Iterable[T], as_json: Callable[[T], Mapping[str, Any]]

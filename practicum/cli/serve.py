@@ -101,7 +101,7 @@ def serve(
         # Without a password.
         name = str(where) if isinstance(where, Path) else where.render_as_string()
         about: dict[str, Any] = {"address": address, "spaces": settings.spaces, "store": name, "folder": str(folder)}
-        out.result({**about, "warnings": warnings})
+        out.announce({**about, "warnings": warnings})
         out.print(f"practicum serves {upstream} at {address}/v1: space {', '.join(settings.spaces)}, store {name}")
         for warning in warnings:
             out.print(f"warning: {warning}")

@@ -40,7 +40,7 @@ def view(
         out.print(f"{pages:,} pages written: open {first}")
         return
     with suppress(KeyboardInterrupt), Server(site.page, port or 0) as server:
-        out.result({"address": server.address})
+        out.announce({"address": server.address})
         out.print(f"{server.address} shows {', '.join(map(str, runs))}; Ctrl-C ends it")
         sys.stdout.flush()
         if not no_open and _has_screen():

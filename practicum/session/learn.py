@@ -346,7 +346,9 @@ class Session:
         except Stopped as stop:
             stopped = stop.reason
         best = await self._restore_best()
-        if splits.test and stopped != INTERRUPTED:
+        # Where the evaluation before learning was cut off, this one would open its places again; a resume finishes it.
+        cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.rollouts
+        if splits.test and stopped != INTERRUPTED and not cut_off:
             try:
                 self.state.longer_attempt = None
                 self.state.budget.hold(Need())

@@ -5,6 +5,7 @@ section.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from practicum.agents.network import Kind
 from practicum.blocks.act.network import FORMS, POOL, PartSolution
 from practicum.blocks.update.append import with_trace_ids
 from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
+from practicum.core import playbook
 from practicum.core.bounded import MOST_CHARS
 from practicum.core.context import Context
 from practicum.core.edits import CONVERSATION, Add, Delete, Delta, Entry
@@ -224,8 +226,8 @@ def _embedder(store: Store, name: str | None, trust_run: bool) -> Embedder:
 
 
 def read(file: Path, section: str = MEMORIES) -> list[Add]:
-    """The memories of a file, as edits that add them; each trace has an identity. Raises ContextFileError that names
-    the first wrong line."""
+    """The memories of a file, or the entries of a playbook, as edits that add them; each trace has an identity. Raises
+    ContextFileError that names the first wrong line."""
     source = f"file:{file.name}"
     made = with_trace_ids([_entry(item, f"{file} {where}", section, source) for where, item in _items(file)])
     if not made:
@@ -247,12 +249,26 @@ def _items(file: Path) -> Iterator[tuple[str, Any]]:
         raise ContextFileError(
             "file.unreadable", f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
         ) from error
+    if _is_playbook(text):
+        yield from ((f"entry {entry.id}", {"text": entry.text}) for entry in playbook.load(file))
+        return
     if text.lstrip().startswith("["):
         yield from ((f"item {n}", item) for n, item in enumerate(_json(text, f"{file}"), 1))
         return
     for n, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield f"line {n}", _json(line, f"{file} line {n}")
+
+
+def _is_playbook(text: str) -> bool:
+    """Whether a text is a playbook: markdown, or a JSON object with `entries`."""
+    if not text.lstrip().startswith(("{", "[")):
+        return re.search(r"^\s*[-*+] ", text, re.MULTILINE) is not None
+    try:
+        whole = from_json(text)
+    except ValueError:
+        return False
+    return isinstance(whole, dict) and "entries" in whole
 
 
 def _json(text: str, where: str) -> Any:

@@ -131,8 +131,8 @@ class Site:
                 pages = RunPages(story)
                 for path in pages.paths():
                     page = pages.page(path, self._frame(place, parents, path, {}))
-                    assert page is not None, path
-                    yield prefix + path, page
+                    if page is not None:  # a forgotten entry leaves its number and has no page
+                        yield prefix + path, page
             return
         yield prefix + INDEX, self._list(place, parents)
         for name, inside in place.inside.items():

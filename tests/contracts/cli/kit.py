@@ -1,0 +1,297 @@
+"""The means of the contract tests of the command line: the quickstart's files, commands, and a model server.
+
+Nothing here knows a module of practicum below its faces: `practicum`, `practicum.testing`, and the program's `main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from practicum.cli.app import main
+from practicum.testing import ServerOptions, serve
+
+ROOT = Path(__file__).parents[3]
+Body = dict[str, Any]
+
+
+# ---- files
+
+
+def doc(name: str) -> str:
+    """A page of the documentation, such as `docs/show.md`."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def quickstart_files() -> dict[str, str]:
+    """The files that the quickstart has its reader write, by name."""
+    page = doc("docs/quickstart.md")
+    files = {name: text + "\n" for name, text in re.findall(r"^cat > (\S+) <<'END'\n(.*?)\nEND$", page, re.M | re.S)}
+    (files["script.jsonl"],) = (b for b in re.findall(r"```json\n(.*?)```", page, re.S) if '"role": "curator"' in b)
+    tasks = (ROOT / "examples" / "tasks.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    return {**files, "train.jsonl": "".join(tasks[:8]), "test.jsonl": "".join(tasks[8:12])}
+
+
+def with_lessons(*lessons: tuple[str, str, str]) -> str:
+    """The quickstart's script, in which the reflector first looks for these patterns in what it reads; each teaches the
+    text, in the section."""
+    rules = [json.loads(line) for line in quickstart_files()["script.jsonl"].splitlines() if line]
+    one = next(rule for rule in rules if rule["role"] == "reflector" and rule["answer"]["insights"])
+    added = [
+        {**one, "match": pattern, "answer": {**one["answer"], "correction": "", "cause": "It did not know.",
+                                             "insights": [{"section": section, "text": text}]}}
+        for pattern, section, text in lessons
+    ]  # fmt: skip
+    return "".join(f"{json.dumps(rule)}\n" for rule in [*added, *rules])
+
+
+def write_lines(path: Path, records: Iterable[Any]) -> Path:
+    """JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records), encoding="utf-8")
+    return path
+
+
+def all_bytes(folder: Path) -> bytes:
+    """The bytes of all files below a folder."""
+    return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+# ---- commands
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended: its exit code (negative: the signal that ended it), standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one JSON object, on one line, that is all of standard output."""
+        assert self.out.endswith("\n"), self.out
+        assert self.out.count("\n") == 1, self.out
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        return value
+
+    @property
+    def line(self) -> str:
+        """The one line that says why the command failed."""
+        (line,) = (line for line in self.err.splitlines() if line.startswith("practicum: "))
+        return line.removeprefix("practicum: ")
+
+
+class Shell:
+    """Runs `practicum` in this process, with a folder as the current one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __truediv__(self, name: str) -> Path:
+        return self.folder / name
+
+    def __call__(self, typed: str, *more: object, code: int = 0) -> Done:
+        """Run `practicum TYPED MORE`, which must end with this exit code. `typed` is split as a shell does."""
+        arguments = [*shlex.split(typed), *map(str, more)]
+        out, err, ended = StringIO(), StringIO(), 0
+        with chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+            try:
+                main(arguments)
+            except SystemExit as end:
+                ended = end.code if isinstance(end.code, int) else 0
+        done = Done(ended, out.getvalue(), err.getvalue())
+        assert done.code == code, f"{arguments} ended with {done.code}\n{done.out}{done.err}"
+        assert "Traceback" not in done.err
+        return done
+
+    def json(self, typed: str, *more: object, code: int = 0) -> dict[str, Any]:
+        """The result of `practicum TYPED MORE --json`."""
+        return self(typed, *more, "--json", code=code).json
+
+    def fails(self, typed: str, *more: object, error: str = "", code: int = 2) -> str:
+        """The one line of a command that fails with this exit code and this code of the error, or any if it is empty.
+        With --json the code stands in the one JSON object, and the line on standard error."""
+        done = self(typed, *more, "--json", code=code)
+        found = done.json["error"]
+        assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", found["code"])
+        assert found["code"] == error or not error
+        assert found["message"] == done.line
+        return done.line
+
+    def texts(self, run: str, *more: object) -> list[str]:
+        """The texts of the entries that `show RUN` lists."""
+        return [entry["text"] for entry in self.json("show", run, *more)["entries"]]
+
+    def file(self, name: str, text: str) -> Path:
+        """A file in the folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def copy(self, run: str, to: str) -> str:
+        """A copy of a run under another name."""
+        subprocess.run(["cp", "-a", self.folder / run, self.folder / to], check=True)
+        return to
+
+
+@dataclass
+class Process:
+    """A `practicum` in a process of its own."""
+
+    process: subprocess.Popen[str]
+
+    def line(self) -> str:
+        """The next line of standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self, number: int | None = None) -> Done:
+        """Send a signal, if one is given, and wait for the end."""
+        if number is not None:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        return Done(self.process.returncode, out, err)
+
+
+@contextmanager
+def started(folder: Path, *arguments: object, environment: Mapping[str, str] | None = None) -> Iterator[Process]:
+    """`practicum ARGUMENTS` in a real process, which is killed at the end of the block if it still runs."""
+    env = {name: value for name, value in os.environ.items() if not name.lower().endswith(("_proxy", "_api_key"))}
+    env |= {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
+    with subprocess.Popen(
+        [sys.executable, "-c", "from practicum.cli.app import main; main()", *map(str, arguments)],
+        cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            yield Process(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+# ---- the model server
+
+
+class Model:
+    """The simulated server of `practicum.testing`, in a thread. It counts requests, and answers with `answer`, or by
+    what fits the schema of the request where that gives None. `before(n)` is called when the n-th request arrives."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all requests, and answer by schema."""
+        self.bodies: list[Body] = []
+        self.answer: Callable[[Body], str | None] = lambda body: None
+        self.before: Callable[[int], None] = lambda n: None
+
+    @property
+    def name(self) -> str:
+        """As `--model` takes it."""
+        return f"{self.url}#sim"
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each request."""
+        return [text_of(body) for body in self.bodies]
+
+    def respond(self, body: Body) -> str | None:
+        self.bodies.append(body)
+        self.before(len(self.bodies))
+        return self.answer(body)
+
+
+@contextmanager
+def serving() -> Iterator[Model]:
+    """A model server for as long as the block lasts."""
+    model, ready = Model(), threading.Event()
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        options = ServerOptions(responder=model.respond, keep=False)
+        async with serve(options) as server:
+            model.url = server.url
+            ready.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(work(),))
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield model
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
+
+
+def text_of(body: Body) -> str:
+    """The texts of all messages of a request."""
+    parts = (message.get("content") or "" for message in body["messages"])
+    return "\n".join(p if isinstance(p, str) else "".join(each.get("text", "") for each in p) for p in parts)
+
+
+def by_script(script: str) -> Callable[[Body], str | None]:
+    """Answers requests by the rules of a script, as `--model scripted:FILE` does. Over HTTP a role is known by the
+    form that is asked for: a rule fits a request if its answer fits the schema, and an agent is asked for text."""
+    rules = [json.loads(line) for line in script.splitlines() if line]
+
+    def answer(body: Body) -> str | None:
+        text = text_of(body)
+        form = (body.get("response_format") or {}).get("json_schema", {}).get("schema")
+        for rule in rules:
+            fits = rule["role"] == "agent" if form is None else {*rule["answer"]} <= {*form["properties"]}
+            if not fits or not (match := re.search(rule.get("match", ""), text)):
+                continue
+            if form is not None:
+                return json.dumps(_filled(rule["answer"], match))
+            said = _filled(rule["answer"], match)
+            labels = re.findall(r"^(\w+): <", body["messages"][0]["content"], re.M)
+            parts = {label: said.get(label.lower()) or "none" for label in labels}
+            lines = (f"{k}: {', '.join(v) if isinstance(v, list) else v}" for k, v in parts.items())
+            return "\n".join(lines) or str(said["answer"])
+        return None
+
+    return answer
+
+
+def _filled(value: Any, match: re.Match[str]) -> Any:
+    if isinstance(value, str):
+        return match.expand(value)
+    if isinstance(value, list):
+        return [_filled(each, match) for each in value]
+    return {k: _filled(v, match) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def interrupts(pid: int, at: int, number: int = signal.SIGKILL) -> Callable[[int], None]:
+    """Sends a signal to a process when the request of this number arrives."""
+
+    def before(n: int) -> None:
+        if n == at:
+            os.kill(pid, number)
+
+    return before
+
+
+def typed(arguments: Sequence[object]) -> str:
+    """Arguments as a shell takes them."""
+    return shlex.join(map(str, arguments))

@@ -1,0 +1,150 @@
+"""docs/monitor.md, `dynamics`, `pools`, and the benches that users run on their own data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .kit import Model, Shell, write_lines
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_monitor_reports_the_metrics_of_a_run(workshop: Shell) -> None:
+    value = workshop.json("monitor runs/first")
+    assert (value["run"], value["method"], value["state"], value["steps"]) == (
+        "runs/first", "ace", "done", [*range(1, 17)],
+    )  # fmt: skip
+    success = value["success"]
+    assert (success["by"], success["attempts"], success["rate"], success["reused"]) == ("score", 16, 13 / 16, 3)
+    assert success["by_step"]["rate"][0] == 0.0
+    context = value["context"]
+    assert (context["version"], context["entries"], context["tokens"], context["helpful"]) == (11, 3, 39, 8)
+    assert len(context["by_step"]["drift"]) == 16
+    assert {role: used["calls"] for role, used in value["tokens"]["learning"]["by_role"].items()} == {
+        "agent": 16, "reflector": 16, "curator": 3,
+    }  # fmt: skip
+
+
+def test_metrics_that_a_method_does_not_have_are_left_out(workshop: Shell) -> None:
+    assert "retrieval" not in workshop.json("monitor runs/first")
+    bank = workshop.json("monitor runs/bank")
+    assert bank["memory"]["entries"] == bank["memory"]["failures"] == 5
+    assert 0 < bank["retrieval"]["similarity"] < 1
+    assert bank["contrast"]["agreement"] == 1.0
+
+
+@pytest.mark.slow
+def test_monitor_draws_one_picture_for_each_subject(workshop: Shell, tmp_path: Path) -> None:
+    workshop("monitor runs/first --plot", tmp_path / "pictures")
+    names = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert {"success.png", "context.png", "drift.png", "latency.png", "tokens.png"} <= names
+    assert all(path.read_bytes().startswith(PNG) for path in (tmp_path / "pictures").iterdir())
+
+
+def test_a_judge_is_asked_again_and_nothing_of_it_is_stored(shell: Shell, model: Model) -> None:
+    shell(f"learn train.jsonl --method reasoning_bank --no-labels --judge --model {model.name} --out judged")
+    before = shell.json("show judged")
+    model.bodies.clear()
+    value = shell.json("monitor judged --judge-again 3")
+    assert len(model.bodies) == 3
+    assert value["judge"]["again"]
+    assert shell.json("show judged") == before
+    shell.fails("monitor runs/first --judge-again 3")
+
+
+def test_dynamics_scores_every_checkpoint_and_pays_for_each_once(shell: Shell) -> None:
+    value = shell.json("dynamics runs/first --every 4")
+    rows = [(row["step"], row["version"], row["current"], row["best_so_far"]) for row in value["checkpoints"]]
+    assert rows == [(0, 0, 0.25, 0.25), (4, 4, 0.75, 0.75), (8, 6, 1.0, 1.0), (12, 9, 1.0, 1.0), (16, 11, 1.0, 1.0)]
+    assert (value["tasks"], value["unlearned"], value["final"]) == (4, 0, 1.0)
+    assert (value["usage"]["calls"], value["hits"]) == (4, 8)
+    again = shell.json("dynamics runs/first --every 4")
+    assert again["checkpoints"] == value["checkpoints"]
+    assert again["usage"]["calls"] == 0
+
+
+def test_dynamics_takes_other_tasks(shell: Shell) -> None:
+    value = shell.json("dynamics runs/first --every 8 --tasks train.jsonl")
+    assert value["tasks"] == 8
+    assert value["checkpoints"][-1]["current"] == 1.0
+    shell.fails("dynamics runs/first --tasks nowhere.jsonl", error="tasks.not_found")
+
+
+@pytest.mark.slow
+def test_pictures_of_dynamics_and_pools_are_drawn(shell: Shell, model: Model) -> None:
+    shell("dynamics runs/first --every 8 --plot dynamics.png")
+    shell(f"learn test.jsonl --method mael --model {model.name} --out network")
+    shell("pools network --plot pools.png")
+    assert all((shell / name).read_bytes().startswith(PNG) for name in ("dynamics.png", "pools.png"))
+
+
+def test_pools_show_what_the_agents_of_a_network_learned(shell: Shell, model: Model) -> None:
+    shell(f"learn test.jsonl --method mael --model {model.name} --out network")
+    value = shell.json("pools network")
+    assert sum(pool["size"] for pool in value["pools"]) == len(shell.texts("network"))
+    (first, *_) = value["pools"]
+    assert sum(first["rewards"]) == first["size"] == sum(kind["size"] for kind in first["by_kind"].values())
+    assert shell.json("pools network --agent", first["agent"])["pools"] == [first]
+    shell.fails("pools network --agent boss", error="pool.unknown")
+    shell.fails("pools runs/first")
+
+
+# ---- benches
+
+
+def test_bench_lists_the_measurements_that_users_run(workshop: Shell) -> None:
+    told = workshop("bench --help").out
+    assert all(name in told for name in ("paper", "retrieval", "overload", "robustness"))
+
+
+def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> None:
+    tables = {table["name"]: table for table in workshop.json("bench paper")["tables"]}
+    assert {"ace2", "ace17", "combee5", "rcl3", "mael1", "bank", "matts"} <= {*tables}
+    one = workshop.json("bench paper ace17")
+    assert (one["table"], one["data"]) == ("ace17", ["finer", "formula"])
+    workshop.fails("bench paper ace99")
+    workshop.fails("bench paper --rows x")
+
+
+def test_a_table_of_a_paper_is_made_with_your_tasks_and_models(shell: Shell) -> None:
+    how = "--model scripted:script.jsonl --choices K2,K5,K7,K9 --seeds 1 --out table"
+    rows = "--rows '1 rounds,3 rounds' --epochs 1"
+    value = shell.json(f"bench paper ace19 --tasks train.jsonl --test test.jsonl {rows} {how}")
+    assert (value["table"], value["folder"]) == ("ace19", "table")
+    assert len(value["rows"]) >= 2
+    assert json.loads((shell / "table" / "paper.json").read_text(encoding="utf-8"))["rows"] == value["rows"]
+    assert (shell / "table" / "report.html").exists()
+
+
+def test_retrieval_is_measured_on_your_turns_and_questions(shell: Shell) -> None:
+    things = ["dog", "cat", "horse", "boat", "piano", "garden"]
+    turns = [{"id": f"t{n}", "input": f"I have a {w}.", "meta": {"conv": "c"}} for n, w in enumerate(things)]
+    asked = [{"id": f"q{n}", "input": f"Who has a {w}?", "meta": {"conv": "c", "evidence": [f"t{n}"], "category": 1}}
+             for n, w in enumerate(things)]  # fmt: skip
+    write_lines(shell / "turns.jsonl", turns)
+    write_lines(shell / "asked.jsonl", asked)
+    value = shell.json("bench retrieval turns.jsonl asked.jsonl")
+    assert (value["bench"], value["entries"]) == ("retrieval", 6)
+    found = {row["way"]: row["@5"]["mean"] for row in value["rows"] if row["category"] == "all"}
+    assert {"cosine", "words", "mixed"} <= {*found}
+    assert found["words"] == 1.0
+
+
+@pytest.mark.slow
+def test_overload_counts_the_facts_that_are_left(shell: Shell) -> None:
+    value = shell.json("bench overload --n 4 --methods naive,combee --out measured")
+    rows = {row["method"]: row for row in value["rows"]}
+    assert rows["combee"]["readable"] == 1.0 > rows["naive"]["readable"]
+    assert (shell / "measured" / "overload.json").exists()
+    shell.fails("bench overload --n 4 --methods magic --out x")
+
+
+@pytest.mark.slow
+def test_robustness_measures_a_harmful_reflector_with_the_gate_and_without(shell: Shell) -> None:
+    value = shell.json("bench robustness --every 1 --noise 0.5 --seeds 1 --out measured")
+    rows = {(row["name"], row["gate"]): row for row in value["rows"]}
+    assert rows["harmful every 1", False]["gain"] < 0 <= rows["harmful every 1", True]["gain"]
+    assert (shell / "measured" / "robustness.json").exists()

@@ -1,0 +1,209 @@
+"""`practicum serve` from start to stop, with `key`, `feedback`, `mcp` and `store` (README.md, docs/service.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from .conftest import FIRST
+from .kit import Model, Shell, all_bytes, started
+
+QUESTION = "Who handles refunds?"
+RIGHT = "The Falcon team."
+
+
+class Service:
+    """A service at work."""
+
+    def __init__(self, shell: Shell, address: str) -> None:
+        self.shell, self.address = shell, address
+
+    def post(self, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = Request(self.address + path, json.dumps(body).encode(), {"content-type": "application/json", **named})
+        with urlopen(request, timeout=60) as answer:
+            return dict(json.loads(answer.read()))
+
+    def ask(self, question: str, **headers: str) -> dict[str, Any]:
+        messages = [{"role": "user", "content": question}]
+        return self.post("/v1/chat/completions", {"model": "sim", "messages": messages, "temperature": 0}, **headers)
+
+
+def refused(ask: Callable[[], object]) -> int:
+    """The status with which requests are refused, sooner or later."""
+    deadline = monotonic() + 60
+    while monotonic() < deadline:
+        try:
+            ask()
+        except HTTPError as error:
+            return error.code
+    return 0
+
+
+@pytest.fixture
+def service(shell: Shell, model: Model) -> Iterator[Service]:
+    """`practicum serve`, before the model server. It is stopped by Ctrl-C."""
+    with started(shell.folder, "serve", "--upstream", model.name, "--port", 0, "--store", "store", "--json") as process:
+        about = json.loads(process.line())
+        assert about["spaces"] == ["default"]
+        assert about["store"] == "store"
+        yield Service(shell, about["address"])
+        assert process.end(signal.SIGINT).code == 0
+
+
+def test_a_correction_holds_from_the_next_request_on(service: Service, model: Model) -> None:
+    """Feedback takes the provider's own response id, a session, or --last; keys are made while the service runs."""
+    shell, url = service.shell, f"--url {service.address}"
+    first = service.ask(QUESTION, x_practicum_session="1")
+    assert RIGHT not in model.texts[-1]
+    told = shell.json(f"feedback {first['id']} --score 0 {url}")
+    assert (told["status"], told["score"]) == ("kept", 0.0)
+    last = shell.json(f"feedback --last {url}")["last"]
+    assert (last["question"], last["session"]) == (QUESTION, "1")
+    told = shell.json(f"feedback --last --session 1 --target '{RIGHT}' --comment 'A bird.' {url}")
+    assert told["last"]["id"] == last["id"]
+    service.ask(QUESTION, x_practicum_session="2")
+    assert RIGHT in model.texts[-1]
+    assert len(model.bodies) == 2
+    for wrong in ("feedback nothing --score 1", "feedback", "feedback --last --session 9", "feedback x --last"):
+        shell.fails(f"{wrong} {url}")
+    key = shell.json("key add ann --role ask --store store")["key"]
+    assert refused(lambda: service.ask(QUESTION)) == 401  # within a second
+    assert service.ask(QUESTION, authorization=f"Bearer {key}")["choices"]
+    shell.json("key remove ann --store store")
+    shell.fails("serve --upstream x --port 0 --store store")
+
+
+def test_what_a_service_keeps_of_a_user_is_exported_and_forgotten(shell: Shell, model: Model) -> None:
+    served = ("serve", "--upstream", model.name, "--port", 0, "--store", "store", "--json")
+    with started(shell.folder, *served) as process:
+        service = Service(shell, json.loads(process.line())["address"])
+        service.ask("My secret is the heron.", x_practicum_user="ann")
+        service.ask("What is new?", x_practicum_user="bob")
+        shell.fails("forget store --user ann --yes", code=1)  # the service is at work
+        assert process.end(signal.SIGTERM).code == 0
+    items = shell.json("export store --user ann")["items"]
+    assert any("the heron" in json.dumps(item) for item in items)
+    assert not any("What is new" in json.dumps(item) for item in items)
+    assert shell.json("forget store --user ann --yes")["spaces"]
+    assert b"the heron" not in all_bytes(shell / "store")
+    assert shell.json("export store --user bob")["items"]
+    shell.fails("export store --user ann")
+    shell.fails("forget store --user ann --task x --yes")
+
+
+# ---- keys
+
+
+def test_keys_are_made_listed_and_removed_and_stored_as_digests(shell: Shell) -> None:
+    made = shell.json("key add ann --role ask --role report --space shop --days 7 --a-minute 60")
+    assert (made["name"], made["space"], made["roles"], made["a_minute"]) == ("ann", "shop", ["ask", "report"], 60)
+    assert made["expires"] is not None
+    assert made["key"].encode() not in all_bytes(shell / "practicum-store")
+    shell.json("key add ann --role admin")
+    listed = shell.json("key list")["keys"]
+    assert {(key["name"], key["space"]) for key in listed} == {("ann", "shop"), ("ann", "")}
+    assert not any(made["key"] in json.dumps(key) for key in listed)
+    shell.fails("key add ann --role admin", error="key.duplicate")
+    shell.fails("key add bob --role boss", error="key.invalid")
+    shell.fails("key list --store nowhere", error="store.not_found")
+    assert not (shell / "nowhere").exists()
+    shell.json("key remove ann --space shop")
+    shell.fails("key remove ann --space shop", error="key.unknown")
+    assert [key["space"] for key in shell.json("key list")["keys"]] == [""]
+
+
+# ---- MCP
+
+
+def test_the_configuration_of_a_client_of_mcp_is_printed(shell: Shell) -> None:
+    value = shell.json("mcp --store memory --space shop --role ask")["mcpServers"]["practicum"]
+    assert Path(value["command"]).is_absolute()
+    assert value["args"][value["args"].index("--store") + 1] == str((shell / "memory").absolute())
+    assert value["args"][value["args"].index("--space") + 1] == "shop"
+    assert not (shell / "memory").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [("", ""), ("--store a --service http://x", ""), ("--service http://x --learner local", ""),
+     ("--store a --key-env X", ""), ("--store postgresql://h/d", ""),
+     ("--store a --space '../b'", "space.invalid_name"),
+     ("--store a --learner gpt", "model.unknown"), ("--service http://x --key-env NOT_SET", "")],
+)  # fmt: skip
+def test_mcp_refuses_what_cannot_be_meant(shell: Shell, options: str, error: str) -> None:
+    shell.fails(f"mcp {options}", error=error)
+    assert not (shell / "a").exists()
+
+
+def test_mcp_remembers_over_standard_input_and_ends_with_it(shell: Shell) -> None:
+    def request(id: int, method: str, params: dict[str, Any]) -> str:
+        return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}) + "\n"
+
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    with started(shell.folder, "mcp", "--store", "memory") as process:
+        stdin = process.process.stdin
+        assert stdin is not None
+        answers = []
+        for text in (
+            request(1, "initialize", hello),
+            json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n",
+            request(2, "tools/list", {}),
+            request(3, "tools/call", {"name": "remember", "arguments": {"note": "The till closes at six."}}),
+            request(4, "tools/call", {"name": "recall", "arguments": {"task": "When does the till close?"}}),
+        ):
+            stdin.write(text)
+            stdin.flush()
+            if '"id"' in text:
+                answers.append(json.loads(process.line()))
+        assert {tool["name"] for tool in answers[1]["result"]["tools"]} >= {"recall", "remember", "correct"}
+        assert "The till closes at six." in json.dumps(answers[3])
+        done = process.end()  # the end of standard input
+        assert done.code == 0
+        assert done.out == ""
+
+
+# ---- stores
+
+
+def test_a_run_is_copied_into_another_folder(shell: Shell) -> None:
+    value = shell.json("store copy runs/first copied")
+    assert value["version"] == 11
+    assert shell("export copied --format json").out == shell("export runs/first --format json").out
+    assert shell.json("show copied --attempts")["attempts"] == shell.json("show runs/first --attempts")["attempts"]
+    shell.fails("store copy runs/first copied", code=1)
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_runs_are_kept_in_a_database_and_every_command_takes_their_folder(shell: Shell, postgresql: str) -> None:
+    value = shell.json(FIRST.replace("runs/first", "shared"), "--store", postgresql)
+    assert value["scores"] == {"before": 0.25, "test": 1.0}
+    (name,) = shell.json("store list", postgresql)["runs"]
+    assert shell("export shared --format json").out == shell("export runs/first --format json").out
+    password = re.search(r":([^:@/]+)@", postgresql)
+    assert password is None or password[1].encode() not in all_bytes(shell / "shared")
+    shell.json("store connect", postgresql, name, "elsewhere")
+    assert shell("export elsewhere").out == shell("export shared").out
+    assert shell.json("store copy runs/first there --store", postgresql)["version"] == 11
+    shell.fails("store remove", postgresql, name)
+    assert shell.json("store remove", postgresql, name, "--yes")["name"] == name
+    shell.fails("show elsewhere", code=2)
+
+
+@pytest.mark.parametrize("typed", ["store list nowhere", "store list postgresql://127.0.0.1:1/x",
+                                   "store connect postgresql://127.0.0.1:1/x run new",
+                                   "store remove postgresql://127.0.0.1:1/x run --yes"])  # fmt: skip
+def test_a_database_that_cannot_be_reached_is_one_line(shell: Shell, typed: str) -> None:
+    done = shell(typed, code=2) if "nowhere" in typed else shell(typed, code=1)
+    assert done.line
+    assert not (shell / "new").exists()
