@@ -57,7 +57,7 @@ def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
     nothing was given. Raises UsageError for anything else."""
     if watch is None and in_notebook():
         return Notebook()
-    watches = [] if watch is None else [*watch] if isinstance(watch, list | tuple) else [watch]
+    watches: list[Any] = [] if watch is None else [*watch] if isinstance(watch, list | tuple) else [watch]
     if wrong := [each for each in watches if not isinstance(each, Watch)]:
         raise UsageError(
             "settings.invalid", f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}", setting="watch"
