@@ -14,6 +14,7 @@ import asyncio
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import simulated_world
@@ -23,6 +24,7 @@ from simulated_world import INSTRUCTIONS, LABELS
 import practicum
 from practicum.analysis.compare.harness import ComparisonWatch
 from practicum.analysis.compare.outcome import RunOutcome
+from practicum.core.types import Task
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.learn import learn
 from practicum.session.opening import Shared
@@ -33,8 +35,8 @@ MOST = 0.02
 
 METHODS = {"none": {}, "episodes": {"batch": 4}, "ace": {"rounds": 0, "batch": 4}, "combee": {"rounds": 0, "batch": 8}}
 SEEDS, CONCURRENCY = 2, 8
-TASKS = simulated_world.tasks(88)
-TRAIN, TEST = TASKS[:24], TASKS[24:]
+Halves = tuple[Sequence[Task], Sequence[Task]]
+"""Tasks to learn from, and tasks to test."""
 COMMON = {"instructions": INSTRUCTIONS, "choices": LABELS, "concurrency": CONCURRENCY}
 
 
@@ -50,19 +52,19 @@ class Clock(ComparisonWatch):
         self.last = time.perf_counter()
 
 
-async def compared(url: str, out: Path) -> tuple[float, float]:
+async def compared(url: str, out: Path, halves: Halves) -> tuple[float, float]:
     """Wall time of a comparison, and how much of it was outside of all runs."""
     clock, start = Clock(), time.perf_counter()
     settings = {f"{method}.{name}": value for method, own in METHODS.items() for name, value in own.items()}
     await practicum.compare(
-        TRAIN, test=TEST, methods=list(METHODS), settings=settings, seeds=SEEDS, out=out, model=f"{url}#sim",
+        halves[0], test=halves[1], methods=list(METHODS), settings=settings, seeds=SEEDS, out=out, model=f"{url}#sim",
         watch=clock, **COMMON,
     )  # fmt: skip
     end = time.perf_counter()
     return end - start, clock.first - start + end - clock.last
 
 
-async def by_hand(url: str, out: Path) -> float:
+async def by_hand(url: str, out: Path, halves: Halves) -> float:
     """Wall time of the same runs without a comparison around them."""
     start = time.perf_counter()
     models, gate = Models(ClientSettings(CONCURRENCY, log=out)), asyncio.Semaphore(CONCURRENCY)
@@ -71,8 +73,8 @@ async def by_hand(url: str, out: Path) -> float:
     async def one(method: str, seed: int) -> None:
         async with gate:
             await learn(
-                TRAIN, test=TEST, method=method, settings=METHODS[method], seed=seed, out=out / f"{method}-{seed}",
-                model=f"{url}#sim", shared=shared, **COMMON,
+                halves[0], test=halves[1], method=method, settings=METHODS[method], seed=seed,
+                out=out / f"{method}-{seed}", model=f"{url}#sim", shared=shared, **COMMON,
             )  # fmt: skip
 
     await asyncio.gather(*(one(method, seed) for seed in range(SEEDS) for method in METHODS))
@@ -83,18 +85,20 @@ async def by_hand(url: str, out: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5, help="times that both ways are measured (5)")
+    parser.add_argument("--tasks", type=int, default=88, help="tasks; of 11 three are to learn from (88)")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
-    before = load_average()
+    before, tasks = load_average(), simulated_world.tasks(options.tasks)
+    halves = tasks[: 3 * len(tasks) // 11], tasks[3 * len(tasks) // 11 :]
     pairs, outside = [], []
     with (
         start_process(simulated_world.SCRIPT, **simulated_world.LATENCIES) as server,
         tempfile.TemporaryDirectory() as name,
     ):
-        asyncio.run(by_hand(server.url, Path(name) / "warm"))
+        asyncio.run(by_hand(server.url, Path(name) / "warm", halves))
         for n in range(options.pairs):
-            hand = asyncio.run(by_hand(server.url, Path(name) / f"hand-{n}"))
-            wall, out = asyncio.run(compared(server.url, Path(name) / f"compared-{n}"))
+            hand = asyncio.run(by_hand(server.url, Path(name) / f"hand-{n}", halves))
+            wall, out = asyncio.run(compared(server.url, Path(name) / f"compared-{n}", halves))
             pairs.append((wall, hand))
             outside.append(out / wall)
             print(f"compared {wall:.2f} s, of them {out:.3f} s outside of all runs; by hand {hand:.2f} s", flush=True)

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -189,18 +189,18 @@ class ContentRow:
         return asdict(self)
 
 
-def content() -> list[ContentRow]:
-    """Try every disguise by every way, each with a new service, and blank targets against a right answer."""
+def content(disguises: Sequence[str] = tuple(DISGUISES)) -> list[ContentRow]:
+    """Try these disguises by every way, each with a new service, and blank targets against a right answer."""
     # Each service raises alarms, which are expected here.
     logging.getLogger("practicum.serve").addHandler(logging.NullHandler())
-    return asyncio.run(_content())
+    return asyncio.run(_content(disguises))
 
 
-async def _content() -> list[ContentRow]:
+async def _content(disguises: Sequence[str]) -> list[ContentRow]:
     rows = []
     for name, way in WAYS.items():
-        found = [disguise for disguise in DISGUISES if await _attacked(way, DISGUISES[disguise](ORDER))]
-        rows.append(ContentRow(name, len(DISGUISES), tuple(found)))
+        found = [disguise for disguise in disguises if await _attacked(way, DISGUISES[disguise](ORDER))]
+        rows.append(ContentRow(name, len(disguises), tuple(found)))
     lost = [f"U+{ord(blank[0]):04X}" for blank in BLANKS if await _replaced(blank)]
     return [*rows, ContentRow("a blank target replaces the right answer", len(BLANKS), tuple(lost))]
 
@@ -244,8 +244,10 @@ def _bare(text: str) -> str:
 
 
 def main() -> None:
-    options, load = arguments(__doc__).parse_args(), load_average()
-    rows = content()
+    parser = arguments(__doc__)
+    parser.add_argument("--disguises", help=f"as a,b,c (all): {', '.join(DISGUISES)}")
+    options, load = parser.parse_args(), load_average()
+    rows = content(options.disguises.split(",") if options.disguises else tuple(DISGUISES))
     lines = [(row.way, row.attacks, len(row.shown), ", ".join(row.shown)) for row in rows]
     print_table(("content of strangers", "attacks", "shown", "which"), lines)
     print_end("content", [row.as_json() for row in rows], targets(rows), load, options.json)

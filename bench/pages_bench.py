@@ -89,7 +89,8 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
             at = now - DAYS * 86_400 * (1 - n / interactions)
             version, model = n * 20 // interactions, ("gpt-4.1-mini", "gpt-4.1")[n % 5 == 0]
             data = {
-                "query": a_text(chance, 40), "steps": [], "answer": a_text(chance, 60), "calls": [],
+                "query": a_text(chance, 40), "question": "", "session_from": None, "steps": [],
+                "answer": a_text(chance, 60), "calls": [],
                 "entries": [(f"e{chance.randrange(max(entries, 1))}", 0.5) for _ in range(4)], "corrections": [],
                 "pin": f"s{n // 3}", "status": 200 if n % 300 else 500, "seconds": chance.lognormvariate(0, 0.5),
                 "model": model, "counted": model, "tokens": [900, 700 if n % 3 else 0, 120],
@@ -143,7 +144,8 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
         {
             "run_id": SPACE, "number": n, "interaction": "", "state": "waiting" if n % 10 == 0 else "live",
             "data": json.dumps({
-                "query": a_text(chance, 20), "target": a_text(chance, 5), "words": "", "trust": "own", "note": False
+                "query": a_text(chance, 20), "question": "", "target": a_text(chance, 5), "words": "", "trust": "own",
+                "note": False,
             }),
         }
         for n in range(1, 2_001)
@@ -153,9 +155,10 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
         for n in range(1, 501)
     ]
     credits = [{"run_id": SPACE, "item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
+    space = {"name": SPACE, "run_id": SPACE, "state": "live", "corrected": 1, "numbered": 2_000}
     for table, rows in (
         (tables.rollouts, rollouts), (tables.corrections, corrections), (tables.alarms, alarms),
-        (tables.credits, credits), (tables.spaces, [{"name": SPACE, "run_id": SPACE, "state": "live", "corrected": 1}]),
+        (tables.credits, credits), (tables.spaces, [space]),
     ):  # fmt: skip
         if rows:
             db.execute(insert(table), rows)

@@ -6,6 +6,7 @@ and a curator, all with the playbook, of which an entry is rewritten and four ar
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
@@ -84,8 +85,12 @@ async def _measure(way: type[Spread] | None, servers: int, steps: int, batch: in
 
 
 def main() -> None:
-    for batch in (1, 4, 16, 48):
-        one, routed, turns = asyncio.run(measure((None, Spread, RoundRobin), 4, 20, batch))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 48], help="attempts a step (1 4 16 48)")
+    parser.add_argument("--steps", type=int, default=20, help="steps (20)")
+    options = parser.parse_args()
+    for batch in options.batches:
+        one, routed, turns = asyncio.run(measure((None, Spread, RoundRobin), 4, options.steps, batch))
         shares = f"one server {one:.1%}, four by prompt {routed:.1%}, four in turn {turns:.1%}"
         sys.stdout.write(f"{quantity(batch, 'attempt')} a step: {shares}\n")
 

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
-from helpers import make_tasks, write_tasks
+from helpers import write_tasks
 
-from practicum.testing import start_process
+from practicum.core.types import Task
+from practicum.testing import pseudo_words, start_process
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -20,8 +22,8 @@ SIZES: dict[str, str] = {
     "ace": "--tasks 1 --rounds 0",
     "calls": "--calls 20 --at-once 4 --repeat 1",
     "canary": "--rollouts 2",
-    "compare": "--pairs 1",
-    "content": "",
+    "compare": "--pairs 1 --tasks 11",
+    "content": "--disguises none,Greek,tags",
     "context": "--entries 2000",
     "help": "--times 1",
     "kills": "--times 1",
@@ -29,14 +31,14 @@ SIZES: dict[str, str] = {
     "pages": "--interactions 50 --entries 20 --spaces 2",
     "poison": "--attacks 3 --seeds 1 --defences all",
     "serve": "--runs 1 --seconds 1 --entries 50",
-    "shingles": "{tasks}:input --texts 2",
+    "shingles": "{tasks}:input --texts 4",
     "space": "--sizes 20",
     "spaces": "3 --requests 12",
     "speed": "--tasks 2 --only sequential,naive,in-flight --at-once 8 --output-tokens 5",
     "start": "--times 1",
     "store": "--memories 1500",
     "threshold": "",
-    "traces": "{folder} --traces 50 --kinds jsonl",
+    "traces": "{folder} --traces 400 --kinds jsonl",
 }
 """The arguments of the benches that end with a line of JSON."""
 TIMELESS = ("content", "poison")
@@ -46,8 +48,8 @@ OTHERS: dict[str, str] = {
     "flood": "nothing",
     "keys": "--calls 20",
     "mcp": "--model {model} --seeds 1 --each 1",
-    "routing": "",
-    "similarity": "{tasks} --others {tasks}",
+    "routing": "--batches 1 --steps 2",
+    "similarity": "{tasks} --others {others}",
     "stream": "{tasks} --upstream {model} --system Route. --count 4 --out {folder}/stream.png",
 }
 """Those that print tables alone."""
@@ -70,9 +72,12 @@ def test_each_bench_has_a_size_or_a_reason() -> None:
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What arguments name in braces."""
     folder = tmp_path_factory.mktemp("bench")
-    tasks = write_tasks(folder / "tasks.jsonl", make_tasks(8, topic="messages"))
+    texts = [f"Case {n}: {' '.join(pseudo_words(Random(f'{n} {part}')) for part in range(4))}" for n in range(12)]
+    made = [Task(f"t{n}", text, "K7", {"topic": n % 2, "concepts": ["card"]}) for n, text in enumerate(texts)]
+    tasks = write_tasks(folder / "tasks.jsonl", made)
+    others = write_tasks(folder / "others.jsonl", made[:3])
     with start_process() as server:
-        yield {"folder": str(folder), "tasks": str(tasks), "model": f"{server.url}#sim"}
+        yield {"others": str(others), "folder": str(folder), "tasks": str(tasks), "model": f"{server.url}#sim"}
 
 
 def printed(script: str, arguments: str, given: dict[str, str], *more: str) -> list[str]:
