@@ -272,7 +272,7 @@ def test_a_resume_sends_no_call_again(tmp_path: Path) -> None:
 def test_a_call_that_failed_is_an_error_that_quotes_nothing(kind: type[PracticumError], tmp_path: Path) -> None:
     exporter = in_memory()
     with pytest.raises(practicum.PracticumError):
-        learn(tmp_path / "run", Otel(exporter), respond=lambda call: kind(f"{SECRET} is down"))
+        learn(tmp_path / "run", Otel(exporter), respond=lambda call: kind("model.unreachable", f"{SECRET} is down"))
     failed = [span for span in exporter.get_finished_spans() if span.name == "chat scripted"]
     assert failed
     assert all(attributes(span)["error.type"] == "_OTHER" and not span.status.is_ok for span in failed)
