@@ -82,14 +82,11 @@ answer as they are.""",
         example(
             "Begin with the sum of the full prices. From the sum that a discount applies to, take that discount away; "
             "for 25% of 80, multiply 80 by 25 and divide by 100. Give the amount that remains to be paid.",
-            SHOP,
-            f"# The instruction\n{PRICES}",
+            SHOP, f"# The instruction\n{PRICES}",
         ),
         example(
             "Name the event and its time, and leave out greetings and reasons. Use no more than 12 words, and count "
-            "them.",
-            NOTICES,
-            f"# The instruction\n{SHORT}",
+            "them.", NOTICES, f"# The instruction\n{SHORT}",
         ),
     ),
-)
+)  # fmt: skip

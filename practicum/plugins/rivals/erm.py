@@ -22,12 +22,12 @@ from practicum.blocks.update.append import newest_per_key, pruned
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Vote
-from practicum.core.types import Instructions, Lesson, Rating, Rollout, Task, Turn
+from practicum.core.types import Instructions, Lesson, Rating, Rollout, Task
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import AcceptSeam, Method, ReflectSeam, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods.settings import RetrievalSettings
-from practicum.plugins.rivals.examples import CUPS_WRONG
+from practicum.plugins.rivals.examples import CUPS_WRONG, example
 from practicum.plugins.rivals.protegi import Critic, asked_about, expanded, gradients
 from practicum.plugins.rivals.search import (
     FEEDBACK,
@@ -229,24 +229,6 @@ def with_exemplars(k: int) -> Show:
     return show
 
 
-REFLECTED = (
-    Turn(
-        f"{SHOP}\n\n# The instruction\nAnswer with the discount.\n\n# What failed under it\nCase 1\n{CUPS_WRONG}",
-        Reflected(
-            exemplars=[Exemplar(case=1, solution="3 x 4 = 12, and 12 - 2 = 10.", answer="10")],
-            feedback=["It asks for the discount, but what is left to pay is wanted: the sum less the discount."],
-        ).model_dump_json(),
-    ),
-    Turn(
-        f"{WORKSHOP}\n\n# The instruction\n{NONE}\n\n# What failed under it\nCase 1\n{HINGE}",
-        Reflected(
-            exemplars=[Exemplar(case=1, solution="Salt air rusts steel; bronze stands it.", answer="bronze")],
-            feedback=["Nothing says what a material has to stand: parts near salt water are made of bronze."],
-        ).model_dump_json(),
-    ),
-)
-"""Failures worked out, and what they say about the instruction."""
-
 REFLECT = Instructions(
     full="""\
 You find out why an instruction fails. You see the instruction that an agent works under, and numbered cases at which \
@@ -262,5 +244,20 @@ be corrected by that point alone, and let no two points say the same. Do not wri
 An agent failed at tasks because its instruction was not good enough. First work out the most telling cases: how each \
 is solved, and its right answer. Then say what the instruction lacks or says wrongly, a point each. Do not write a new \
 instruction.""",
-    examples=REFLECTED,
-)
+    examples=(
+        example(
+            Reflected(
+                exemplars=[Exemplar(case=1, solution="3 x 4 = 12, and 12 - 2 = 10.", answer="10")],
+                feedback=["It asks for the discount, but what is left to pay is wanted: the sum less the discount."],
+            ),
+            SHOP, "# The instruction\nAnswer with the discount.", f"# What failed under it\nCase 1\n{CUPS_WRONG}",
+        ),
+        example(
+            Reflected(
+                exemplars=[Exemplar(case=1, solution="Salt air rusts steel; bronze stands it.", answer="bronze")],
+                feedback=["Nothing says what a material has to stand: parts near salt water are made of bronze."],
+            ),
+            WORKSHOP, f"# The instruction\n{NONE}", f"# What failed under it\nCase 1\n{HINGE}",
+        ),
+    ),
+)  # fmt: skip

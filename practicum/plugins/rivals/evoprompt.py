@@ -65,16 +65,14 @@ Write the child whole. Name no single task or answer.""",
         example(
             "Write the start of an event as 2026-05-09T14:30. If a tool returns an error, correct the call. Then tell "
             "the user in one sentence what was done.",
-            CALENDAR,
-            "# First parent\nWrite the start of an event as 2026-05-09T14:30.",
+            CALENDAR, "# First parent\nWrite the start of an event as 2026-05-09T14:30.",
             "# Second parent\nUse the tools you have, and tell the user in one sentence what you did.",
         ),
         example(
             "Ask first whether the part gets wet: near salt water take bronze. Otherwise take steel if it has to be "
             "hard or to carry much, and oak if not.",
-            WORKSHOP,
-            "# First parent\nTake bronze for everything outdoors.",
+            WORKSHOP, "# First parent\nTake bronze for everything outdoors.",
             "# Second parent\nThink of what the part has to carry, and name a hard material for heavy loads.",
         ),
     ),
-)
+)  # fmt: skip

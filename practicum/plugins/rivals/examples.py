@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from practicum.blocks.reflect.examples import COAT
+from practicum.core.bounded import Output
 from practicum.core.types import Turn
 from practicum.plugins.rivals.search import Instruction
 
@@ -35,6 +36,7 @@ Input: the blade of a chisel
 Output: steel"""
 
 
-def example(instruction: str, *parts: str) -> Turn:
-    """An instruction, and the parts of the prompt that it was written for."""
-    return Turn("\n\n".join(parts), Instruction(instruction=instruction).model_dump_json())
+def example(said: str | Output, *parts: str) -> Turn:
+    """An answer, or an instruction, and the parts of the prompt that it was given to."""
+    form = Instruction(instruction=said) if isinstance(said, str) else said
+    return Turn("\n\n".join(parts), form.model_dump_json())

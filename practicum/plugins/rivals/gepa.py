@@ -270,13 +270,10 @@ agent will need for tasks like these and cannot know by itself. Do not write abo
         example(PRICES, SHOP, "# The instruction now\n(none yet)", "# Attempts", COAT_RIGHT, CUPS_WRONG),
         example(
             "Take steel where a part must be hard and stays dry. Near the sea take bronze, since steel rusts there.",
-            WORKSHOP,
-            "# The instruction now\nTake steel where a part must be hard.",
-            "# Attempts",
-            HINGE,
+            WORKSHOP, "# The instruction now\nTake steel where a part must be hard.", "# Attempts", HINGE,
         ),
     ),
-)
+)  # fmt: skip
 
 JOINER = Instructions(
     full="""\

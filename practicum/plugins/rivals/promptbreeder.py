@@ -212,17 +212,14 @@ single case.""",
     "if there is any. Write it whole. Name no single case.",
     examples=(
         example(
-            MATERIALS,
-            WORKSHOP,
-            "# How to think\nWhat sets the cases apart?",
-            _advice("Name what decides first."),
+            MATERIALS, WORKSHOP, "# How to think\nWhat sets the cases apart?", _advice("Name what decides first."),
             MATERIAL_CASES,
         ),
         example(
             DATES, CALENDAR, "# How to think\nWhat goes wrong here?", "# Attempts, with what is known of each", MEETING
         ),
     ),
-)
+)  # fmt: skip
 
 FOLLOW = Instructions(
     full="""\
@@ -235,13 +232,11 @@ for the same work, complete in itself.""",
             PRICES, SHOP, _advice("Say in which order the work is done."), "# The instruction\nMind the discounts."
         ),
         example(
-            SHORT,
-            NOTICES,
-            _advice("Say how a result is checked."),
+            SHORT, NOTICES, _advice("Say how a result is checked."),
             "# The instruction\nSay what happens and when, without a greeting or a reason.",
         ),
     ),
-)
+)  # fmt: skip
 
 CONTINUE = Instructions(
     full="""\
@@ -252,15 +247,15 @@ itself, since nobody sees the list.""",
     "them and is complete.",
     examples=(
         example(
-            MATERIALS,
-            WORKSHOP,
+            MATERIALS, WORKSHOP,
             _listed("the best last", ("Name a strong material.", "Name a material that fits the place of the part.")),
         ),
         example(
-            PRICES, SHOP, _listed("in no order", ("Calculate carefully.", "Subtract the discount from the price."))
+            PRICES, SHOP,
+            _listed("in no order", ("Calculate carefully.", "Subtract the discount from the price.")),
         ),
     ),
-)
+)  # fmt: skip
 
 ADVISE = Instructions(
     full="""\
@@ -273,15 +268,12 @@ instructions of this kind in general, not about a single one. Write it as `instr
     examples=(
         example(
             "Find the step at which a calculation goes wrong most easily, and say how it is done right.",
-            SHOP,
-            _advice("Make it better."),
+            SHOP, _advice("Make it better."),
         ),
         example(
             "Add the limits that a text has to keep, and say how one sees that it keeps them.",
-            NOTICES,
-            "# How to think\nWhat was wanted, and what came?",
-            "# Attempts, with what is known of each",
-            CLOSED,
+            NOTICES, "# How to think\nWhat was wanted, and what came?",
+            "# Attempts, with what is known of each", CLOSED,
         ),
     ),
-)
+)  # fmt: skip

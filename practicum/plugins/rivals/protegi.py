@@ -22,7 +22,7 @@ from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, ordered_union
-from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.types import Instructions, Lesson, Rollout
 from practicum.engine.loop import Method, ReflectSeam, UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.plugins.rivals.ape import VARY
@@ -174,6 +174,11 @@ def _instruction(parent: Entry | None) -> str:
     return f"# The instruction\n{NONE if parent is None else parent.text}"
 
 
+REASONS = (
+    "It asks for the discount, but what is left to pay is wanted. It does not say that the prices are to be added "
+    "first."
+)
+
 GRADIENT = Instructions(
     full="""\
 You find out why an instruction fails. You see the instruction that an agent works under, and tasks at which the \
@@ -187,22 +192,19 @@ or formulas that are missing. Do not write a new instruction.""",
 An agent failed at tasks because its instruction was not good enough. Say why the instruction led to these failures, \
 and what it lacks for tasks of this kind. Do not write a new instruction.""",
     examples=(
-        Turn(
-            f"{SHOP}\n\n# The instruction\nAnswer with the discount.\n\n# What failed under it\n{CUPS_WRONG}",
-            Criticism(
-                reasons="It asks for the discount, but what is left to pay is wanted. It does not say that the prices "
-                "are to be added first."
-            ).model_dump_json(),
+        example(
+            Criticism(reasons=REASONS), SHOP, "# The instruction\nAnswer with the discount.",
+            f"# What failed under it\n{CUPS_WRONG}",
         ),
-        Turn(
-            f"{WORKSHOP}\n\n# The instruction\n{NONE}\n\n# What failed under it\n{HINGE}",
+        example(
             Criticism(
                 reasons="Nothing says what a material has to stand. Steel is strong, but it rusts in salt air; the "
                 "agent needed to know that such parts are made of bronze."
-            ).model_dump_json(),
+            ),
+            WORKSHOP, f"# The instruction\n{NONE}", f"# What failed under it\n{HINGE}",
         ),
     ),
-)
+)  # fmt: skip
 
 EDIT = Instructions(
     full="""\
@@ -215,20 +217,15 @@ You mend an agent's instruction. You see it, what failed under it and what is wr
 puts right what is wrong. It is complete in itself, general, and keeps what works.""",
     examples=(
         example(
-            PRICES,
-            SHOP,
-            "# The instruction\nAnswer with the discount.",
-            f"# What failed under it\n{CUPS_WRONG}",
-            "# What is wrong with it\nIt asks for the discount, but what is left to pay is wanted. It does not say "
-            "that the prices are to be added first.",
+            PRICES, SHOP, "# The instruction\nAnswer with the discount.", f"# What failed under it\n{CUPS_WRONG}",
+            f"# What is wrong with it\n{REASONS}",
         ),
         example(
-            f"Add each event that the user names. {DATES}",
-            CALENDAR,
+            f"Add each event that the user names. {DATES}", CALENDAR,
             "# The instruction\nAdd each event that the user names, and confirm it.",
             f"# What failed under it\n{MEETING}",
             "# What is wrong with it\nIt does not say in which form the start is wanted, nor what to do after an "
             "error, and it asks for a confirmation in any case.",
         ),
     ),
-)
+)  # fmt: skip

@@ -23,7 +23,7 @@ from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Update
-from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.types import Instructions, Lesson, Rollout
 from practicum.engine.loop import Batch, Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.plugins.rivals.examples import COAT_RIGHT, PRICES, SHORT, example
@@ -87,7 +87,7 @@ async def criticisms(rollouts: Sequence[Rollout], context: Context, run: Run) ->
 
 
 async def _criticised(rollout: Rollout, instructions: str, run: Run) -> Lesson | None:
-    parts = [f"# The instructions to be improved\n{instructions}", f"# The attempt\n{evidence(rollout)}"]
+    parts = [_instructions(instructions), f"# The attempt\n{evidence(rollout)}"]
     prompt = GRADIENT.prompt(run.profile, [*run.agent_instructions, *parts])
     run = replace(run, about=rollout.sources)
     said = await run.try_ask("reflector", prompt, Gradient, Count.LOST_REFLECTIONS)
@@ -95,6 +95,10 @@ async def _criticised(rollout: Rollout, instructions: str, run: Run) -> Lesson |
         return None
     data = {"answer": clean(said.answer)}
     return Lesson(run.place, clean(said.instructions), evidence(rollout), sources=rollout.sources, data=data)
+
+
+def _instructions(text: str) -> str:
+    return f"# The instructions to be improved\n{text}"
 
 
 def descent(momentum: int, warmth: float) -> UpdateSeam:
@@ -139,31 +143,6 @@ async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Ro
     return Delta((Update(known[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons),)) + rest
 
 
-def _example(told: str, instructions: str, attempt: str, said: Gradient) -> Turn:
-    parts = f"# The instructions to be improved\n{instructions}\n\n# The attempt\n{attempt}"
-    return Turn(f"{told}\n\n{parts}", said.model_dump_json())
-
-
-CRITICISED = (
-    _example(
-        CALENDAR, NONE, MEETING,
-        Gradient(
-            answer="The tool refused the start because of its form, and the agent reported success all the same.",
-            instructions="They should say that a start is written as 2026-05-09T14:30, and that a call which failed is "
-            "corrected and made again.",
-        ),
-    ),
-    _example(SHOP, PRICES, COAT_RIGHT, Gradient(answer="Both steps are shown and right.", instructions="")),
-    _example(
-        NOTICES, "Be polite and say why.", CLOSED,
-        Gradient(
-            answer="It is clear, but greeting and reason make it longer than the 12 words that are allowed.",
-            instructions="They should not ask for a greeting or a reason, and should say that the words are counted.",
-        ),
-    ),
-)  # fmt: skip
-"""What is said of three attempts."""
-
 GRADIENT = Instructions(
     full="""\
 You criticise, so that a text can be improved: the instructions of an agent. You see these instructions and one \
@@ -180,8 +159,29 @@ You criticise how an agent did a task, so that its instructions can be changed. 
 
 answer: what in the attempt was good or bad, and why. instructions: how the instructions should change because of \
 this attempt, in one sentence; empty where they served it well.""",
-    examples=CRITICISED,
-)
+    examples=(
+        example(
+            Gradient(
+                answer="The tool refused the start because of its form, and the agent reported success all the same.",
+                instructions="They should say that a start is written as 2026-05-09T14:30, and that a call which "
+                "failed is corrected and made again.",
+            ),
+            CALENDAR, _instructions(NONE), f"# The attempt\n{MEETING}",
+        ),
+        example(
+            Gradient(answer="Both steps are shown and right.", instructions=""),
+            SHOP, _instructions(PRICES), f"# The attempt\n{COAT_RIGHT}",
+        ),
+        example(
+            Gradient(
+                answer="It is clear, but greeting and reason make it longer than the 12 words that are allowed.",
+                instructions="They should not ask for a greeting or a reason, and should say that the words are "
+                "counted.",
+            ),
+            NOTICES, _instructions("Be polite and say why."), f"# The attempt\n{CLOSED}",
+        ),
+    ),
+)  # fmt: skip
 
 OPTIMIZER = Instructions(
     full="""\
@@ -200,22 +200,16 @@ version. What is said now counts; what was said before, and is still true, must 
 complains of, be general, and name no single task or answer.""",
     examples=(
         example(
-            f"{SHORT} Name the day.",
-            NOTICES,
-            "# Instructions so far, the best last",
-            "Score: 30\nSay what happens and why.",
-            "# Said before\n- The instructions should ask for the day.",
+            f"{SHORT} Name the day.", NOTICES, "# Instructions so far, the best last",
+            "Score: 30\nSay what happens and why.", "# Said before\n- The instructions should ask for the day.",
             "# Said now\n- The notice is polite and too long. If a number of words is given, the instructions should "
             "say that it is to be kept.\n- The reason took half of the words. The instructions should not ask for "
             "reasons.",
         ),
         example(
-            "Near salt water choose bronze, since steel rusts there.",
-            WORKSHOP,
-            "# Instructions so far, the best last",
-            "(none yet)",
-            "# Said before\n(nothing)",
+            "Near salt water choose bronze, since steel rusts there.", WORKSHOP, "# Instructions so far, the best last",
+            "(none yet)", "# Said before\n(nothing)",
             "# Said now\n- Steel rusts by the sea. The instructions should say that salt water asks for bronze.",
         ),
     ),
-)
+)  # fmt: skip
