@@ -473,6 +473,10 @@ class Agent:
         assert not told.failed, told.text
         return told
 
+    @property
+    def instructions(self) -> str:
+        return self._client.instructions or ""
+
     def tools(self) -> list[Any]:
         return list(self.wait(lambda client: client.list_tools()).tools)
 

@@ -166,7 +166,7 @@ def test_practicum_review_decides_on_the_folder_of_a_space(model: Model, tmp_pat
     ids = []
     for decision in (("--approve",), ("--reject",)):
         with serving(model, store, *LEARNING) as service:
-            service.client.post("/v1/rollback", version=0)
+            service.client.send("POST", "/v1/rollback")
             ids.append(held_edit(service.client))
             service.stop()
         listed = json.loads(command("review", run, "--json").stdout)
