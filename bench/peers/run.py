@@ -325,10 +325,12 @@ def claim_folder(folder: Path, *plan: Any) -> None:
     path, name = folder / "plan.json", digest(*plan)
     if path.is_file():
         if json.loads(path.read_text(encoding="utf-8"))["plan"] != name:
-            raise UsageError(f"{folder} holds a bench with other tasks or settings: give another --out")
+            raise UsageError(
+                "comparison.mismatch", f"{folder} holds a bench with other tasks or settings: give another --out"
+            )
         return
     if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty and holds no bench: give another --out")
+        raise UsageError("file.exists", f"{folder} is not empty and holds no bench: give another --out")
     write_atomic(path, json.dumps({"plan": name}) + "\n")
 
 

@@ -100,9 +100,12 @@ class Environment:
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise AgentError(f"state() of {name} returned a value that is not JSON: {error}") from error
+            raise AgentError("agent.failed", f"state() of {name} returned a value that is not JSON: {error}") from error
         if len(text) > MAX_STATE:
-            raise AgentError(f"state() of {name} returned {len(text):,} characters of JSON; the most is {MAX_STATE:,}")
+            raise AgentError(
+                "agent.failed",
+                f"state() of {name} returned {len(text):,} characters of JSON; the most is {MAX_STATE:,}",
+            )
         return json.loads(_encodable(text))
 
 
@@ -129,7 +132,9 @@ async def open_environment(
         context: RunContext[None] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
         tools = await code.call(partial(toolset.get_tools, context))
         if FINISH in tools:
-            raise UsageError(f"{name} has a tool {FINISH!r}, the action that ends an attempt: give it another name")
+            raise UsageError(
+                "tools.invalid", f"{name} has a tool {FINISH!r}, the action that ends an attempt: give it another name"
+            )
         yield Environment(value, toolset, tools, context, code, max_observation)
 
 
@@ -140,15 +145,17 @@ def _toolsets(code: UserCode, tools: object) -> Sequence[AbstractToolset[None]]:
     listed = [tools] if isinstance(tools, AbstractToolset) else tools
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         wanted = "it must be, return, or have as `tools` a list of functions or pydantic-ai toolsets"
-        raise UsageError(f"{code.name} has no tools: {wanted}")
+        raise UsageError("tools.invalid", f"{code.name} has no tools: {wanted}")
     sets = [tool for tool in listed if isinstance(tool, AbstractToolset)]
     functions = [tool for tool in listed if not isinstance(tool, AbstractToolset)]
     if wrong := [type(tool).__name__ for tool in functions if not callable(tool)]:
-        raise UsageError(f"a tool of {code.name} is of type {wrong[0]}: it must be a function or a toolset")
+        raise UsageError(
+            "tools.invalid", f"a tool of {code.name} is of type {wrong[0]}: it must be a function or a toolset"
+        )
     try:
         return [FunctionToolset([_in_thread(tool, code) for tool in functions]), *sets]
     except (UserError, TypeError, ValueError) as error:
-        raise UsageError(f"the tools of {code.name} cannot be used: {error}") from error
+        raise UsageError("tools.invalid", f"the tools of {code.name} cannot be used: {error}") from error
 
 
 def _in_thread(tool: Callable[..., Any], code: UserCode) -> Callable[..., Awaitable[Any]]:

@@ -59,11 +59,14 @@ class CommandAgent:
         try:
             self.words = shlex.split(self.command)
         except ValueError as error:
-            raise UsageError(f"`agent=command:{self.command}` cannot be parsed: {error}") from error
+            raise UsageError("agent.invalid", f"`agent=command:{self.command}` cannot be parsed: {error}") from error
         if not self.words:
-            raise UsageError("`agent=command:` names no program")
+            raise UsageError("agent.invalid", "`agent=command:` names no program")
         if shutil.which(self.words[0]) is None:
-            raise UsageError(f"cannot start the agent {self.words[0]!r}: no such program, or it is not executable")
+            raise UsageError(
+                "agent.cannot_start",
+                f"cannot start the agent {self.words[0]!r}: no such program, or it is not executable",
+            )
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         request = {
@@ -80,9 +83,13 @@ class CommandAgent:
         try:
             value = json.loads(text) if text else None
         except json.JSONDecodeError as error:
-            raise AgentError(f"{self.words[0]} printed {text[-120:]!r}, which is not JSON") from error
+            raise AgentError(
+                "agent.invalid_answer", f"{self.words[0]} printed {text[-120:]!r}, which is not JSON"
+            ) from error
         if value is None:
-            raise AgentError(f"{self.words[0]} printed nothing; it must print one line of JSON with 'answer'")
+            raise AgentError(
+                "agent.invalid_answer", f"{self.words[0]} printed nothing; it must print one line of JSON with 'answer'"
+            )
         return read_answer(value, self.words[0], view)
 
     async def _run(self, line: bytes) -> bytes:
@@ -93,7 +100,9 @@ class CommandAgent:
                 *HELD, *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
             )
         except OSError as error:
-            raise UsageError(f"cannot start the agent {self.words[0]!r}: {error.strerror}") from error
+            raise UsageError(
+                "agent.cannot_start", f"cannot start the agent {self.words[0]!r}: {error.strerror}"
+            ) from error
         completed = False
         try:
             with ends_with_us(process.pid):
@@ -102,10 +111,13 @@ class CommandAgent:
             completed = True
         except TimeoutError as error:
             if process.returncode is None:
-                raise AgentError(f"{self.words[0]} did not answer within {self.timeout:g} s") from error
+                raise AgentError(
+                    "agent.timeout", f"{self.words[0]} did not answer within {self.timeout:g} s"
+                ) from error
             raise AgentError(
+                "agent.timeout",
                 f"{self.words[0]} ended, but a process it started still held its output after {self.timeout:g} s: "
-                "wait for that process, or redirect its output"
+                "wait for that process, or redirect its output",
             ) from error
         finally:
             if not completed:
@@ -115,7 +127,9 @@ class CommandAgent:
                 close_pipes(process)
         if process.returncode:
             tail = err.decode(errors="replace").strip().splitlines()[-1:] or ["nothing on standard error"]
-            raise AgentError(f"{self.words[0]} ended with exit code {process.returncode}: {tail[0][:200]}")
+            raise AgentError(
+                "agent.failed", f"{self.words[0]} ended with exit code {process.returncode}: {tail[0][:200]}"
+            )
         return out
 
 
@@ -132,8 +146,9 @@ def decoded(printed: bytes, program: str) -> str:
             byte = printed[error.start]
             what = f"Latin-1 or cp1252, it seems: byte 0x{byte:02x} is {bytes([byte]).decode('latin-1')!r} there"
         raise AgentError(
+            "agent.invalid_answer",
             f"{program} printed text that is not UTF-8 ({what}): make it print UTF-8, for a Python program with "
-            "PYTHONIOENCODING=utf-8 in its environment, for others with LC_ALL=C.UTF-8"
+            "PYTHONIOENCODING=utf-8 in its environment, for others with LC_ALL=C.UTF-8",
         ) from error
 
 
@@ -164,8 +179,9 @@ class FunctionAgent:
             signature.bind("input", "context", **self._accepted(place="", annotated=False, noting=False))
         except TypeError as error:
             raise UsageError(
+                "agent.invalid",
                 f"the agent {self.name}{signature} cannot be called: {error}. It must take the task's input and the "
-                "context, as in: def agent(input: str, context: str) -> str"
+                "context, as in: def agent(input: str, context: str) -> str",
             ) from error
 
     @property
@@ -196,7 +212,7 @@ class FunctionAgent:
             raise
         except Exception as error:
             # The user's code may raise anything; on one task that is a failed attempt, not a crash of the batch.
-            raise AgentError(f"{self.name} raised {type(error).__name__}: {error}") from error
+            raise AgentError("agent.failed", f"{self.name} raised {type(error).__name__}: {error}") from error
         return read_answer(value, self.name, view)
 
 
@@ -241,16 +257,19 @@ def read_answer(value: object, agent: str, view: View) -> Trace:
     if isinstance(value, str | int | float):
         return Trace(answer=str(value))
     if not isinstance(value, Mapping):
-        raise AgentError(f"{agent} returned {type(value).__name__}; it must return a text or a mapping with 'answer'")
+        raise AgentError(
+            "agent.invalid_answer",
+            f"{agent} returned {type(value).__name__}; it must return a text or a mapping with 'answer'",
+        )
     try:
         answer = _Answer.model_validate(dict(value))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "answer"
-        raise AgentError(f"{agent} returned an invalid {field!r}: {first['msg']}") from error
+        raise AgentError("agent.invalid_answer", f"{agent} returned an invalid {field!r}: {first['msg']}") from error
     if "answer" not in value and not answer.error:
         keys = ", ".join(map(str, value)) or "nothing"
-        raise AgentError(f"{agent} returned no 'answer' (the keys are: {keys})")
+        raise AgentError("agent.invalid_answer", f"{agent} returned no 'answer' (the keys are: {keys})")
     return Trace(
         answer=answer.answer,
         reasoning=answer.reasoning,

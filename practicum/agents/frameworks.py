@@ -45,7 +45,9 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
     a name of another form, and for a key that would go to another machine over plain HTTP."""
     address, _, model = name.partition("#")
     if not address.startswith(ADDRESSES) or not model:
-        raise UsageError(f"endpoint {name!r} must have the form http://host:port/v1#name-of-the-agent")
+        raise UsageError(
+            "model.invalid_name", f"endpoint {name!r} must have the form http://host:port/v1#name-of-the-agent"
+        )
     require("openai", f"endpoint {name!r}")
     if key is not None:
         require_private(address, "the endpoint")
@@ -238,15 +240,17 @@ def _failure(text: str, error: Exception) -> ProviderError:
     """The error of a model's server: one about this request alone if it says so."""
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):
-        return ProviderError(text)
+        return ProviderError("provider.failed", text)
     from pydantic_ai.exceptions import ModelHTTPError
 
     from practicum.models.failures import classify
 
     kind = classify(ModelHTTPError(status, "", getattr(error, "body", None))).kind
     if kind == "window":
-        return WindowError(text)
-    return RequestError(text, kind) if kind in ("filter", "input") else ProviderError(text)
+        return WindowError("window.exceeded", text)
+    if kind in ("filter", "input"):
+        return RequestError("provider.filtered" if kind == "filter" else "provider.refused", text)
+    return ProviderError("provider.failed", text)
 
 
 def _instructions(context: str, own: str | None = None) -> str:

@@ -70,7 +70,9 @@ async def approved(call: GuardedCall, approve: Approve | None, run: AgentRun) ->
         except PracticumError:
             raise
         except Exception as error:
-            raise AgentError(f"`approve` failed on a call of {call.tool}: {error_line(error)}") from error
+            raise AgentError(
+                "agent.failed", f"`approve` failed on a call of {call.tool}: {error_line(error)}"
+            ) from error
 
 
 class Guard:

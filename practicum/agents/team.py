@@ -43,21 +43,28 @@ class Team:
     def __post_init__(self) -> None:
         names = [member.name for member in self.members]
         if not names:
-            raise UsageError("the team has no agents")
+            raise UsageError("team.invalid", "the team has no agents")
         known: dict[str, str] = {}
         for name in names:
             if name in known.values():
-                raise UsageError(f"two agents of the team are called {name!r}")
+                raise UsageError("team.invalid", f"two agents of the team are called {name!r}")
             if (other := known.setdefault(folded(name), name)) != name:
-                raise UsageError(f"the agents {other!r} and {name!r} differ only in case or spaces: rename one of them")
+                raise UsageError(
+                    "team.invalid",
+                    f"the agents {other!r} and {name!r} differ only in case or spaces: rename one of them",
+                )
         for one, other in self.edges:
             if missing := {one, other} - {*names}:
-                raise UsageError(f"the team has a link to {min(missing)!r}, which is not one of its agents")
+                raise UsageError(
+                    "team.invalid", f"the team has a link to {min(missing)!r}, which is not one of its agents"
+                )
         import networkx as nx
 
         parts = sorted(map(sorted, nx.connected_components(self.graph)))
         if len(parts) > 1:
-            raise UsageError(f"the team is not connected: {', '.join(parts[0])} cannot reach {', '.join(parts[1])}")
+            raise UsageError(
+                "team.invalid", f"the team is not connected: {', '.join(parts[0])} cannot reach {', '.join(parts[1])}"
+            )
 
     @cached_property
     def graph(self) -> nx.Graph[str]:
@@ -112,7 +119,7 @@ def make_team(size: int, shape: str, seed: int = 0) -> Team:
             graph.add_edges_from((rng.randrange(n), n) for n in range(1, size))
             graph.add_edges_from((a, b) for b in range(size) for a in range(b) if rng.random() < 0.5)
         case _:
-            raise UsageError(f"unknown topology {shape!r}: give one of {', '.join(SHAPES)}, or a file")
+            raise UsageError("team.invalid", f"unknown topology {shape!r}: give one of {', '.join(SHAPES)}, or a file")
     return Team(tuple(map(Member, names)), frozenset((names[a], names[b]) for a, b in graph.edges))
 
 
@@ -128,11 +135,11 @@ def load_team(source: Path | str | Mapping[str, Any]) -> Team:
         graphml = path.suffix.lower() in (".graphml", ".xml")
         return _from_json(_read_graphml(path) if graphml else json.loads(read_text(path)))
     except OSError as error:
-        raise UsageError(f"cannot read the team {name}: {error.strerror}") from error
+        raise UsageError("file.unreadable", f"cannot read the team {name}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
-        raise UsageError(f"{name} is not a valid team: {type(error).__name__}: {error}") from error
+        raise UsageError("team.invalid", f"{name} is not a valid team: {type(error).__name__}: {error}") from error
     except UsageError as error:
-        raise UsageError(f"{name}: {error}") from error
+        raise UsageError("team.invalid", f"{name}: {error}") from error
 
 
 def _read_graphml(path: Path) -> dict[str, Any]:

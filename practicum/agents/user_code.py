@@ -31,13 +31,13 @@ class UserCode:
         except PracticumError:
             raise
         except UserError as error:
-            raise UsageError(f"the tools of {self.name} cannot be used: {error}") from error
+            raise UsageError("tools.invalid", f"the tools of {self.name} cannot be used: {error}") from error
         except Exception as error:
             if clock.expired():
                 raise AgentError(
-                    f"{self.name} was not ready within the {self.seconds:g} s of `tool_timeout`"
+                    "agent.timeout", f"{self.name} was not ready within the {self.seconds:g} s of `tool_timeout`"
                 ) from error
-            raise AgentError(f"{self.name} raised {type(error).__name__}: {error}") from error
+            raise AgentError("agent.failed", f"{self.name} raised {type(error).__name__}: {error}") from error
 
     async def enter(self, value: Any, stack: AsyncExitStack) -> Any:
         """Enter a context manager, to be left with the stack; any other value is returned as it is."""

@@ -27,7 +27,9 @@ COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, INK, GREY)
 def check_png(path: Path, option: str) -> None:
     """Raise UsageError unless the path given with this option ends in .png."""
     if path.suffix.lower() != ".png":
-        raise UsageError(f"{option} {path}: pictures are PNG files, so give a name that ends in .png")
+        raise UsageError(
+            "settings.invalid", f"{option} {path}: pictures are PNG files, so give a name that ends in .png"
+        )
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -67,12 +67,14 @@ def agent_dojo(rng: Random) -> Iterator[Attack]:
     or behind a line break of its own."""
     found = find_spec("agentdojo")
     if found is None or not found.submodule_search_locations:
-        raise UsageError(f"the attacks of AgentDojo are read from its package: pip install --no-deps {PACKAGE}")
+        raise UsageError(
+            "extra.missing", f"the attacks of AgentDojo are read from its package: pip install --no-deps {PACKAGE}"
+        )
     root = Path(found.submodule_search_locations[0])
     goals = [goal for path in sorted(root.glob("default_suites/v1/*/injection_tasks.py")) for goal in _goals(path)]
     templates = [one for path in sorted(root.glob("attacks/*.py")) for one in _templates(path)]
     if not goals or not templates:
-        raise UsageError(f"no attacks were found in {root}: pip install --no-deps {PACKAGE}")
+        raise UsageError("extra.missing", f"no attacks were found in {root}: pip install --no-deps {PACKAGE}")
     rng.shuffle(goals)
     for number, goal in enumerate(cycle(goals)):
         text = rng.choice(templates).format(goal=goal, user="Emma", model="AI assistant", tools="").strip()

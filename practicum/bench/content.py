@@ -146,7 +146,7 @@ async def result_scored(service: Service, order: str) -> None:
     request, id = read_request("chat", json.dumps({"messages": messages}).encode()), new_id()
     view = await service.show(SPACE, request, Caller(id, None, None, {}))
     if view is None:
-        raise StoreError("the space showed nothing in time")
+        raise StoreError("service.timeout", "the space showed nothing in time")
     answer = Answer(text=order, whole=True)
     service.keep(SPACE, id, request, request.query, request.steps, view, answer, user=None, status=200, seconds=0.0)
     await Visitor(service).report(id, score=1.0)

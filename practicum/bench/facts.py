@@ -46,7 +46,7 @@ class Fact:
 def make_facts(count: int, seed: int = 0) -> list[Fact]:
     """Distinct facts, from each template in turn. Raises UsageError unless `count` is from 1 to MAX_FACTS."""
     if not 1 <= count <= MAX_FACTS:
-        raise UsageError(f"{count} facts: the number must be from 1 to {MAX_FACTS}")
+        raise UsageError("settings.invalid", f"{count} facts: the number must be from 1 to {MAX_FACTS}")
     rng = Random(f"facts {seed}")
     keys = rng.sample(NAMES, count)
     values = rng.sample(range(1000, 10_000), count)

@@ -82,11 +82,12 @@ def in_process(what: str, command: Sequence[str], limit: float | None = None) ->
         )
     except subprocess.TimeoutExpired:
         raise PracticumError(
-            f"{what} took over {limit:g} s and was stopped: the machine may be busy, or the measurement too large"
+            "bench.failed",
+            f"{what} took over {limit:g} s and was stopped: the machine may be busy, or the measurement too large",
         ) from None
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no error message"]
-        raise PracticumError(f"{what} ended with exit code {done.returncode}: {last[0]}")
+        raise PracticumError("bench.failed", f"{what} ended with exit code {done.returncode}: {last[0]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

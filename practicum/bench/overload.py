@@ -77,7 +77,7 @@ class OverloadPlan:
 
     def __post_init__(self) -> None:
         if unknown := [arm for arm in self.arms if arm not in ARMS]:
-            raise UsageError(f"unknown {unknown[0]!r} in --methods: known are {', '.join(ARMS)}")
+            raise UsageError("method.unknown", f"unknown {unknown[0]!r} in --methods: known are {', '.join(ARMS)}")
         for size in self.sizes:
             make_facts(size, self.seed)
 
@@ -177,9 +177,12 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
     for name, value in config:
         # The sections of the run are settled when it begins.
         if name != "sections" and getattr(old, name) != value:
-            raise UsageError(f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: give another --out")
+            raise UsageError(
+                "comparison.mismatch",
+                f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: give another --out",
+            )
     if any([*tasks.by_name[name]] != [*given] for name, given in splits.by_name.items()):
-        raise UsageError(f"{folder} was made with other lessons: give another --out")
+        raise UsageError("comparison.mismatch", f"{folder} was made with other lessons: give another --out")
     return state
 
 

@@ -102,19 +102,28 @@ def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[T
     for path, tasks in ((turns, said), (questions, asked)):
         for task in tasks:
             if not isinstance(task.meta.get("conv"), str):
-                raise TaskFileError(f"{path}: {task.id!r} needs the name of its conversation as meta.conv")
+                raise TaskFileError(
+                    "tasks.missing_field", f"{path}: {task.id!r} needs the name of its conversation as meta.conv"
+                )
     for question in asked:
         evidence = question.meta.get("evidence", [])
         if not isinstance(evidence, list):
-            raise TaskFileError(f"{questions}: {question.id!r} needs the ids of turns as a list in meta.evidence")
+            raise TaskFileError(
+                "tasks.missing_field", f"{questions}: {question.id!r} needs the ids of turns as a list in meta.evidence"
+            )
         for id in evidence:
             if conversation_of.get(str(id)) != question.meta["conv"]:
                 wrong = f"{id!r}, which is no turn of its conversation in {turns}"
-                raise TaskFileError(f"{questions}: the evidence of {question.id!r} names {wrong}")
+                raise TaskFileError(
+                    "tasks.invalid_field", f"{questions}: the evidence of {question.id!r} names {wrong}"
+                )
         if evidence and _category(question) != UNANSWERABLE:
             kept.append(question)
     if not kept:
-        raise TaskFileError(f"{questions}: no question has evidence to find, a list of ids of turns in meta.evidence")
+        raise TaskFileError(
+            "tasks.missing_field",
+            f"{questions}: no question has evidence to find, a list of ids of turns in meta.evidence",
+        )
     return said, kept
 
 
@@ -164,8 +173,9 @@ def _locomo(path: Path) -> tuple[list[Task], list[Task]]:
             ]
         except ValidationError as error:
             raise TaskFileError(
+                "tasks.malformed",
                 f"{path} {place}: not as LoCoMo is published ({fault(error, 'a session')}); it needs `conversation` "
-                "with session_1, session_2, … and `qa`, or give two files: turns and questions"
+                "with session_1, session_2, … and `qa`, or give two files: turns and questions",
             ) from None
         known = {turn.id for turn in said}
         turns += [(f"{place}, turn {number}", turn) for number, turn in enumerate(said, 1)]
@@ -215,7 +225,9 @@ def _labelled(path: Path, label: str) -> list[Task]:
         texts = [text for text in given if isinstance(text, str)]
         if not texts or texts != given:
             needs = f"a text or a list of texts as meta.{label}" if label else "a target, or name a field with --label"
-            raise TaskFileError(f"{path}: {task.id!r} needs {needs}; turns of conversations need meta.conv")
+            raise TaskFileError(
+                "tasks.missing_field", f"{path}: {task.id!r} needs {needs}; turns of conversations need meta.conv"
+            )
         tasks.append(replace(task, target=", ".join(texts)))
     return tasks
 

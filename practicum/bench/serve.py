@@ -151,7 +151,7 @@ def serve(plan: ServePlan, report: OnResult = lambda line: None) -> ServeResult:
     """Measure all of the plan. Raises UsageError without a second core, PracticumError if a server fails."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) < 2:
-        raise UsageError("bench serve needs Linux and two cores: one for the server, one for the load")
+        raise UsageError("bench.failed", "bench serve needs Linux and two cores: one for the server, one for the load")
     with tempfile.TemporaryDirectory(prefix="practicum-serve-") as name, _affinity(set(cores[1:])):
         bench = _Bench(plan, Path(name), cores[0], set(cores[1:]), report)
         rows = bench.rows()
@@ -283,7 +283,7 @@ class _Bench:
                 return _Server(name, port, process)
             time.sleep(0.1)
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
-        raise PracticumError(f"{name} did not start: {last[0]}")
+        raise PracticumError("bench.failed", f"{name} did not start: {last[0]}")
 
 
 class Traffic:
@@ -334,7 +334,9 @@ class _Connection(asyncio.Protocol):
         await self._answered
         if self._parser.get_status_code() != 200 or not self._tail.endswith(end):
             tail = self._tail.decode(errors="replace")
-            raise PracticumError(f"a request was answered with status {self._parser.get_status_code()}: ...{tail}")
+            raise PracticumError(
+                "bench.failed", f"a request was answered with status {self._parser.get_status_code()}: ...{tail}"
+            )
         return self._first - self._sent
 
     def data_received(self, data: bytes) -> None:
@@ -351,7 +353,9 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         answered = getattr(self, "_answered", None)
         if answered and not answered.done():
-            answered.set_exception(PracticumError("the server closed a connection before its answer was complete"))
+            answered.set_exception(
+                PracticumError("bench.failed", "the server closed a connection before its answer was complete")
+            )
 
 
 async def _connect(port: int) -> _Connection:

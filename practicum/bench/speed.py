@@ -81,10 +81,10 @@ class SpeedPlan:
 
     def __post_init__(self) -> None:
         if unknown := [part for part in self.parts if part not in PARTS]:
-            raise UsageError(f"unknown {unknown[0]!r} in --only: known are {', '.join(PARTS)}")
+            raise UsageError("settings.invalid", f"unknown {unknown[0]!r} in --only: known are {', '.join(PARTS)}")
         for name in ("tasks", "batch", "tail_tasks", "draws", "at_once"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+                raise UsageError("settings.invalid", f"{name}={getattr(self, name)} must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

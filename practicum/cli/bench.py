@@ -234,7 +234,7 @@ def robustness(
 
     steps = names(every, "--every")
     if not all(step == "never" or (step.isdecimal() and int(step) > 0) for step in steps):
-        raise UsageError(f"--every {every!r} must be whole numbers from 1, or never, as 1,5,never")
+        raise UsageError("settings.invalid", f"--every {every!r} must be whole numbers from 1, or never, as 1,5,never")
     rule = "shares above 0 up to 1, as 0.25,0.5"
     shares = numbers(noise, float, lambda share: 0 < share <= 1, "--noise", rule)
     settings = [ReflectorSetting(None if step == "never" else int(step)) for step in steps]

@@ -54,11 +54,13 @@ def paper(
     out = Printer(json_)
     if name is None:
         if tasks is not None or rows is not None:
-            raise UsageError("which table? Give its name first; practicum bench paper lists them")
+            raise UsageError("settings.missing", "which table? Give its name first; practicum bench paper lists them")
         _list(out, config_values(given)["settings"], train, test_n, seeds)
         return 0
     if name not in TABLES:
-        raise UsageError(f"there is no table {name!r}{closest(name, TABLES)}: practicum bench paper lists them")
+        raise UsageError(
+            "settings.invalid", f"there is no table {name!r}{closest(name, TABLES)}: practicum bench paper lists them"
+        )
     table = TABLES[name] if rows is None else TABLES[name].only(names(rows, "--rows"))
     table, missing = table.installed()
     if tasks is None:
@@ -81,7 +83,8 @@ def paper(
         learning, testing, told = learning[:train], testing[:test_n], told or suited
     if not testing:
         raise UsageError(
-            f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or give --test"
+            "tasks.missing",
+            f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or give --test",
         )
     config = {**told, **config_values(given, learning)}
     # Tasks of one's own are of the data set that has their scorer.

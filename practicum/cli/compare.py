@@ -85,7 +85,9 @@ def _study(methods: str, sweep: str, baseline: str | None) -> Study:
         return of_methods(listed, baseline)
     setting, equals, values = sweep.partition("=")
     if not equals or len(listed) != 1:
-        raise UsageError(f"--sweep {sweep!r} must read setting=a,b,c, beside one method in --methods")
+        raise UsageError(
+            "settings.invalid", f"--sweep {sweep!r} must read setting=a,b,c, beside one method in --methods"
+        )
     return of_sweep(listed[0], setting.strip(), names(values), baseline)
 
 

@@ -44,7 +44,9 @@ def diff(
     if new is not None:
         difference = diff_contexts(load_context(run, other), load_context(run, new))
     elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
-        raise UsageError(f"no run or file {other}; of two versions give both: practicum diff {run} OLD NEW")
+        raise UsageError(
+            "run.not_found", f"no run or file {other}; of two versions give both: practicum diff {run} OLD NEW"
+        )
     else:
         versions, others = load_versions(run), load_versions(other)
         difference = diff_runs(versions, others)
@@ -156,11 +158,14 @@ def service_store(
 
     ask = f"ask the service itself: {method} /v1/user"
     if not (store / DATABASE_FILE).is_file():
-        raise UsageError(f"{store} is no store of a service: it has no {DATABASE_FILE}; if it is a database, {ask}")
+        raise UsageError(
+            "store.not_found",
+            f"{store} is no store of a service: it has no {DATABASE_FILE}; if it is a database, {ask}",
+        )
     try:
         database = FolderDatabase(store)
     except StoreError as error:
-        raise StoreError(f"{error}; or {ask}") from error
+        raise StoreError("store.busy", f"{error}; or {ask}") from error
     log = Log(database)
     try:
         folders = store / "spaces"
@@ -176,7 +181,9 @@ def service_store(
 
 def _without_user(space: str | None) -> None:
     if space is not None:
-        raise UsageError("--space is for --user: the space of a service that keeps something of a user")
+        raise UsageError(
+            "settings.unused", "--space is for --user: the space of a service that keeps something of a user"
+        )
 
 
 def import_(
@@ -222,12 +229,16 @@ def forget(
 
     if user is not None:
         if task or source or tag or entry or keep_mixed:
-            raise UsageError("--user stands alone, but for --space and --text: it names all that came of a user")
+            raise UsageError(
+                "settings.conflict", "--user stands alone, but for --space and --text: it names all that came of a user"
+            )
         forget_user(run, user, space, text, yes, Printer(json_))
         return
     _without_user(space)
     if not (task or source or tag or entry):
-        raise UsageError("nothing is named to be forgotten: give --task, --source, --tag or --entry")
+        raise UsageError(
+            "settings.missing", "nothing is named to be forgotten: give --task, --source, --tag or --entry"
+        )
     named = {"task": task, "source": source, "tag": tag, "entry": entry}
     about = ", ".join(chain.from_iterable(named.values()))
     confirm(f"Remove all that {run} learned from {about}?", yes)
@@ -260,7 +271,7 @@ def forget(
         out.print(f"kept, because it has this name from an earlier run: forget it with --source {shlex.quote(name)}")
     if found.left:
         left = in_number(found.left, "record[|s] still hold[s|] it")
-        raise StoreError(f"{found.left:,} {left} in {run}, because what stays rests on it, too")
+        raise StoreError("forget.incomplete", f"{found.left:,} {left} in {run}, because what stays rests on it, too")
     if has_forgotten:
         out.print("an earlier forget of this run, which was interrupted, is finished: no byte of it is left in the run")
     if kept is not None and not kept.exists():
@@ -310,7 +321,7 @@ def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool
             out.print(f"{alike}, copied or by chance")
     if left := sum(one.left for one in found):
         records = in_number(left, "record[|s] still hold[s|] it")
-        raise StoreError(f"{left:,} {records} in {store}, because what stays rests on it, too")
+        raise StoreError("forget.incomplete", f"{left:,} {records} in {store}, because what stays rests on it, too")
     out.print("checked: no record names it, and no file holds an interaction of it. Paraphrases are not found")
 
 
@@ -330,7 +341,7 @@ def rollback(
         number = find_version(store, store.run_id, version)
         was, now = read_context(store, store.run_id), read_context(store, store.run_id, number)
         if now.version == was.version:
-            raise UsageError(f"version {was.version} is the last one of {run} already")
+            raise UsageError("version.unchanged", f"version {was.version} is the last one of {run} already")
         sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"
         confirm(f"Go from version {was.version} of {run} back to version {now.version} ({sizes})?", yes)
         made = roll_back(store, now.version)

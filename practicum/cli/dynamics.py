@@ -40,7 +40,7 @@ def dynamics(
     if plot is not None:
         check_png(plot, "--plot")
     if fields and tasks is None:
-        raise UsageError("--fields names the fields of --tasks: give both, or neither")
+        raise UsageError("settings.conflict", "--fields names the fields of --tasks: give both, or neither")
     listed, out = read_tasks(tasks, fields) or None, Printer(json_)
     found = _score(run, out, tasks=listed, every=every, concurrency=concurrency, trust_run=trust_run)
     kind = {"val": "validation ", "test": "test "}.get(found.split, "")
@@ -82,5 +82,6 @@ def _score(run: Path, out: Printer, **options: Any) -> Dynamics:
         return run_live(lambda **how: score(run, **options, **how), out)
     except Stopped as error:
         raise Interrupted(
-            f"not all checkpoints are scored: {error}; the same command continues and pays for nothing twice"
+            "run.interrupted",
+            f"not all checkpoints are scored: {error}; the same command continues and pays for nothing twice",
         ) from error

@@ -34,7 +34,9 @@ def edit(
     if file is not None:
         text = playbook.read_file(file)
         if playbook.is_json(file, text):
-            raise UsageError(f"{file} is JSON: edit markdown (practicum export {run} --output playbook.md)")
+            raise UsageError(
+                "playbook.malformed", f"{file} is JSON: edit markdown (practicum export {run} --output playbook.md)"
+            )
         _apply(run, text, yes, out)
         return
     with Store.read(run) as store:
@@ -50,7 +52,7 @@ def edit(
     except (PracticumError, typer.Abort) as error:
         kept = f"your text is kept: practicum edit {run} --file {path}"
         if isinstance(error, typer.Abort):
-            raise UsageError(f"nothing was changed; {kept}") from error
+            raise UsageError("edit.empty", f"nothing was changed; {kept}") from error
         error.args = (f"{error}; {kept}",)
         raise
     path.unlink()
@@ -61,7 +63,7 @@ def _edited(run: Path, text: str) -> Path:
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     by_file = f"practicum export {run} --output playbook.md, and then practicum edit {run} --file playbook.md"
     if not editor:
-        raise UsageError(f"no editor is named: set one (export EDITOR=nano), or use {by_file}")
+        raise UsageError("editor.unavailable", f"no editor is named: set one (export EDITOR=nano), or use {by_file}")
     with tempfile.NamedTemporaryFile("w", prefix="practicum-", suffix=".md", encoding="utf-8", delete=False) as file:
         file.write(text)
     path = Path(file.name)
@@ -77,7 +79,8 @@ def _edited(run: Path, text: str) -> Path:
         else:
             kept = f"; your text is in {path}"
         raise UsageError(
-            f"the editor {editor[0]} {problem}, so nothing was changed{kept}. Set another one, or use {by_file}"
+            "editor.unavailable",
+            f"the editor {editor[0]} {problem}, so nothing was changed{kept}. Set another one, or use {by_file}",
         )
     return path
 

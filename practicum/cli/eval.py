@@ -63,6 +63,8 @@ def eval_(
     out.usage(evaluation.usage, evaluation.seconds, by_role=evaluation.by_role)
     out.counts(evaluation.counts)
     if evaluation.stopped:
-        kind = Interrupted if evaluation.stopped == INTERRUPTED else UsageError
-        raise kind(f"the evaluation is incomplete: {evaluation.stopped}")
+        text = f"the evaluation is incomplete: {evaluation.stopped}"
+        if evaluation.stopped == INTERRUPTED:
+            raise Interrupted("run.interrupted", text)
+        raise UsageError("budget.spent", text)
     return 0

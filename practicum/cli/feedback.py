@@ -35,11 +35,11 @@ def feedback(
     from practicum.models.keys import ADDRESSES
 
     if not url.startswith(ADDRESSES):
-        raise UsageError(f"--url takes http://HOST:PORT, not {url!r:.80}")
+        raise UsageError("service.invalid_address", f"--url takes http://HOST:PORT, not {url!r:.80}")
     if last == (interaction is not None):
-        raise UsageError("give the id of an interaction, or --last")
+        raise UsageError("settings.missing", "give the id of an interaction, or --last")
     if not last and (session is not None or user is not None):
-        raise UsageError("--session and --user choose the last interaction: add --last")
+        raise UsageError("settings.unused", "--session and --user choose the last interaction: add --last")
     given = {"score": score, "target": target, "comment": comment}
     out = Printer(json_)
     told: dict[str, Any] = {}
@@ -47,7 +47,10 @@ def feedback(
         if last:
             found = served.interactions_sync(session=session, user=user, limit=1)
             if not found:
-                raise UsageError(f"{url} has no such interaction: see its page Interactions, or GET /v1/interactions")
+                raise UsageError(
+                    "interaction.unknown",
+                    f"{url} has no such interaction: see its page Interactions, or GET /v1/interactions",
+                )
             told = {"last": found[0]}
             interaction = found[0]["id"]
             out.print(f"{interaction}: {one_line(found[0]['question'], 200)}")

@@ -34,12 +34,12 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -
     values = {name: value for name, value in given.items() if value not in (None, [])}
     for name, value in values.items():
         if isinstance(value, str) and not value.strip() and name != "instructions":
-            raise UsageError(f"--{name.replace('_', '-')} is empty: give a value, or leave it out")
+            raise UsageError("settings.invalid", f"--{name.replace('_', '-')} is empty: give a value, or leave it out")
     settings: dict[str, Any] = dict(pairs(values.pop("set_", ()), "--set"))
     for name in METHOD_OPTIONS:
         if name in values:
             if name in settings:
-                raise UsageError(f"setting {name!r} is given twice, as an option and with --set")
+                raise UsageError("settings.conflict", f"setting {name!r} is given twice, as an option and with --set")
             settings[name] = values.pop(name)
     for name in ("labels", "reasoning"):
         if values.pop(f"no_{name}", False):
@@ -76,7 +76,7 @@ def read_tasks(path: Path | None, fields: str | None, trust: Trust = "own") -> l
             raise
         command = f"practicum tasks {shlex.quote(str(path))} --out tasks.jsonl"
         raise TaskFileError(
-            f"{error}; it looks like {' or '.join(formats)}: make tasks of it with {command}"
+            "tasks.are_traces", f"{error}; it looks like {' or '.join(formats)}: make tasks of it with {command}"
         ) from error
 
 
@@ -116,7 +116,10 @@ def read_sections(text: str) -> list[str]:
     """The lines of a file, or the names of a list. One name with a dot or a slash is that of a file."""
     lines = _read(Path(text), "sections").splitlines() if re.fullmatch(r"[^,:]*[./][^,:]*", text) else names(text)
     if not any(line.strip() for line in lines):
-        raise UsageError(f"--sections {text!r} names no section: give a file of lines NAME: DESCRIPTION, or a,b,c")
+        raise UsageError(
+            "settings.invalid",
+            f"--sections {text!r} names no section: give a file of lines NAME: DESCRIPTION, or a,b,c",
+        )
     return lines
 
 
@@ -124,7 +127,9 @@ def _read(path: Path, what: str) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the {what} in {path}: {getattr(error, 'strerror', error)}") from error
+        raise UsageError(
+            "file.unreadable", f"cannot read the {what} in {path}: {getattr(error, 'strerror', error)}"
+        ) from error
 
 
 def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
@@ -139,7 +144,7 @@ def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
     else:
         choices = tuple(names(text))
     if len(choices) < 2:
-        raise UsageError(f"--choices {text!r} names fewer than two answers")
+        raise UsageError("settings.invalid", f"--choices {text!r} names fewer than two answers")
     return choices
 
 
@@ -151,7 +156,7 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise UsageError(f"{option} {text!r} must read name=value")
+            raise UsageError("settings.invalid", f"{option} {text!r} must read name=value")
         variant, dot, last = name.strip().rpartition(".")
         found[variant + dot + last.replace("-", "_")] = value.strip()
     return found
@@ -161,7 +166,7 @@ def names(text: str, option: str | None = None) -> list[str]:
     """The names in a text such as a,b,c, each once. Raises UsageError if the text of an option has none."""
     found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if option is not None and not found:
-        raise UsageError(f"{option} {text!r} names nothing")
+        raise UsageError("settings.invalid", f"{option} {text!r} names nothing")
     return found
 
 
@@ -174,5 +179,5 @@ def numbers(
     except ValueError:
         found = []
     if not found or not all(map(valid, found)):
-        raise UsageError(f"{option} {text!r} must be {rule}")
+        raise UsageError("settings.invalid", f"{option} {text!r} must be {rule}")
     return found

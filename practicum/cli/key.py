@@ -103,7 +103,9 @@ def _opened(store: str, *, make: bool = False) -> Iterator[Log]:
     database: Database
     if isinstance(where, Path):
         if not make and not (where / DATABASE_FILE).exists():
-            raise UsageError(f"there is no store {where}: give --store, or make the first key (practicum key add)")
+            raise UsageError(
+                "store.not_found", f"there is no store {where}: give --store, or make the first key (practicum key add)"
+            )
         database = FolderDatabase(where, beside=True)
     else:
         from practicum.serve.shared import SharedDatabase

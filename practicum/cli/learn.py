@@ -49,9 +49,11 @@ def learn(
     from practicum.session.records import load_context
 
     if (tasks is None) == (from_traces is None):
-        raise UsageError("learning needs tasks: give a file of JSON lines, or --from-traces TRACES")
+        raise UsageError("tasks.missing", "learning needs tasks: give a file of JSON lines, or --from-traces TRACES")
     if trust_scores and from_traces is None:
-        raise UsageError("--trust-scores is about the scores in traces: leave it out, or give --from-traces")
+        raise UsageError(
+            "settings.unused", "--trust-scores is about the scores in traces: leave it out, or give --from-traces"
+        )
     train: Iterable[Task] = read_tasks(tasks, fields, trust or "own")
     if from_traces is not None:
         train = open_traces(from_traces, trust or "foreign", trust_scores)
@@ -93,12 +95,13 @@ def resume(
         reason = last_report(store).get("stopped") or ""
     if state == "done":
         raise UsageError(
+            "run.finished",
             f"{run} is finished, so there is nothing to resume: look at it with practicum show {run}, or learn more "
-            f"from what it learned with practicum learn TASKS --seed-playbook {run} --model NAME"
+            f"from what it learned with practicum learn TASKS --seed-playbook {run} --model NAME",
         )
     spent = spent_limit(reason)
     # A limit that was raised since, in a run that was killed then, is not spent.
     same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
     if state == "stopped" and same and spent not in corrections:
-        raise UsageError(f"{reason} in {run}: give a higher one with `{spent}`")
+        raise UsageError("budget.spent", f"{reason} in {run}: give a higher one with `{spent}`")
     return run_session(lambda **how: go_on(run, trust_run=trust_run, **corrections, **how), json_, log)

@@ -43,18 +43,20 @@ def mcp(
     forget, history, and with --role review also review.
     """
     if (store is None) == (service is None):
-        raise UsageError("give --store FOLDER, or --service URL of a running practicum serve")
+        raise UsageError("settings.missing", "give --store FOLDER, or --service URL of a running practicum serve")
     if service is not None and learner is not None:
-        raise UsageError("--learner is for a store: a service has its own")
+        raise UsageError("settings.unused", "--learner is for a store: a service has its own")
     if store is not None and key_env is not None:
-        raise UsageError("--key-env is for a service: a store has no keys")
+        raise UsageError("settings.unused", "--key-env is for a service: a store has no keys")
     from practicum.serve.mcp_stdio import Remote, Shared, run
 
     # They are loaded after the client is answered.
     if missing := [name for name in ("aiohttp", "mcp", "uvicorn") if find_spec(name) is None]:
         from practicum.core.requirements import pip_install
 
-        raise UsageError(f"practicum mcp needs: {pip_install('serve')} ({', '.join(missing)} cannot be found)")
+        raise UsageError(
+            "extra.missing", f"practicum mcp needs: {pip_install('serve')} ({', '.join(missing)} cannot be found)"
+        )
     if space is not None:
         require_space_name(space)
     if learner is not None:
@@ -66,7 +68,9 @@ def mcp(
     if service is not None:
         caller = Remote(service, roles, space, _key(key_env))
     elif store is not None and "://" in store:
-        raise UsageError("--store is a folder: for a database, start practicum serve, and give --service URL")
+        raise UsageError(
+            "store.unsupported", "--store is a folder: for a database, start practicum serve, and give --service URL"
+        )
     else:
         # Agents start commands without a shell, which would have expanded ~.
         store = str(Path(store or "").expanduser().absolute())
@@ -94,5 +98,5 @@ def _key(variable: str | None) -> str | None:
     if variable is None:
         return None
     if not (key := os.environ.get(variable)):
-        raise UsageError(f"the environment variable {variable} (--key-env) holds no key")
+        raise UsageError("key.missing", f"the environment variable {variable} (--key-env) holds no key")
     return key

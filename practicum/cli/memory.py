@@ -90,7 +90,7 @@ def search(
     from practicum.session import memories
 
     if not text.strip():
-        raise UsageError("the text to search for is empty")
+        raise UsageError("query.empty", "the text to search for is empty")
     out, where = Printer(json_), _filter(section, tag, outcome, trust)
     found = run_work(lambda stop: memories.search(run, text, k, where, embedder, trust_run=trust_run), out)
     entries = [{**entry_json(match.entry), "similarity": round(match.similarity, 4)} for match in found]
@@ -116,7 +116,7 @@ def add(
     from practicum.session import memories
 
     if section == ALL:
-        raise UsageError(f"--section {ALL} stands for every section: name the one to add to")
+        raise UsageError("section.invalid", f"--section {ALL} stands for every section: name the one to add to")
     out = Printer(json_)
     added = run_work(lambda stop: memories.add(run, file, section, trust_run=trust_run), out)
     entries, version = [*map(entry_json, added.entries)], added.context.version

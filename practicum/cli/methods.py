@@ -20,7 +20,7 @@ def methods(
     from practicum.methods.describe import anatomy
 
     if set_ and name is None:
-        raise UsageError("--set is about one method: name it")
+        raise UsageError("settings.missing", "--set is about one method: name it")
     settings, out, found = pairs(set_, "--set"), Printer(json_), []
     for each in opt.method_names() if name is None else [name]:
         try:

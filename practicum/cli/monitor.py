@@ -40,7 +40,9 @@ def monitor(
 
     given = {"seed": seed, "max_calls": max_calls, "max_tokens": max_tokens}
     if judge_again is None and (unused := [name for name, value in given.items() if value is not None]):
-        raise UsageError(f"--{unused[0].replace('_', '-')} is for --judge-again: give that too, or leave it out")
+        raise UsageError(
+            "settings.unused", f"--{unused[0].replace('_', '-')} is for --judge-again: give that too, or leave it out"
+        )
     if plot is not None:
         check_folder(plot)
     out = Printer(json_)

@@ -21,7 +21,7 @@ def name(
     from practicum.store.names import delete_name, name_version, read_names
 
     if delete and (name is None or version is not None):
-        raise UsageError("--delete takes one name away: give the name alone")
+        raise UsageError("settings.conflict", "--delete takes one name away: give the name alone")
     out = Printer(json_)
     if name is None:
         with Store.read(run) as store:

@@ -152,7 +152,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody can answer here: add --yes to go on")
+        raise UsageError("confirmation.missing", f"{question} Nobody can answer here: add --yes to go on")
     typer.confirm(visible(question), abort=True, err=True)
 
 

@@ -32,12 +32,12 @@ def pools(
     context = load_context(run)
     found = pools_of(context)
     if not found:
-        raise UsageError(f"{run} has no pools of experience: practicum learn --method mael makes some")
+        raise UsageError("run.no_data", f"{run} has no pools of experience: practicum learn --method mael makes some")
     if agent is not None:
         known = ", ".join(pool.agent for pool in found)
         found = [pool for pool in found if pool.agent == agent]
         if not found:
-            raise UsageError(f"{run} has no pool of {agent!r}: choose one of {known}")
+            raise UsageError("pool.unknown", f"{run} has no pool of {agent!r}: choose one of {known}")
     out = Printer(json_)
     out.result({"run": str(run), "version": context.version, "pools": [pool.as_json(SHOWN) for pool in found]})
     if agent is None:

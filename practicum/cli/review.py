@@ -77,14 +77,16 @@ def review(
 
     out, wanted = Printer(json_), Wanted(trust, flag, section)
     if reason is not None and reject is None:
-        raise UsageError("--reason is that of a rejection: give --reject IDS, too")
+        raise UsageError("settings.unused", "--reason is that of a rejection: give --reject IDS, too")
     if flagged and approve != ALL:
-        raise UsageError("--flagged is for --approve all: leave it out")
+        raise UsageError("settings.unused", "--flagged is for --approve all: leave it out")
     if approve or reject or undo:
         if state != "pending":
-            raise UsageError(f"--state {state} is for the list: leave it out")
+            raise UsageError("settings.unused", f"--state {state} is for the list: leave it out")
         if try_ is not None:
-            raise UsageError("--try scores edits and decides nothing: try them first, and then decide")
+            raise UsageError(
+                "settings.conflict", "--try scores edits and decides nothing: try them first, and then decide"
+            )
         _decide(run, approve, reject, reason or "", undo, wanted, flagged, yes, out)
         return 0
     if try_ is not None:
@@ -92,7 +94,9 @@ def review(
     if named := [
         name for name, value in {**given, "val": val, "approve_better": approve_better or None}.items() if value
     ]:
-        raise UsageError(f"--{named[0].replace('_', '-')} is for --try: give that, too, or leave it out")
+        raise UsageError(
+            "settings.unused", f"--{named[0].replace('_', '-')} is for --try: give that, too, or leave it out"
+        )
     with Story.open(run) as story:
         present = Present(story.store)
         found = [one for one in read_reviews(story.store, (state,)) if wanted(one, present.context)]
@@ -132,7 +136,7 @@ def _decide(
         approving = _chosen(store, approve, replace(wanted, flagged=flagged), out)
         rejecting = _chosen(store, reject, wanted, out)
         if both := {one.id for one in approving} & {one.id for one in rejecting}:
-            raise UsageError(f"{', '.join(sorted(both))} cannot be approved and rejected")
+            raise UsageError("settings.conflict", f"{', '.join(sorted(both))} cannot be approved and rejected")
         undoing = reviews.find_reviews(store, _ids(undo), (REJECTED,)) if undo else []
         for verb, ids, chosen in (("Approve", approve, approving), ("Reject", reject, rejecting)):
             if ids == ALL and chosen:
@@ -183,7 +187,7 @@ def _try(
     with as_stored(run), Store.read(run) as store:
         chosen = [one.id for one in _chosen(store, ids, replace(wanted, flagged=False), out)]
     if not chosen:
-        raise UsageError(f"nothing that has no flag waits for review in {run}: there is nothing to try")
+        raise UsageError("review.empty", f"nothing that has no flag waits for review in {run}: there is nothing to try")
     done = run_live(
         lambda **how: try_reviews(
             run, chosen, val=tasks, approve_better=approve_better, trust_run=trust_run, **config, **how
@@ -200,8 +204,10 @@ def _try(
     out.usage(done.usage, done.seconds)
     out.counts(done.counts)
     if done.stopped:
-        kind = Interrupted if done.stopped == INTERRUPTED else UsageError
-        raise kind(f"not everything was tried: {done.stopped}; the same command goes on, and pays nothing twice")
+        text = f"not everything was tried: {done.stopped}; the same command goes on, and pays nothing twice"
+        if done.stopped == INTERRUPTED:
+            raise Interrupted("run.interrupted", text)
+        raise UsageError("budget.spent", text)
     return 0
 
 
@@ -214,7 +220,10 @@ def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Re
         return []
     if ids != ALL:
         if (wanted.trust, wanted.flag, wanted.section) != (None, None, None):
-            raise UsageError("--trust, --flag and --section say which edits `all` are: give `all`, or leave them out")
+            raise UsageError(
+                "settings.unused",
+                "--trust, --flag and --section say which edits `all` are: give `all`, or leave them out",
+            )
         return find_reviews(store, _ids(ids))
     pending, context = read_reviews(store), read_context(store, store.run_id)
     chosen = [one for one in pending if wanted(one, context)]

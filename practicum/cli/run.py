@@ -45,7 +45,9 @@ def run(
     from practicum.session.space import ask
 
     if given["scorer"] is not None and not learn:
-        raise UsageError("--scorer applies to --learn only, because nothing else is scored: leave it out")
+        raise UsageError(
+            "settings.unused", "--scorer applies to --learn only, because nothing else is scored: leave it out"
+        )
     config, out, text = config_values(given), Printer(json_), _read(query)
     with out.status("answering") if out.is_terminal else nullcontext() as status:
 
@@ -57,7 +59,9 @@ def run(
                     trust_run=trust_run, **config,
                 )  # fmt: skip
             except Stopped as stopped:
-                raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
+                raise Interrupted(
+                    "run.interrupted", "interrupted: ask again, and what was paid for is not paid again"
+                ) from stopped
 
         answered = run_work(work, out)
     out.result(answered.as_json())
@@ -71,7 +75,8 @@ def run(
         out.print(f"trace written to {trace_out}")
     if answered.trouble and answered.learned is None:
         raise PracticumError(
-            f"nothing was learned: {answered.trouble}; ask again, and what was paid for is not paid again"
+            "query.not_learned",
+            f"nothing was learned: {answered.trouble}; ask again, and what was paid for is not paid again",
         )
     return 1 if answered.rollout.trace.error is not None else 0
 
@@ -93,7 +98,9 @@ def _read(query: str) -> str:
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise UsageError(f"standard input is not UTF-8: {error.reason} at byte {error.start}") from error
+        raise UsageError(
+            "text.not_utf8", f"standard input is not UTF-8: {error.reason} at byte {error.start}"
+        ) from error
 
 
 def _print(out: Printer, answered: Answered) -> None:

@@ -114,12 +114,13 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
         with redirect_stdout(sys.stderr if out.stderr else sys.stdout):
             return asyncio.run(main())
     except asyncio.CancelledError as error:
-        raise Interrupted("interrupted") from error
+        raise Interrupted("run.interrupted", "interrupted") from error
     except SystemExit as error:
         # No command does that within its work.
         raise PracticumError(
+            "code.exited",
             f"a function or a package of yours called sys.exit({error.code!r}), which ended the command: raise an "
-            "exception there; what was paid for is kept"
+            "exception there; what was paid for is kept",
         ) from error
 
 
@@ -141,7 +142,9 @@ def trackers(names: Sequence[str], out: Printer, **how: Any) -> list[Watch]:
     from practicum.analysis.trackers import TRACKERS
 
     if unknown := [name for name in names if name not in TRACKERS]:
-        raise UsageError(f"there is no tracker {unknown[0]!r} for --log: known are {', '.join(TRACKERS)}")
+        raise UsageError(
+            "tracker.unknown", f"there is no tracker {unknown[0]!r} for --log: known are {', '.join(TRACKERS)}"
+        )
     logger = logging.getLogger("practicum.trackers")
     logger.handlers, logger.propagate = [_Printing(out)], False
     logger.setLevel(logging.INFO)

@@ -83,9 +83,9 @@ def serve(
     except ImportError as error:
         from practicum.core.requirements import pip_install
 
-        raise UsageError(f"practicum serve needs: {pip_install('serve')} ({error})") from error
+        raise UsageError("extra.missing", f"practicum serve needs: {pip_install('serve')} ({error})") from error
     if unknown := {*log} - {"json", "otel"}:
-        raise UsageError(f"there is no log {min(unknown)!r:.80} for --log: known are json, otel")
+        raise UsageError("settings.invalid", f"there is no log {min(unknown)!r:.80} for --log: known are json, otel")
     where, folder = place(store, folder)
     settings = Settings(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
@@ -114,7 +114,7 @@ def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:
     """The store, and the folder of this node."""
     if "://" not in store:
         if folder is not None:
-            raise UsageError("--folder is for a database as the store: a folder holds all there is")
+            raise UsageError("settings.unused", "--folder is for a database as the store: a folder holds all there is")
         return Path(store), Path(store)
     from practicum.models.download import cache_folder
     from practicum.store.postgresql import address, parse_url

@@ -65,7 +65,7 @@ def show(
     }  # fmt: skip
     named = [name for name, wanted in views.items() if wanted]
     if len(named) > 1:
-        raise UsageError(f"--{named[0]} and --{named[1]} are two views: choose one of them")
+        raise UsageError("settings.conflict", f"--{named[0]} and --{named[1]} are two views: choose one of them")
     view = named[0] if named else "context"
     given = {"version": version, "failed": failed or None, "step": step, "split": split, "task": task, "role": role}
     for name, value in {**given, "output": output}.items():
@@ -73,7 +73,7 @@ def show(
             where = " or ".join(f"--{one}" for one in NARROWS[name])
             # The context is what is shown if no view is named.
             fits = f"does not go with --{view}:" if view != "context" else f"is for {where}: add that, or"
-            raise UsageError(f"--{name} {fits} leave it out")
+            raise UsageError("settings.unused", f"--{name} {fits} leave it out")
     out = Printer(json_)
     match view:
         case "gate":
@@ -226,7 +226,7 @@ def _show_gate(run: Path, out: Printer) -> None:
 
     with Story.open(run) as told:
         if not told.config.settings.get("gate"):
-            raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
+            raise UsageError("run.no_data", f"{run} has no gate: learn with --val FILE --set gate=true")
         steps = told.steps()
     trials: list[dict[str, Any]] = [{"step": s.step, **s.evidence} for s in steps if "gate" in s.evidence]
     out.result({"gate": trials})
@@ -261,7 +261,9 @@ def _show_replay(run: Path, out: Printer) -> None:
         settings = settings_of(method, config.profile or "full").model_validate(given).model_dump()
         if not settings.get("replay"):
             other = "" if "replay" in settings else " --method rcl, or --method ace with"
-            raise UsageError(f"{run} replays no failures (method {config.method}): learn with{other} --set replay=0.5")
+            raise UsageError(
+                "run.no_data", f"{run} replays no failures (method {config.method}): learn with{other} --set replay=0.5"
+            )
         results = [result for step in step_records(store) for result in task_results(*step)]
     buffer = replay_buffer(results, settings["graduate"], settings["evict"]).values()
     tasks = sorted(buffer, key=lambda task: (not task.inside, task.entered, task.task))
@@ -288,8 +290,9 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
         fits = [step.sampled["fit"] for step in story.steps() if step.sampled.get("fit")]
     if not fits:
         raise UsageError(
+            "run.no_data",
             f"{run} holds no measured delays: only a run with a batch size controller has them, once it has tried its "
-            "sizes (practicum learn --method combee --batch-size auto)"
+            "sizes (practicum learn --method combee --batch-size auto)",
         )
     fit = DelayFit.from_json(fits[-1])
     delay_plot(fit, output)

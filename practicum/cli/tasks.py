@@ -27,7 +27,7 @@ def tasks(
     from practicum.tasks.datasets import as_json_lines, convert
 
     if to is not None and not to.name:
-        raise UsageError(f"--out {to} is a folder: give the name of a file")
+        raise UsageError("file.wrong_kind", f"--out {to} is a folder: give the name of a file")
     if server is None:
         data = convert(file, format)
     else:
@@ -36,14 +36,16 @@ def tasks(
         from practicum.tasks.appworld import read_task_ids
 
         if format is not None:
-            raise UsageError(f"--server is for ids of AppWorld: leave out --format {format}")
+            raise UsageError("settings.conflict", f"--server is for ids of AppWorld: leave out --format {format}")
         data = asyncio.run(read_task_ids(file, server))
     options = ["--scorer", data.scorer, *data.options]
     if to is not None:
         beside = to.with_suffix(".instructions.txt")
         listed = to.with_suffix(".choices.txt")
         if file.resolve() in (to.resolve(), beside.resolve(), listed.resolve()):
-            raise UsageError(f"--out {to} would overwrite the file that it is made from: give another name")
+            raise UsageError(
+                "file.exists", f"--out {to} would overwrite the file that it is made from: give another name"
+            )
         write_atomic(to, as_json_lines(data.tasks))
         write_atomic(beside, data.instructions + "\n")
         options += ["--instructions", f"@{beside}"]

@@ -29,7 +29,9 @@ def view(
     from practicum.analysis.view.site import Site
 
     if output is not None and (port is not None or no_open):
-        raise UsageError("--output writes files and starts no server: leave out --port and --no-open")
+        raise UsageError(
+            "settings.conflict", "--output writes files and starts no server: leave out --port and --no-open"
+        )
     site, out = Site(runs, served=output is None), Printer(json_)
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():

@@ -137,7 +137,7 @@ class Task(_Block):
     def __init__(self, link: Link, input: str, session: str | None, user: str | None) -> None:
         super().__init__(link, session, user)
         if not input.strip():
-            raise UsageError("the input of a task is a text that is not empty")
+            raise UsageError("query.empty", "the input of a task is a text that is not empty")
         self.input = input
         self.answer: object = None
         self.context = ""
@@ -170,12 +170,17 @@ class Task(_Block):
 
     def _body(self) -> bytes:
         if self.interaction is None:
-            raise StoreError("the task has no interaction, because the service was away when it began")
+            raise StoreError(
+                "service.unreachable", "the task has no interaction, because the service was away when it began"
+            )
         return body_of(self._said, interaction=self.interaction)
 
 
 def checked(what: str, name: str | None) -> str | None:
     """The name of a session or a user. Raises UsageError if it cannot be sent in a header."""
     if name is not None and not (name.isascii() and name.isprintable() and len(name) <= MOST_NAME and name.strip()):
-        raise UsageError(f"{what} {name!r:.80} cannot be used: it has 1 to {MOST_NAME} printable ASCII characters")
+        raise UsageError(
+            "request.malformed",
+            f"{what} {name!r:.80} cannot be used: it has 1 to {MOST_NAME} printable ASCII characters",
+        )
     return name

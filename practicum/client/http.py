@@ -43,7 +43,7 @@ def library(thing: object) -> ModuleType:
     for base in type(thing).__mro__:
         if (name := base.__module__.partition(".")[0]) in ("httpx2", "httpx"):
             return sys.modules[name]
-    raise UsageError(f"{type(thing).__name__} is no HTTP client of httpx2 or httpx")
+    raise UsageError("client.unsupported", f"{type(thing).__name__} is no HTTP client of httpx2 or httpx")
 
 
 def wrap(sdk_client: C, link: Link) -> C:
@@ -51,8 +51,9 @@ def wrap(sdk_client: C, link: Link) -> C:
     sdk: Any = sdk_client
     if not hasattr(sdk, "with_options") or not hasattr(sdk, "_client"):
         raise UsageError(
+            "client.unsupported",
             f"{type(sdk).__name__} cannot be wrapped: give a client of openai or anthropic, such as OpenAI(); "
-            "frameworks take one, or an http client (see Space.http_client)"
+            "frameworks take one, or an http client (see Space.http_client)",
         )
     copy: C = sdk.with_options(http_client=over(sdk._client, link))
     return copy

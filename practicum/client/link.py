@@ -109,7 +109,7 @@ class Link(ABC):
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if self._closed:
             work.close()
-            raise StoreError("this space is closed: open it again with practicum.client.open")
+            raise StoreError("space.closed", "this space is closed: open it again with practicum.client.open")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 

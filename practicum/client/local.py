@@ -40,7 +40,7 @@ class Local(Link):
         except ImportError as error:
             from practicum.core.requirements import pip_install
 
-            raise UsageError(f"a local space needs: {pip_install('serve')} ({error})") from error
+            raise UsageError("extra.missing", f"a local space needs: {pip_install('serve')} ({error})") from error
         learns = self._learner is not None
         settings = Settings(
             store=self._store, folder=self._store, spaces=(self._space,), learn=learns, learner=self._learner,
@@ -75,7 +75,9 @@ class Local(Link):
             async with asyncio.timeout(PATIENCE):
                 return {**await self._service.feedback(self._space, read_feedback(body), said_by(user))}
         except TimeoutError:
-            raise StoreError(f"the store {self._store} did not take feedback in {PATIENCE:g} seconds") from None
+            raise StoreError(
+                "service.timeout", f"the store {self._store} did not take feedback in {PATIENCE:g} seconds"
+            ) from None
 
     async def interactions(self, filters: dict[str, Any]) -> list[dict[str, Any]]:
         from practicum.serve.operations import Newest, read_form

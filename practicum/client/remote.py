@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from practicum.client.blocks import block, remember
 from practicum.client.http import ending, library
 from practicum.client.link import Link, Send, Wait
-from practicum.core.errors import StoreError, UsageError
+from practicum.core.errors import StoreError, UsageError, received
 from practicum.models.keys import require_private
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ class Remote(Link):
     def __init__(self, address: str, space: str | None, key: str | None, pass_key: bool) -> None:
         self.address = address.rstrip("/").removesuffix("/v1")
         if not urlsplit(self.address).hostname:
-            raise UsageError(f"{address!r} is no address of a service: it has the form http://host:port")
+            raise UsageError(
+                "service.invalid_address", f"{address!r} is no address of a service: it has the form http://host:port"
+            )
         if key or pass_key:
             require_private(self.address, "the service")
         self._pass_key = pass_key
@@ -101,16 +103,18 @@ class Remote(Link):
                 status, raw = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = str(error) or "no answer in time"
-            raise StoreError(f"the service at {self.address} cannot be reached: {said}") from error
+            raise StoreError(
+                "service.unreachable", f"the service at {self.address} cannot be reached: {said}"
+            ) from error
         try:
             reply = json.loads(raw)
             if status == 200:
                 return dict(reply)
-            said = str(reply["error"]["message"]).removeprefix("practicum: ")
-        except (ValueError, KeyError, TypeError):
-            said = "this is no answer of practicum serve"
+            code, said, fields = received(reply["error"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            code, said, fields = "service.invalid_answer", "this is no answer of practicum serve", {}
         refused = StoreError if status == 200 or status >= 500 else UsageError
-        raise refused(f"the service at {self.address} answered with {status}: {said}")
+        raise refused(code, f"the service at {self.address} answered with {status}: {said}", **fields)
 
 
 def _asker(session: str | None, user: str | None) -> dict[str, str]:

@@ -57,10 +57,15 @@ def open(
         for name, value in (("learner", learner), ("trust_users", trust_users), ("trust_tools", trust_tools)):
             if value:
                 option = name.replace("_", "-")
-                raise UsageError(f"`{name}` is for a store: a service has its own (practicum serve --{option})")
+                raise UsageError(
+                    "settings.unused", f"`{name}` is for a store: a service has its own (practicum serve --{option})"
+                )
         return Space(Remote(where, space, key, pass_key))
     if key is not None or pass_key:
-        raise UsageError(f"`key` and `pass_key` are for a service: {str(where)!r} is no address (http://host:port)")
+        raise UsageError(
+            "settings.unused",
+            f"`key` and `pass_key` are for a service: {str(where)!r} is no address (http://host:port)",
+        )
     return Space(Local(Path(where), space or "default", learner, trust_users, trust_tools))
 
 

@@ -63,13 +63,16 @@ def check_room(resources: Resources) -> None:
     offered = {name for node in found for name in node.offers}
     if unknown := sorted(resources.other.keys() - offered):
         known = ", ".join(sorted({"cpu", "gpu", "memory", "image"} | offered - {"CPU", "GPU", "object_store_memory"}))
-        raise UsageError(f"no node of the cluster offers {unknown[0]!r} of `resources`: known are {known}")
+        raise UsageError(
+            "cluster.no_room", f"no node of the cluster offers {unknown[0]!r} of `resources`: known are {known}"
+        )
     if not any(all(node.offers.get(name, 0.0) >= amount for name, amount in demand.items()) for node in found):
         has = "; ".join(f"{node.address} has {shown(node.offers)}" for node in found)
         shared = f" ({resources.at_once} attempts share it)" if resources.at_once > 1 else ""
         raise UsageError(
+            "cluster.no_room",
             f"no node of the cluster has room for a process of attempts, which takes {resources}{shared}: {has}. Ask "
-            "for less with `resources`, or add a node"
+            "for less with `resources`, or add a node",
         )
 
 
@@ -86,7 +89,7 @@ async def joined(address: str | None) -> AsyncIterator[None]:
     try:
         import ray
     except ImportError as error:
-        raise UsageError(f"`engine=ray` needs Ray: {pip_install('ray')}") from error
+        raise UsageError("extra.missing", f"`engine=ray` needs Ray: {pip_install('ray')}") from error
     if ray.is_initialized():
         if address not in (None, "auto"):
             await _check_connected(address)
@@ -111,14 +114,15 @@ async def joined(address: str | None) -> AsyncIterator[None]:
             "Ray did not start on this machine" if address == "local" else f"nothing at {address} let this process in"
         )
         raise UsageError(
-            f"{said} within {seconds:g} s. The address of a cluster is that of its head, as ray start --head prints it"
+            "cluster.unreachable",
+            f"{said} within {seconds:g} s. The address of a cluster is that of its head, as ray start --head prints it",
         ) from None
     except Exception as error:
         why = " ".join(str(error).split())[:300]
         said = (
             "Ray could not be started on this machine" if address == "local" else f"cannot join a cluster at {address}"
         )
-        raise UsageError(f"{said}: {why}") from error
+        raise UsageError("cluster.unreachable", f"{said}: {why}") from error
     try:
         yield
     finally:
@@ -130,15 +134,16 @@ async def _check_answers(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
         raise UsageError(
+            "cluster.unreachable",
             f"`ray_address={address}` is no address of a cluster: give HOST:PORT of its head (6379 is usual), or auto. "
-            "What is behind ray://... is joined from inside: ray job submit -- practicum learn ..."
+            "What is behind ray://... is joined from inside: ray job submit -- practicum learn ...",
         )
     try:
         async with asyncio.timeout(ANSWERS):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError, OverflowError) as error:
         why = "it did not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"no cluster answers at `ray_address={address}`: {why}") from error
+        raise UsageError("cluster.unreachable", f"no cluster answers at `ray_address={address}`: {why}") from error
     number: str = writer.get_extra_info("peername")[0]
     writer.close()
     with contextlib.suppress(OSError):
@@ -158,8 +163,9 @@ async def _check_connected(address: str) -> None:
     ]
     if asked != joined:
         raise UsageError(
+            "cluster.mismatch",
             f"`ray_address={address}` is not the cluster that this process has joined, which is {connected}: call "
-            "ray.shutdown() first, or leave `ray_address` out"
+            "ray.shutdown() first, or leave `ray_address` out",
         )
 
 

@@ -78,13 +78,16 @@ def _opened(name: str, settings: ClientSettings, actors: list[tuple[str, Any]]) 
     slots = min(settings.concurrency, LOCAL_SLOTS)
     for n, ((address, actor), opened) in enumerate(zip(actors, opening, strict=True), 1):
         if opened in late:
-            raise ModelError(f"{name} was not loaded on node {address} within {STARTED:g} s: is a GPU of it free?")
+            raise ModelError(
+                "model.load_failed",
+                f"{name} was not loaded on node {address} within {STARTED:g} s: is a GPU of it free?",
+            )
         try:
             window = ray.get(opened)
         except ray.exceptions.RayError as error:
-            window = ModelError(f"its actor ended ({_brief(error)})")
+            window = ModelError("model.load_failed", f"its actor ended ({_brief(error)})")
         if isinstance(window, PracticumError):
-            raise ModelError(f"{name} cannot be used on node {address}: {window}")
+            raise ModelError("model.unusable", f"{name} cannot be used on node {address}: {window}")
         at = f"{name} on node {address} ({n} of {len(actors)})"
         price = price_of(name, settings.prices)
         yield Server(at, slots), HostedClient(at, actor, settings.attempts, window, slots, price)
@@ -161,7 +164,7 @@ class HostedClient:
         try:
             answer: Reply | PracticumError = await asked
         except ray.exceptions.RayError as error:
-            return ProviderError(f"{self.name} was lost ({_brief(error)})")
+            return ProviderError("provider.failed", f"{self.name} was lost ({_brief(error)})")
         except asyncio.CancelledError:
             ray.cancel(asked)
             raise

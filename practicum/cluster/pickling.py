@@ -30,8 +30,9 @@ def pickled(value: object, name: str) -> bytes:
     except Exception as error:
         path, why = _culprit(value, name, error, DEEPEST)
         raise UsageError(
+            "cluster.not_portable",
             f"{path}: {why}, so it cannot travel to the workers of a cluster: make it inside the function, where it is "
-            "first used, or run with `engine=local`"
+            "first used, or run with `engine=local`",
         ) from error
     return data
 

@@ -144,13 +144,15 @@ class Pool:
             except RayActorError as error:
                 if any(each.id == node.id for each in connection.nodes()):
                     raise UsageError(
-                        f"a worker on {node.address} ended while it loaded {cargo.name}: {_brief(error)}"
+                        "cluster.worker_failed",
+                        f"a worker on {node.address} ended while it loaded {cargo.name}: {_brief(error)}",
                     ) from error
                 # The node left in the meantime.
             except TimeoutError:
                 raise UsageError(
+                    "cluster.worker_failed",
                     f"the node {node.address} started no worker within {CHECKED:g} s: look at its logs, or take it out "
-                    "of the cluster"
+                    "of the cluster",
                 ) from None
             finally:
                 self._kill(worker)
@@ -184,8 +186,9 @@ class Pool:
                     self._say(f"{what} {worker.address}: its attempts are made again elsewhere ({_brief(error, 120)})")
                 if crashes == CRASHES:
                     raise AgentError(
+                        "agent.failed",
                         f"the worker process ended {CRASHES} times under this attempt, last on {worker.address}: "
-                        f"{_brief(error)}"
+                        f"{_brief(error)}",
                     ) from error
             finally:
                 moved(worker.node, -1)
@@ -229,12 +232,15 @@ class Pool:
         try:
             missing = await worker.actor.load.remote(cargo.key, [cargo.ref], self.at_once)
         except RuntimeEnvSetupError as error:
-            raise UsageError(f"the environment of {cargo.name} could not be made on a node: {_brief(error)}") from error
+            raise UsageError(
+                "cluster.worker_failed", f"the environment of {cargo.name} could not be made on a node: {_brief(error)}"
+            ) from error
         if missing is not None:
             name, why = missing
             raise UsageError(
+                "cluster.worker_failed",
                 f"the node {worker.address} cannot load {cargo.name}: {why}. Install the package of {name!r} there, "
-                "or give an image that has it with `resources`"
+                "or give an image that has it with `resources`",
             )
 
     # ---- who works where
@@ -294,7 +300,9 @@ class Pool:
             worker.lost = True
             self._failures += 1
             if self._failures >= CRASHES or isinstance(error, RuntimeEnvSetupError):
-                self._refuse(UsageError(f"no worker could start on the cluster: {_brief(error)}"))
+                self._refuse(
+                    UsageError("cluster.worker_failed", f"no worker could start on the cluster: {_brief(error)}")
+                )
         finally:
             self._starting = {task: each for task, each in self._starting.items() if each is not worker}
         if not worker.lost:

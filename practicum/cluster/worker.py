@@ -43,7 +43,10 @@ class _Line:
 
     def open(self, at: tuple[str, ...]) -> None:
         if at in self.opened:
-            raise PlaceTaken(f"the place '{'/'.join(at)}' was opened twice: give each effect a name of its own")
+            raise PlaceTaken(
+                "journal.place_taken",
+                f"the place '{'/'.join(at)}' was opened twice: give each effect a name of its own",
+            )
         self.opened.add(at)
 
     async def ask(self, request: Request) -> Any:

@@ -28,6 +28,7 @@ def require_certificates(variables: Sequence[str] = OF_HTTPX) -> None:
         paths = [Path(part) for part in value.split(os.pathsep)] if variable == "SSL_CERT_DIR" else [Path(value)]
         if not any(path.exists() for path in paths):
             raise UsageError(
+                "settings.invalid",
                 f"the environment variable {variable} names {value!r:.200}, which does not exist: correct it, or unset "
-                "it to use the certificates of this system"
+                "it to use the certificates of this system",
             )

@@ -210,7 +210,9 @@ class Context:
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:
             if _number(applied.id) is None:
-                raise StoreError(f"the log of edits is damaged: {applied.id[:40]!r} is no id of an entry")
+                raise StoreError(
+                    "store.damaged", f"the log of edits is damaged: {applied.id[:40]!r} is no id of an entry"
+                )
             with suppress(_Refusal):
                 draft.take(applied.edit, id=applied.id)
         return draft.finish()
@@ -403,5 +405,5 @@ def initial_context(edits: Iterable[Add], ids: Iterable[str] = ()) -> Context:
         try:
             draft.take(edit, id)
         except _Refusal as refusal:
-            raise ContextFileError(f"entry {number} cannot be used: {refusal}") from None
+            raise ContextFileError("playbook.invalid_entry", f"entry {number} cannot be used: {refusal}") from None
     return draft.finish()

@@ -1,4 +1,5 @@
-"""The errors of practicum. Each can be pickled and prints as one line that says what is wrong and what to do.
+"""The errors of practicum. Each has a code (core/codes.py), can be pickled, and prints as one line: what is wrong, and
+what to do.
 
 PracticumError
 ├── UsageError            wrong use: an unknown name, a setting that does not apply
@@ -22,11 +23,54 @@ PracticumError
 
 from __future__ import annotations
 
+import copyreg
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from practicum.core.codes import CODES
+
+Json = str | int | float | bool | Sequence["Json"] | Mapping[str, "Json"] | None
+"""A plain value of JSON."""
+
+
+class ErrorBody(TypedDict):
+    """An error as data: what `--json`, HTTP and MCP show of it."""
+
+    code: str
+    message: str
+    fields: Mapping[str, Json]
+
+
+def received(error: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Json]]:
+    """Code, message and fields of the `error` in a service's answer. Raises KeyError if it has no message. A code that
+    this version does not know counts as an invalid answer."""
+    code, fields = str(error.get("code")), error.get("fields")
+    message = str(error["message"]).removeprefix("practicum: ")
+    return code if code in CODES else "service.invalid_answer", message, fields if isinstance(fields, dict) else {}
+
 
 class PracticumError(Exception):
-    """Any failure that practicum foresees. `exit_code` is that of the command line."""
+    """Any failure that practicum foresees.
+
+    `code` is one of `CODES`, `str(error)` the message, and `fields` has values that a caller needs to react, such as
+    the name of a setting. `exit_code` is that of the command line. An unknown code is a ValueError.
+    """
 
     exit_code = 1
+
+    def __init__(self, code: str, message: str, /, **fields: Json) -> None:
+        if code not in CODES:
+            raise ValueError(f"{code!r} is not a code of an error: add it to practicum/core/codes.py")
+        super().__init__(message)
+        self.code, self.fields = code, fields
+
+    def body(self) -> ErrorBody:
+        """The error as data."""
+        return {"code": self.code, "message": str(self), "fields": self.fields}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # `__init__` of a subclass takes other arguments than `args` has, so a copy is made without it.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def _render_traceback_(self) -> list[str]:
         """What notebooks show of the error (a hook of IPython): the message says all that is needed."""
@@ -88,19 +132,12 @@ class ProviderError(PracticumError):
 class RequestError(ProviderError):
     """A provider refused one request, and would refuse it again; others may succeed. The run counts it and goes on.
 
-    `kind` says why: filter (content filter), window (larger than the context window), sample (no valid output in all
-    tries), input (anything else)."""
-
-    def __init__(self, text: str, kind: str = "input") -> None:
-        super().__init__(text)
-        self.kind = kind
+    The code says why: provider.filtered (content filter), window.exceeded (larger than the context window),
+    output.invalid (no valid output in all tries), provider.refused (anything else)."""
 
 
 class WindowError(RequestError):
     """A prompt is larger than its model's window."""
-
-    def __init__(self, text: str, kind: str = "window") -> None:
-        super().__init__(text, kind)
 
 
 class OutputError(PracticumError):
@@ -120,6 +157,6 @@ class Stopped(PracticumError):
 
     exit_code = 0
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    @property
+    def reason(self) -> str:
+        return str(self)

@@ -91,7 +91,7 @@ def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> 
             part.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        raise StoreError("file.unwritable", f"cannot write {path}: {error.strerror}") from error
 
 
 def create_private(path: Path) -> BinaryIO:

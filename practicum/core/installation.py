@@ -64,7 +64,9 @@ def _key() -> bytes:
     except (OSError, RuntimeError) as error:
         return _of_process(getattr(error, "strerror", None) or str(error))
     if len(found) != KEY_BYTES:
-        raise UsageError(f"{path} is no key of practicum ({len(found)} bytes, not {KEY_BYTES}): delete it")
+        raise UsageError(
+            "installation.damaged", f"{path} is no key of practicum ({len(found)} bytes, not {KEY_BYTES}): delete it"
+        )
     return found
 
 

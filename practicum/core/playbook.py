@@ -29,7 +29,9 @@ def export(context: Context, format: ExportFormat) -> str:
     """The context as a text of this format, with a newline at the end. Hidden entries are in JSON only. Raises
     UsageError for another format."""
     if format not in get_args(ExportFormat):
-        raise UsageError(f"unknown format {format!r}: it is one of {', '.join(get_args(ExportFormat))}")
+        raise UsageError(
+            "settings.invalid", f"unknown format {format!r}: it is one of {', '.join(get_args(ExportFormat))}"
+        )
     if format == "json":
         entries = [entry_json(e) for e in context]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
@@ -105,7 +107,7 @@ def load(path: Path) -> Context:
     try:
         return _from_json(text) if is_json(path, text) else _from_markdown(text)
     except ContextFileError as error:
-        raise ContextFileError(f"{path}: {error}") from error
+        raise ContextFileError("playbook.malformed", f"{path}: {error}") from error
 
 
 def read_file(path: Path) -> str:
@@ -113,7 +115,9 @@ def read_file(path: Path) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ContextFileError(f"cannot read the playbook {path}: {getattr(error, 'strerror', error)}") from error
+        raise ContextFileError(
+            "playbook.unreadable", f"cannot read the playbook {path}: {getattr(error, 'strerror', error)}"
+        ) from error
 
 
 def is_json(path: Path, text: str) -> bool:
@@ -126,13 +130,13 @@ def _from_json(text: str) -> Context:
         # Unlike `json`, this refuses NaN, halves of surrogate pairs, and lists in lists without end.
         raw = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise ContextFileError(f"it is not JSON: {error}") from error
+        raise ContextFileError("playbook.malformed", f"it is not JSON: {error}") from error
     try:
         file = _File.model_validate({"entries": raw} if isinstance(raw, list) else raw)
     except ValidationError as error:
-        raise ContextFileError(fault(error)) from error
+        raise ContextFileError("playbook.malformed", fault(error)) from error
     if not file.entries:
-        raise ContextFileError("it has no entries")
+        raise ContextFileError("playbook.empty", "it has no entries")
     ids = _numbered((e.id, f"entries.{number}") for number, e in enumerate(file.entries))
     edits = [
         Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",))
@@ -149,9 +153,14 @@ def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
     for id, place in given:
         # Python refuses to read a number of thousands of digits.
         if id is not None and (len(id) > 20 or int(id[1:]) >= MOST_ENTRIES):
-            raise ContextFileError(f"{place}: the id {one_line(id)} is too large: the highest is e{MOST_ENTRIES - 1}")
+            raise ContextFileError(
+                "playbook.invalid_entry",
+                f"{place}: the id {one_line(id)} is too large: the highest is e{MOST_ENTRIES - 1}",
+            )
         if id is not None and (first := places.setdefault(id, place)) != place:
-            raise ContextFileError(f"{place}: {id} is the id of {first} already: leave it out for a new entry")
+            raise ContextFileError(
+                "playbook.duplicate_id", f"{place}: {id} is the id of {first} already: leave it out for a new entry"
+            )
         ids.append(id)
     new = count(max((int(id[1:]) for id in places), default=-1) + 1)
     return [f"e{next(new)}" if id is None else id for id in ids]
@@ -183,7 +192,7 @@ def _from_markdown(text: str) -> Context:
     headings_only = bool(text.strip()) and all(line.startswith("#") for line in lines(text) if line.strip())
     if not items and not headings_only:
         raise ContextFileError(
-            "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
+            "playbook.empty", "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
         )
     ids = _numbered((item.id, f"line {item.line}") for item in items)
     edits = [

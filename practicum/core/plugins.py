@@ -37,14 +37,14 @@ def import_object(reference: str) -> Any:
     except (Exception, SystemExit) as error:
         absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         advice = form if module or absent or not module_name else own
-        raise UsageError(f"cannot load {reference!r} ({error_line(error)}); {advice}") from error
+        raise UsageError("code.cannot_load", f"cannot load {reference!r} ({error_line(error)}); {advice}") from error
 
 
 def import_function(reference: str) -> Callable[..., Any]:
     """The function that `module:function` names. Raises UsageError as `import_object`, or if it is not callable."""
     function: Callable[..., Any] | None = import_object(reference)
     if not callable(function):
-        raise UsageError(f"{reference!r} is a {type(function).__name__}, not a function")
+        raise UsageError("code.cannot_load", f"{reference!r} is a {type(function).__name__}, not a function")
     return function
 
 
@@ -73,7 +73,10 @@ def load_registered(group: str, name: str) -> Any:
         raise KeyError(name)
     if len({entry.value for entry in candidates}) > 1:
         packages = ", ".join(sorted(package_of(entry) for entry in candidates))
-        raise UsageError(f"{name!r} is registered in {group} by several packages ({packages}); uninstall all but one")
+        raise UsageError(
+            "plugin.duplicate",
+            f"{name!r} is registered in {group} by several packages ({packages}); uninstall all but one",
+        )
     entry = candidates[name]
     try:
         return entry.load()
@@ -81,8 +84,9 @@ def load_registered(group: str, name: str) -> Any:
         raise
     except BaseException as error:
         raise UsageError(
+            "plugin.broken",
             f"the package {package_of(entry)!r} registers {name!r} in {group} as {entry.value!r}, "
-            f"which cannot be imported ({error_line(error)}); repair or uninstall the package"
+            f"which cannot be imported ({error_line(error)}); repair or uninstall the package",
         ) from error
 
 

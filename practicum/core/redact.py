@@ -116,11 +116,15 @@ class Redactor:
             return {}
         try:
             if others_may_read(self.file):
-                raise UsageError(f"`redact_map={self.file}`: others may read it: chmod 600 {self.file}")
+                raise UsageError(
+                    "file.too_open", f"`redact_map={self.file}`: others may read it: chmod 600 {self.file}"
+                )
             rows = [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
             return {str(row["placeholder"]): str(row["value"]) for row in rows}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"`redact_map={self.file}` is no file of redacted values: {error}") from error
+            raise UsageError(
+                "file.malformed", f"`redact_map={self.file}` is no file of redacted values: {error}"
+            ) from error
 
     @staticmethod
     def _append(path: Path, line: str) -> None:
@@ -134,7 +138,7 @@ class Redactor:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise StoreError(f"cannot write {path}: {error.strerror}") from error
+            raise StoreError("file.unwritable", f"cannot write {path}: {error.strerror}") from error
 
 
 def with_values(value: T, kept: Mapping[str, str]) -> T:

@@ -24,7 +24,7 @@ def require(package: str, what: str) -> None:
     """Raise UsageError, which says that `what` cannot be used, if a package is missing or of another version than
     practicum needs: what is called of it would fail with an error that does not say so."""
     if unmet := unmet_requirements(package):
-        raise UsageError(f"{what} cannot be used: {unmet[0]}{_held_back(package)}")
+        raise UsageError("package.unsuitable", f"{what} cannot be used: {unmet[0]}{_held_back(package)}")
 
 
 def _held_back(package: str) -> str:

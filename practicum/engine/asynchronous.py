@@ -315,7 +315,8 @@ class _Flow:
                 self.run.note(f"event {event}", name)
         elif name not in self.running:
             raise JournalMismatch(
-                f"the journal has {name!r} as the next result, which was not started: start a new run"
+                "journal.mismatch",
+                f"the journal has {name!r} as the next result, which was not started: start a new run",
             )
         at, job = self.running.pop(name)
         done = await job

@@ -206,8 +206,9 @@ class Steps(Sequence[StepReport]):
         kept_from = self._count - len(self._last)
         if number < kept_from:
             raise MethodError(
+                "method.wrong_result",
                 f"`sample` read step {number + 1} of {self._count} in the history, which keeps the last {RECENT}: take "
-                f"what you need from each step while it is new (`history[read:]`){KEPT}"
+                f"what you need from each step while it is new (`history[read:]`){KEPT}",
             )
         return self._last[number - kept_from]
 
@@ -245,8 +246,9 @@ class Check:
             raise self._error(seam, delta, "a Delta")
         if unknown := unknown_ids(delta, context):
             raise MethodError(
+                "method.wrong_result",
                 f"method {self.method!r}: `{seam}` edits entry {unknown[0]!r} in step {self.step}, which does not exist"
-                f"{KEPT}"
+                f"{KEPT}",
             )
         return delta
 
@@ -259,14 +261,15 @@ class Check:
             raise
         except Exception as error:
             what = f"`{seam}` raised {error_line(error)} in step {self.step}"
-            raise MethodError(f"method {self.method!r}: {what}{KEPT}") from error
+            raise MethodError("method.wrong_result", f"method {self.method!r}: {what}{KEPT}") from error
         raise self._error(seam, work, "an awaitable: define it with `async def`")
 
     def _error(self, seam: str, value: Any, wanted: str, prefix: str = "") -> MethodError:
         found = "None" if value is None else type(value).__name__
         return MethodError(
+            "method.wrong_result",
             f"method {self.method!r}: `{seam}` returned {prefix}{found} in step {self.step}; it must return {wanted}"
-            f"{KEPT}"
+            f"{KEPT}",
         )
 
 
@@ -332,7 +335,7 @@ class Losses:
     def _error(self, text: str) -> ProviderError:
         self.over = True
         self.note()
-        return ProviderError(f"{text}: {self.run.last_error}")
+        return ProviderError("attempts.all_failed", f"{text}: {self.run.last_error}")
 
     def note(self) -> None:
         """Have a resume try again what was lost, if that ended the run: all that was written there until now."""

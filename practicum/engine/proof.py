@@ -86,6 +86,7 @@ class Proof:
         (_, first), tried = min(self._causes), len(self._causes)
         others = "" if tried == 1 else f", and on the other {tried - 1} it tried so far"
         return BrokenAgentError(
+            "agent.always_failed",
             f"the agent failed {first}{others}. Nothing was learned: correct the agent (one that cannot do a task "
-            'returns {"error": "why"} in place of an answer)'
+            'returns {"error": "why"} in place of an answer)',
         )

@@ -71,13 +71,14 @@ from practicum.tasks.scoring.rules import named_choices
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-KIND = "kind"
+CODE = "code"
 """Ends the place of a note on why the provider refused a request."""
 
 REFUSED: Mapping[str, Count] = {
-    "filter": Count.FILTERED_REQUESTS, "input": Count.REFUSED_REQUESTS, "sample": Count.INVALID_SAMPLES,
+    "provider.filtered": Count.FILTERED_REQUESTS, "provider.refused": Count.REFUSED_REQUESTS,
+    "output.invalid": Count.INVALID_SAMPLES,
 }  # fmt: skip
-"""Counters of refused requests, by the kind of the error."""
+"""Counters of refused requests, by the code of the error."""
 
 KEPT = ". What was paid for is kept: correct the method and resume the run"
 """Ends every error about a mistake in a method."""
@@ -290,9 +291,9 @@ class Run:
         self._state.last_error = str(error)
         failure = replace(record, answer=str(error), ok=False)
         if isinstance(error, RequestError):
-            kind = JournalRow(f"{record.place} {KIND}", NOTE_ROLE, NOTE_ROLE, error.kind, sources=self.about)
+            code = JournalRow(f"{record.place} {CODE}", NOTE_ROLE, NOTE_ROLE, error.code, sources=self.about)
             self._count_refused(error)
-            await self._write(kind, failure)
+            await self._write(code, failure)
         else:
             self._lose(failure)
 
@@ -411,7 +412,7 @@ class Run:
         self._state.last_error = (
             f"the {role} ({model}) gave no valid output, asked three times: {problem}{advice}"
         )  # fmt: skip
-        return OutputError(self.last_error)
+        return OutputError("output.invalid", self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
         """`ask` with a prompt of any length: it is shortened until the model accepts it. Raises OutputError if it never
@@ -424,7 +425,7 @@ class Run:
                 refused = str(error)
         self._state.unparsed.append(self.place)
         self._state.last_error = refused
-        raise OutputError(refused)
+        raise OutputError("window.exceeded", refused)
 
     async def try_ask(
         self, role: str, prompt: Prompt, schema: type[M], lost: Count, *, temperature: float | None = None
@@ -451,7 +452,7 @@ class Run:
     def silent(self, why: Count, who: str) -> OutputError:
         """The error for an answer without text, which says what to change. `who` gave it: a model or an agent."""
         self._state.last_error = f"the answer of {who} {SILENCES[why]}"
-        return OutputError(self.last_error)
+        return OutputError("output.empty", self.last_error)
 
     def _framed(self, role: str, prompt: Prompt) -> Prompt:
         """The prompt with its material between marks. That of the agent has its pages framed, and its task as it is."""
@@ -580,9 +581,10 @@ class Run:
         review is among what it learns from."""
         if self._state.door.review != "none" and (level := trust_of(sources)) != "own":
             raise UsageError(
+                "review.impossible",
                 f"the attempts of this method brought what is no longer the operator's own ({level}), and what it "
                 "writes of that is tried at once: give `review=none`, or `trust_tools` if it is all your own, or learn "
-                "with another method"
+                "with another method",
             )
 
     def ready(self, delta: Delta) -> tuple[Delta, Delta]:
@@ -663,7 +665,9 @@ class Run:
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             # A resume, or the same command, asks again for answers without text: the model's server may have changed.
             self.try_again([top.place])
-            raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
+            raise ProviderError(
+                "attempts.all_failed", f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}"
+            )
         known.update(zip(todo, fresh, strict=True))
         if self._state.keep_evaluated is not None:
             self._state.keep_evaluated(fresh)
@@ -680,7 +684,10 @@ class Run:
     def _open(self, place: str) -> None:
         opened = self._state.opened if self.opened is None else self.opened
         if place in opened:
-            raise PlaceTaken(f"the place '{place}' was opened twice: give each effect or job a name of its own")
+            raise PlaceTaken(
+                "journal.place_taken",
+                f"the place '{place}' was opened twice: give each effect or job a name of its own",
+            )
         opened.add(place)
 
     async def _effect(
@@ -790,16 +797,16 @@ class Run:
 
     def _failed(self, known: JournalRow) -> ProviderError:
         """The error of a call that failed before a resume."""
-        kind = self._state.journal.find(f"{known.place} {KIND}", NOTE_ROLE)
-        if kind is None:
-            return ProviderError(known.answer)
-        error = request_error(known.answer, kind.answer)
+        code = self._state.journal.find(f"{known.place} {CODE}", NOTE_ROLE)
+        if code is None:
+            return ProviderError("provider.failed", known.answer)
+        error = request_error(code.answer, known.answer)
         self._count_refused(error)
         return error
 
     def _count_refused(self, error: RequestError) -> None:
         """Count a request that the provider refused. A prompt above the window may be shortened yet."""
-        if (count := REFUSED.get(error.kind)) is not None:
+        if (count := REFUSED.get(error.code)) is not None:
             self.count(count)
 
     def _changed(self, keys: Sequence[str] = ()) -> None:
@@ -888,7 +895,10 @@ async def _attempt(act: ActSeam, task: Task, context: Context, run: Run) -> Roll
     rollout = await act(task, context, replace(run, about=(f"task:{task.id}",)))
     if not isinstance(rollout, Rollout):
         found = "None" if rollout is None else type(rollout).__name__
-        raise MethodError(f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout{KEPT}")
+        raise MethodError(
+            "method.wrong_result",
+            f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout{KEPT}",
+        )
     return rollout
 
 

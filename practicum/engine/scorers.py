@@ -40,7 +40,7 @@ class SoftwareScorer:
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
         """The score, with what was wrong in its note. Raises TaskFileError for a wrong description of the project."""
         if fault := software_fault(task.meta):
-            raise TaskFileError(f"task {task.id!r} {fault}")
+            raise TaskFileError("tasks.missing_field", f"task {task.id!r} {fault}")
         files = project_files(trace.answer)
         if not files:
             return Score(0.0, False, "the answer holds no files", dict.fromkeys(QUALITIES, 0.0))
@@ -84,7 +84,7 @@ class CommonGenScorer:
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
         """The score, in [0, 1]. Raises TaskFileError for a task without concepts."""
         if fault := concepts_fault(task.meta, self.name):
-            raise TaskFileError(f"task {task.id!r} {fault}")
+            raise TaskFileError("tasks.missing_field", f"task {task.id!r} {fault}")
         coverage = concept_coverage(task.meta["concepts"], trace.answer)
         if not trace.answer.strip():
             return coverage

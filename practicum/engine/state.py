@@ -220,18 +220,19 @@ class RunState:
         of this role in a row, with no answer in between: then it is not about the requests. A resume sends these again.
         """
         task = {source.removeprefix("task:") for source in call.sources if source.startswith("task:")}
-        if error.kind == "window" and call.role != "agent":
+        if error.code == "window.exceeded" and call.role != "agent":
             return  # its prompt is shortened
         # Sentences may hold ids and numbers of tokens.
-        same = f"{error.kind} {re.sub(r'[0-9a-f-]*[0-9][0-9a-f-]*', '', str(error))}"
+        same = f"{error.code} {re.sub(r'[0-9a-f-]*[0-9][0-9a-f-]*', '', str(error))}"
         before, places = self.in_row.get((model, call.role), ("", []))
         places = [*(places if same == before else ()), call.place]
         self.in_row[model, call.role] = (same, places)
-        if len(places) >= (UNKNOWN_IN_ROW if error.kind == "input" else KNOWN_IN_ROW):
+        if len(places) >= (UNKNOWN_IN_ROW if error.code == "provider.refused" else KNOWN_IN_ROW):
             self.journal.note_outage(again=places)
             raise ModelError(
+                "model.always_refused",
                 f"{len(places)} requests of the {call.role} in a row were refused, and none was answered in between: "
-                f"{error}"
+                f"{error}",
             ) from error
         self.warned_refusals += 1
         if self.warned_refusals <= WARNED_REFUSALS:

@@ -51,11 +51,11 @@ def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full
     try:
         settings = kind.model_validate(dict(values))
     except ValidationError as error:
-        raise UsageError(_explain(name, kind, error)) from error
+        raise UsageError("settings.invalid", _explain(name, kind, error)) from error
     if getattr(settings, "online", False) and "epochs" in values and getattr(settings, "epochs", 1) > 1:
-        raise UsageError("online learning sees each task once: leave out `epochs`")
+        raise UsageError("settings.conflict", "online learning sees each task once: leave out `epochs`")
     if "gate_alpha" in settings.model_fields_set and not settings.gate:
-        raise UsageError("gate_alpha is for gate=true: set that too, or leave it out")
+        raise UsageError("settings.unused", "gate_alpha is for gate=true: set that too, or leave it out")
     return settings
 
 
@@ -71,7 +71,9 @@ def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
     steps = read.steps if isinstance(read, PlaybookSettings) else None
     made = _recipe(name).method(read.model_copy(update={"epochs": ENDLESS}) if steps else read)
     if not isinstance(made, Method):
-        raise UsageError(f"method {name!r}: its function `method` returned {type(made).__name__}, not a Method")
+        raise UsageError(
+            "plugin.invalid", f"method {name!r}: its function `method` returned {type(made).__name__}, not a Method"
+        )
     if isinstance(read, RetrievalSettings):
         made = replace(made, retrieval=read.retrieval)
     return replace(made, sample=first_steps(made.sample, steps)) if steps else made
@@ -96,7 +98,9 @@ def for_traces(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings for learning from stored traces, in one epoch by default. Raises UsageError if the method cannot."""
     kind = settings_of(name)
     if kind.TRACES is None:
-        raise UsageError(f"method {name} cannot learn from stored traces: choose another one, such as combee")
+        raise UsageError(
+            "method.unsuitable", f"method {name} cannot learn from stored traces: choose another one, such as combee"
+        )
     once = {"epochs": 1} if "epochs" in kind.model_fields and "steps" not in values else {}
     return {**once, **values, **kind.TRACES}
 
@@ -143,15 +147,18 @@ def _recipe(name: str) -> Any:
         return SimpleNamespace(Settings=GateSettings, __doc__="")  # a Method that was passed as an object
     if name not in plugins.registered(GROUP):
         known = (*NAMES, *plugins.describe(GROUP))
-        raise UsageError(f"unknown method {name!r}{closest(name, NAMES)}: known are {', '.join(known)}")
+        raise UsageError(
+            "method.unknown", f"unknown method {name!r}{closest(name, NAMES)}: known are {', '.join(known)}"
+        )
     found = plugins.load_registered(GROUP, name)
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
     if not isinstance(getattr(found, "Settings", None), type) or not callable(getattr(found, "method", None)):
         package = plugins.package_of(plugins.registered(GROUP)[name])
         raise UsageError(
+            "plugin.invalid",
             f"method {name!r} of the package {package!r} is neither a Method nor a module with `Settings` and "
-            "`method(settings)`: correct the package or uninstall it"
+            "`method(settings)`: correct the package or uninstall it",
         )
     return found
 

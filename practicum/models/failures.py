@@ -81,17 +81,26 @@ _CATEGORIES: tuple[tuple[type[Exception], Kind], ...] = (
 )
 """What pydantic-ai knows of providers with libraries of their own."""
 
-_TEXTS: Mapping[Kind, str] = {
-    "filter": "the content filter of {name} refused the request",
-    "window": f"the prompt is larger than the window of {{name}}: {WINDOW_ADVICE}",
-    "input": "{name} refused the request",
-    "sample": "{name} gave no valid output",
-    "parameter": "{name} refused the request",
-    "key": "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
-    "credit": "the account of {name} has no credit left: add some, or use another model",
-    "model": "{name} was not found: check the model's name and the address (most end in /v1)",
-    "account": "{name} is not available to this account or key: check what the key may use, or use another model",
-}
+_ERRORS: Mapping[Kind, tuple[str, str]] = {
+    "filter": ("provider.filtered", "the content filter of {name} refused the request"),
+    "window": ("window.exceeded", f"the prompt is larger than the window of {{name}}: {WINDOW_ADVICE}"),
+    "input": ("provider.refused", "{name} refused the request"),
+    "sample": ("output.invalid", "{name} gave no valid output"),
+    "parameter": ("provider.refused", "{name} refused the request"),
+    "key": (
+        "model.key_refused",
+        "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
+    ),
+    "credit": ("model.no_credit", "the account of {name} has no credit left: add some, or use another model"),
+    "model": (
+        "model.not_found", "{name} was not found: check the model's name and the address (most end in /v1)"
+    ),
+    "account": (
+        "model.not_allowed",
+        "{name} is not available to this account or key: check what the key may use, or use another model",
+    ),
+}  # fmt: skip
+"""The code and the message of the error for each kind of failure."""
 
 _REFUSES = re.compile(
     r"unsupported|(not|n't) (be |currently |yet )*(support|permitted|allowed|enabled|available|implemented|accepted)|"
@@ -267,13 +276,12 @@ def unanswered(name: str, error: BaseException, tries: int | None = None) -> str
 def permanent_error(name: str, error: BaseException, kind: Kind) -> ModelError | RequestError:
     """The error for a failure of this kind that no retry can fix, with the server's own sentence."""
     if isinstance(error, exceptions.UserError):
-        return ModelError(f"{name} cannot be used ({error_summary(error)})")
-    text = f"{_TEXTS[kind].format(name=name)} ({error_summary(error)})"
-    if kind == "window":
-        return WindowError(text)
+        return ModelError("model.unusable", f"{name} cannot be used ({error_summary(error)})")
+    code, said = _ERRORS[kind]
+    text = f"{said.format(name=name)} ({error_summary(error)})"
     if kind in ("key", "credit", "model", "account"):
-        return ModelError(text)
-    return RequestError(text, kind="input" if kind == "parameter" else kind)
+        return ModelError(code, text)
+    return (WindowError if kind == "window" else RequestError)(code, text)
 
 
 def error_summary(error: BaseException) -> str:

@@ -38,8 +38,9 @@ def key_for(address: str, variable: str | None = None) -> str | None:
     to = urlsplit(address)
     if "@" in to.netloc:
         raise UsageError(
+            "model.unsafe_key",
             f"the address of {to.netloc.rpartition('@')[2]} holds a name or a password, which every run would keep: "
-            "leave it out, and give the key with `api_key_env`"
+            "leave it out, and give the key with `api_key_env`",
         )
     if variable is not None:
         what, key = variable, _from_environment(variable, f"`api_key_env={variable}`")
@@ -59,9 +60,10 @@ def require_private(address: str, what: str) -> None:
     to = urlsplit(address)
     if to.scheme == "http" and not is_loopback(to.hostname or ""):
         raise UsageError(
+            "model.unsafe_key",
             f"the key of {what} would go to {to.netloc} over plain http, where everybody on the way can read it: use "
             "https, or a tunnel to a port of this machine (ssh -L). A server that wants no key is named as "
-            "http://host:port/v1#NAME, without a key for it"
+            "http://host:port/v1#NAME, without a key for it",
         )
 
 
@@ -121,23 +123,29 @@ def _configured(to: SplitResult) -> str | None:
         return None
     try:
         if others_may_read(path):
-            raise UsageError(f"others can read the keys in {path}: chmod 600 {path}")
+            raise UsageError("file.too_open", f"others can read the keys in {path}: chmod 600 {path}")
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read the keys in {path}: {error}; its lines have the form {_FORM}") from error
+        raise UsageError(
+            "file.malformed", f"cannot read the keys in {path}: {error}; its lines have the form {_FORM}"
+        ) from error
     port = to.port or _PORTS.get(to.scheme)
     value = keys.get(f"{to.hostname}:{port}", keys.get(to.hostname or ""))
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"the entry of {to.hostname} in {path} is no text: its lines have the form {_FORM}")
+        raise UsageError(
+            "file.malformed", f"the entry of {to.hostname} in {path} is no text: its lines have the form {_FORM}"
+        )
     name = value.removeprefix("env:")
     return value if name == value else _from_environment(name, f"the entry of {to.hostname} in {path}")
 
 
 def _from_environment(variable: str, who: str) -> str:
     if not (key := os.environ.get(variable)):
-        raise UsageError(f"{who} names the environment variable {variable}, which is not set (export {variable}=...)")
+        raise UsageError(
+            "model.no_key", f"{who} names the environment variable {variable}, which is not set (export {variable}=...)"
+        )
     return key
 
 

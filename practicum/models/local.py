@@ -41,7 +41,10 @@ def resolve(name: str, progress: Callable[[int, int], None] | None = None) -> Pa
         return download(SMOLLM2, cache_folder(), progress)
     kind, _, path = name.partition(":")
     if kind != "local" or not path:
-        raise ModelError(f"{name!r} is not a local model: use local, local:PATH.gguf or local:hf:OWNER/REPO/FILE")
+        raise ModelError(
+            "model.invalid_name",
+            f"{name!r} is not a local model: use local, local:PATH.gguf or local:hf:OWNER/REPO/FILE",
+        )
     return _checked(_from_hub(path[3:]) if path.startswith("hf:") else Path(path).expanduser())
 
 
@@ -50,9 +53,12 @@ def _checked(path: Path) -> Path:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise ModelError(f"cannot read the model {path}: {error.strerror or error}") from error
+        raise ModelError("model.load_failed", f"cannot read the model {path}: {error.strerror or error}") from error
     if magic != b"GGUF":
-        raise ModelError(f"{path} is not a GGUF model: it begins with {magic!r}, and llama.cpp reads GGUF files only")
+        raise ModelError(
+            "model.load_failed",
+            f"{path} is not a GGUF model: it begins with {magic!r}, and llama.cpp reads GGUF files only",
+        )
     return path
 
 
@@ -69,20 +75,23 @@ def pinned(name: str) -> str:
 def _from_hub(address: str) -> Path:
     parts = address.partition("@")[0].split("/", 2)
     if len(parts) < 3 or not all(parts) or address.endswith("@"):
-        raise ModelError(f"local:hf:{address} is incomplete: use local:hf:OWNER/REPO/FILE.gguf@REVISION")
+        raise ModelError(
+            "model.invalid_name", f"local:hf:{address} is incomplete: use local:hf:OWNER/REPO/FILE.gguf@REVISION"
+        )
     repository, file, revision = "/".join(parts[:2]), parts[2], address.partition("@")[2] or None
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
-        raise ModelError(f"local:hf:{address} needs a package: pip install huggingface_hub") from error
+        raise ModelError("extra.missing", f"local:hf:{address} needs a package: pip install huggingface_hub") from error
     try:
         return Path(hf_hub_download(repository, file, revision=revision, etag_timeout=10))
     # The hub passes on whatever its transport, the disk and its own checks raise; the advice is the same for all.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(
+            "model.download_failed",
             f"cannot download {file} of {repository} from the Hugging Face hub: {reason} "
-            f"Check the name and the network, or download the file another way and use local:/path/to/it.gguf"
+            f"Check the name and the network, or download the file another way and use local:/path/to/it.gguf",
         ) from error
 
 
@@ -133,7 +142,7 @@ def _require_xllamacpp() -> None:
     from importlib.util import find_spec
 
     if find_spec("xllamacpp") is None:
-        raise ModelError(f"local models need llama.cpp: {pip_install('local')}")
+        raise ModelError("extra.missing", f"local models need llama.cpp: {pip_install('local')}")
 
 
 def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
@@ -183,7 +192,10 @@ def _wait_until_loaded(child: subprocess.Popen[bytes], path: Path, log: Path) ->
         lines = log.read_text(errors="replace").splitlines()
         errors = [line for line in lines if " E " in line] or lines
         reason = " / ".join(line.strip()[:160] for line in errors[-2:])
-        raise ModelError(f"llama.cpp could not load {path} (exit code {code}); its log {log} ends with: {reason}")
+        raise ModelError(
+            "model.load_failed",
+            f"llama.cpp could not load {path} (exit code {code}); its log {log} ends with: {reason}",
+        )
     started = json.loads(line)
     return str(started["url"]), int(started["window"])
 
@@ -214,7 +226,9 @@ def _grammar(schema: str) -> str:
     try:
         grammar = str(xllamacpp.json_schema_to_grammar(json.loads(schema) | compact))
     except RuntimeError as error:
-        raise ModelError(f"llama.cpp cannot make a grammar of the schema {schema[:200]}: {error}") from error
+        raise ModelError(
+            "output.unsupported_schema", f"llama.cpp cannot make a grammar of the schema {schema[:200]}: {error}"
+        ) from error
     return re.sub(r"^space ::= .*$", 'space ::= ""', grammar, flags=re.MULTILINE)
 
 

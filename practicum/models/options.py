@@ -68,8 +68,9 @@ class ModelOptions(BaseModel):
         def value(found: re.Match[str]) -> str:
             if not (set_ := os.environ.get(found[1])):
                 raise UsageError(
+                    "model.no_key",
                     f"`model_options` names the environment variable {found[1]}, which is not set "
-                    f"(export {found[1]}=...)"
+                    f"(export {found[1]}=...)",
                 )
             return set_
 

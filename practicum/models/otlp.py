@@ -37,9 +37,11 @@ def require_spans(exporter: SpanExporter | None = None) -> None:
     than that of the exporter that is used where none is given."""
     packages = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
     if any(find_spec(package) is None for package in packages):
-        raise UsageError(f"spans of OpenTelemetry need packages that are not installed: {pip_install('otel')}")
+        raise UsageError(
+            "extra.missing", f"spans of OpenTelemetry need packages that are not installed: {pip_install('otel')}"
+        )
     if exporter is None and (wrong := wrong_protocol("spans", "TRACES")):
-        raise UsageError(wrong)
+        raise UsageError("telemetry.unavailable", wrong)
 
 
 def first_set(*names: str) -> str | None:

@@ -52,7 +52,9 @@ def read_prices(value: Any) -> Any:
         first, _, rest = text.strip().partition(" ")
         name, price = (UNLISTED, text) if first.partition("=")[0] in _NAMES else (first, rest)
         if name in found:
-            raise UsageError(f"two prices are given for {'models without one' if name == UNLISTED else name}")
+            raise UsageError(
+                "price.invalid", f"two prices are given for {'models without one' if name == UNLISTED else name}"
+            )
         found[name] = _read_price(price)
     return found
 
@@ -64,9 +66,9 @@ def _read_price(text: str) -> dict[str, float]:
         try:
             found[_NAMES[name.strip()]] = float(number)
         except (KeyError, ValueError) as error:
-            raise UsageError(f"price {text!r} must read {_FORM}") from error
+            raise UsageError("price.invalid", f"price {text!r} must read {_FORM}") from error
     if not {"input", "output"} <= found.keys() or min(found.values()) < 0:
-        raise UsageError(f"price {text!r} must read {_FORM}")
+        raise UsageError("price.invalid", f"price {text!r} must read {_FORM}")
     return found
 
 

@@ -40,8 +40,9 @@ def check_fits_window(client: Client, role: str, tokens: int) -> None:
     """Raise WindowError if a prompt of this many tokens is larger than the window of its model."""
     if client.window is not None and tokens > client.window:
         raise WindowError(
+            "window.exceeded",
             f"the {role}'s prompt of about {tokens} tokens is larger than the window of {client.name} "
-            f"({client.window} tokens): {WINDOW_ADVICE}"
+            f"({client.window} tokens): {WINDOW_ADVICE}",
         )
 
 

@@ -207,13 +207,13 @@ class ProviderClient:
 
         failure: ModelError | ProviderError | None = None
         if refused := next((cause for cause in causes(error) if isinstance(cause, RefusedReply)), None):
-            failure = ProviderError(f"{self.name} failed: {refused}")
+            failure = ProviderError("provider.failed", f"{self.name} failed: {refused}")
         elif kind != "transient":
             failure = failures.permanent_error(self.name, error, kind)
         elif not self._reached and tries >= FIRST_TRIES and failures.is_unreachable(error):
-            failure = ModelError(failures.unanswered(self.name, error))
+            failure = ModelError("model.unreachable", failures.unanswered(self.name, error))
         elif tries >= self.attempts:
-            failure = ProviderError(failures.unanswered(self.name, error, tries))
+            failure = ProviderError("provider.failed", failures.unanswered(self.name, error, tries))
         if failure is not None:
             failure.args = (self._said(str(failure)),)
         return failure

@@ -111,7 +111,7 @@ class Models:
                 self._clients[name] = self._create(name)
             except (ImportError, AttributeError) as error:
                 if unmet := unmet_requirements():
-                    raise UsageError(f"model {name!r} cannot be used: {unmet[0]}") from error
+                    raise UsageError("extra.missing", f"model {name!r} cannot be used: {unmet[0]}") from error
                 raise
         return self._clients[name]
 
@@ -154,8 +154,9 @@ class Models:
         variable, host = self.settings.api_key_env, urlsplit(address).netloc
         if variable is not None and self._keyed not in (None, host):
             raise UsageError(
+                "model.unsafe_key",
                 f"`api_key_env={variable}` is the key of one server, and the models are at {self._keyed} and {host}: "
-                f"give each its own key in {keys_file()}"
+                f"give each its own key in {keys_file()}",
             )
         self._keyed = host
         self._check_headers(host, address)
@@ -167,8 +168,9 @@ class Models:
             return
         if self._trusted not in (None, server):
             raise UsageError(
+                "model.unsafe_key",
                 f"the headers in `model_options` hold secrets of one server, and the models are at {self._trusted} and "
-                f"{server}: leave them out, and give each server its own key in {keys_file()}"
+                f"{server}: leave them out, and give each server its own key in {keys_file()}",
             )
         self._trusted = server
         require_private(address, "`model_options`")
@@ -263,12 +265,16 @@ class Models:
             inferred = infer(name)
         except (UserError, ValueError) as error:
             if str(error).startswith("Unknown"):
-                raise UsageError(f"unknown model {name!r}. {NAME_FORMS}") from error
-            raise UsageError(f"model {name!r} cannot be used: {_what_is_missing(str(error))}") from error
+                raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}") from error
+            raise UsageError(
+                "model.no_key", f"model {name!r} cannot be used: {_what_is_missing(str(error))}"
+            ) from error
         except ImportError as error:
             if unmet_requirements():
                 raise
-            raise UsageError(f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'") from error
+            raise UsageError(
+                "extra.missing", f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'"
+            ) from error
         key = getattr(getattr(inferred, "client", None), "api_key", None)
         require_private_provider(inferred.base_url or "", key)
         self._check_headers(provider, inferred.base_url or "")
@@ -318,7 +324,7 @@ def require_model_name(name: str) -> None:
         except ValueError:
             colon = ""
         if not colon or not model:
-            raise UsageError(f"unknown model {name!r}. {NAME_FORMS}")
+            raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}")
 
 
 def _require_addresses(name: str) -> None:
@@ -326,20 +332,25 @@ def _require_addresses(name: str) -> None:
     at, model = addresses(name), name.partition("#")[2]
     one = "http://host:port/v1#name-of-the-model"
     if len(at) == 1 and (not model or location(at[0]) is None):
-        raise UsageError(f"model {name!r} must have the form {one}")
+        raise UsageError("model.invalid_name", f"model {name!r} must have the form {one}")
     form = "servers of one model are named as http://a:8000/v1,http://b:8000/v1#NAME, each by its address"
     if any(address.strip().startswith(ADDRESSES) for address in model.split(",")):
-        raise UsageError(f"model {name!r} has an address behind the model's name: {form}, and NAME stands at the end")
+        raise UsageError(
+            "model.invalid_name",
+            f"model {name!r} has an address behind the model's name: {form}, and NAME stands at the end",
+        )
     places = [location(address) for address in at]
     for n, address in enumerate(at):
         if not address:
-            raise UsageError(f"model {name!r} has a comma without an address beside it: {form}")
+            raise UsageError("model.invalid_name", f"model {name!r} has a comma without an address beside it: {form}")
         if places[n] is None:
-            raise UsageError(f"model {name!r}: {address!r} is no address (http://host:port/v1): {form}")
+            raise UsageError(
+                "model.invalid_name", f"model {name!r}: {address!r} is no address (http://host:port/v1): {form}"
+            )
         if places[n] in places[:n]:
-            raise UsageError(f"model {name!r} names the server {address} twice: name each once")
+            raise UsageError("model.invalid_name", f"model {name!r} names the server {address} twice: name each once")
     if not model:
-        raise UsageError(f"model {name!r} lacks the model's name: {form}")
+        raise UsageError("model.invalid_name", f"model {name!r} lacks the model's name: {form}")
 
 
 def client_name(name: str) -> str:

@@ -98,15 +98,21 @@ class ScriptedClient:
         return None
 
 
+_STOPPING = {
+    "401": "model.key_refused", "402": "model.no_credit", "403": "model.not_allowed", "404": "model.not_found",
+}  # fmt: skip
+"""Codes of the errors with which a server stops the run, by its status."""
+
+
 def _rules(path: Path) -> list[ScriptRule]:
     try:
         # splitlines() would also split at U+2028 and similar characters, which JSON strings may contain.
         lines = read_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"cannot read the script {path}: {error}") from error
+        raise ModelError("file.unreadable", f"cannot read the script {path}: {error}") from error
     rules = [_rule(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not rules:
-        raise ModelError(f"the script {path} has no rules")
+        raise ModelError("script.invalid", f"the script {path} has no rules")
     return rules
 
 
@@ -115,16 +121,17 @@ def _rule(line: str, where: str) -> ScriptRule:
         rule = ScriptRule.model_validate_json(line)
         pattern = re.compile(rule.match)
     except ValidationError as error:
-        raise ModelError(f"{where}: {error.errors()[0]['msg']}") from error
+        raise ModelError("script.invalid", f"{where}: {error.errors()[0]['msg']}") from error
     except (re.error, OverflowError, RecursionError) as error:
-        raise ModelError(f"{where}: 'match' is not a regular expression: {error}") from error
+        raise ModelError("script.invalid", f"{where}: 'match' is not a regular expression: {error}") from error
     try:
         # sub() checks the template's groups, also without a match.
         _map_texts(rule.answer, lambda text: pattern.sub(text, ""))
     except (re.error, IndexError) as error:
         raise ModelError(
+            "script.invalid",
             f"{where}: 'answer' does not fit the groups of 'match': {error}; write a literal backslash as four "
-            "backslashes in JSON"
+            "backslashes in JSON",
         ) from error
     return rule
 
@@ -136,11 +143,14 @@ def _answer(rules: list[ScriptRule], call: Call, path: Path) -> str | Exception:
         if match is None:
             continue
         if rule.error is not None:
-            kind = ModelError if rule.error in ("401", "402", "403", "404") else ProviderError
-            return kind(f"{path} answers with error {rule.error}")
+            text = f"{path} answers with error {rule.error}"
+            code = _STOPPING.get(rule.error)
+            return ModelError(code, text) if code else ProviderError("provider.failed", text)
         in_text = call.schema is None and isinstance(rule.answer, dict) and "answer" in rule.answer
         return _fill(in_parts(call.prompt, rule.answer) if in_text else rule.answer, match)
-    return ModelError(f"no rule of {path} matches this call of the {call.role}: {call.prompt.user[:80]!r}")
+    return ModelError(
+        "script.no_rule", f"no rule of {path} matches this call of the {call.role}: {call.prompt.user[:80]!r}"
+    )
 
 
 def parts_asked(prompt: Prompt) -> list[str]:

@@ -79,15 +79,21 @@ def _bounded_client() -> Any:
                 if response.is_redirect:
                     where = response.headers.get("location", "nowhere")
                     raise RefusedReply(
-                        f"it redirects to {where[:200]!r}, which is not followed: use that address if you trust it"
+                        "provider.bad_reply",
+                        f"it redirects to {where[:200]!r}, which is not followed: use that address if you trust it",
                     )
                 if (coding := response.headers.get("content-encoding", "identity").lower()) != "identity":
-                    raise RefusedReply(f"the reply is compressed ({coding[:40]}), which was not asked for")
+                    raise RefusedReply(
+                        "provider.bad_reply", f"the reply is compressed ({coding[:40]}), which was not asked for"
+                    )
                 parts, size = [], 0
                 async for part in response.aiter_raw():
                     parts.append(part)
                     if (size := size + len(part)) > self._most:
-                        raise RefusedReply(f"the reply has more than {self._most / 1e6:g} MB (see `max_reply_mb`)")
+                        raise RefusedReply(
+                            "provider.bad_reply",
+                            f"the reply has more than {self._most / 1e6:g} MB (see `max_reply_mb`)",
+                        )
             finally:
                 await response.aclose()
             body = b"".join(parts)
@@ -138,7 +144,7 @@ def plain_completion(body: bytes) -> bytes:
     except ValueError:
         return body
     except RecursionError as error:
-        raise RefusedReply("the reply is JSON that is nested too deeply") from error
+        raise RefusedReply("provider.bad_reply", "the reply is JSON that is nested too deeply") from error
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         return body

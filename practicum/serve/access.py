@@ -109,8 +109,8 @@ class Forbidden(UsageError):
 class TooMany(PracticumError):
     """Too many requests. `after` is the number of seconds after which the next one may come."""
 
-    def __init__(self, message: str, after: float) -> None:
-        super().__init__(message)
+    def __init__(self, code: str, message: str, after: float) -> None:
+        super().__init__(code, message, after=after)
         self.after = after
 
 
@@ -118,7 +118,8 @@ def require_key_of(id: str, grant: Grant) -> None:
     """Raises Forbidden for the key of a space that was deleted, where another space has its name."""
     if grant.space and grant.identity not in ("", id):
         raise Forbidden(
-            f"this key was for a space {grant.space} that was deleted: ask for a new one (practicum key add)"
+            "key.forbidden",
+            f"this key was for a space {grant.space} that was deleted: ask for a new one (practicum key add)",
         )
 
 
@@ -139,7 +140,7 @@ class Limiter:
             self._left.popitem(last=False)
         if left < 1:
             after = (1 - left) * 60 / a_minute
-            raise TooMany(f"{what}: {a_minute:,} a minute are allowed; wait {after:.1f} s", after)
+            raise TooMany("request.too_many", f"{what}: {a_minute:,} a minute are allowed; wait {after:.1f} s", after)
 
 
 def digest_of(secret: str) -> str:
@@ -155,8 +156,9 @@ def read_keys(given: Iterable[str]) -> dict[str, Grant]:
         space, _, key = text.rpartition("=")
         if len(key) < LEAST or not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageError(
+                "key.invalid",
                 f"a key has at least {LEAST} characters, of ASCII and without spaces: KEY, or SPACE=KEY for a key of "
-                "one space"
+                "one space",
             )
         _require_space_name(space)
         digest = digest_of(key)
@@ -225,9 +227,9 @@ class Keys:
         found = self._given.get(digest) or self._stored.get(digest)
         if found is None:
             self._wrong.take(address, WRONG_A_MINUTE, "too many wrong keys from this address")
-            raise Wrong("this key is wrong")
+            raise Wrong("key.wrong", "this key is wrong")
         if found.expired:
-            raise Wrong(f"the key {found.name} has expired: ask for a new one (practicum key add)")
+            raise Wrong("key.expired", f"the key {found.name} has expired: ask for a new one (practicum key add)")
         return found
 
     def count(self, grant: Grant) -> None:
@@ -302,9 +304,11 @@ def add_key(
     space may be made later, and the key is for that one. Raises UsageError if there is one of this name for the space,
     or if a name or a role is none, and UnknownSpace for a space that was deleted."""
     if others := [role for role in roles if role not in ROLES]:
-        raise UsageError(f"there is no role {others[0]!r:.80}: there are {', '.join(ROLES)}")
+        raise UsageError("key.invalid", f"there is no role {others[0]!r:.80}: there are {', '.join(ROLES)}")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
-        raise UsageError(f"{name!r:.80} is no name of a key: a line of at most {LONGEST_NAME} characters")
+        raise UsageError(
+            "key.invalid", f"{name!r:.80} is no name of a key: a line of at most {LONGEST_NAME} characters"
+        )
     _require_space_name(space)
     key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), tables.keys
     row: dict[str, Any] = {
@@ -320,7 +324,9 @@ def add_key(
                 raise unknown(space)
         run_id = known.run_id if known is not None else ""
         if db.execute(select(t.c.name).where(t.c.run_id == run_id, t.c.name == name)).first() is not None:
-            raise UsageError(f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name")
+            raise UsageError(
+                "key.duplicate", f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name"
+            )
         db.execute(t.insert().values({**row, "run_id": run_id}))
 
     log.do(write).result()
@@ -345,7 +351,9 @@ def remove_key(log: Log, name: str, space: str) -> None:
         known = find_space(db, space) if space else None
         run_id = "" if not space else None if known is None else known.run_id
         if not db.execute(delete(t).where(t.c.run_id == run_id, t.c.name == name)).rowcount:
-            raise UsageError(f"there is no key {name!r:.80}{_of(space)}: practicum key list shows those there are")
+            raise UsageError(
+                "key.unknown", f"there is no key {name!r:.80}{_of(space)}: practicum key list shows those there are"
+            )
         left = db.execute(select(t.c.name).where(t.c.run_id == run_id).limit(1)).first()
         if known is not None and known.state == "reserved" and left is None:
             db.execute(delete(tables.spaces).where(tables.spaces.c.run_id == run_id))

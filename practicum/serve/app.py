@@ -101,22 +101,32 @@ PIECES = 10_000
 """Pieces of JSON, such as a text or a comma, that are written at a time."""
 
 
+_STATUSES_OF_CODES: Mapping[str, int] = {
+    "request.malformed": 400, "key.missing": 401, "key.wrong": 401, "key.expired": 401, "key.forbidden": 403,
+    "key.not_configured": 403, "request.not_passed": 403, "request.unknown_path": 404, "response.unknown": 404,
+    "request.wrong_verb": 405, "request.too_large": 413, "request.encoded": 415, "request.too_many": 429,
+    "service.timeout": 503,
+}  # fmt: skip
+"""The statuses of errors whose code decides it."""
+
 _STATUSES: tuple[tuple[type[PracticumError], int], ...] = (
     (Unknown, 404), (UnknownSpace, 404), (NotARun, 404), (Forbidden, 403), (Conflict, 409), (RunBusy, 409),
-    (UsageError, 400), (StoreError, 507),
+    (StoreAway, 503), (UsageError, 400), (StoreError, 507),
 )  # fmt: skip
-"""What errors are answered with; special kinds stand before those that they are of."""
+"""The statuses of all other errors; special kinds stand before those that they are of."""
 
 
 def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
     """The status of the answer that an error is, and its headers."""
-    if isinstance(error, Refused):
-        return error.status, error.headers
-    if isinstance(error, TooMany):
-        return 429, ((b"retry-after", b"%d" % ceil(error.after)),)
-    if isinstance(error, StoreAway):
-        return 503, ((b"retry-after", b"%d" % RETRY),)
-    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500), ()
+    by_kind = (status for kind, status in _STATUSES if isinstance(error, kind))
+    status = _STATUSES_OF_CODES.get(error.code) or next(by_kind, 500)
+    headers = error.headers if isinstance(error, Refused) else ()
+    if status == 401:
+        return status, (*headers, (b"www-authenticate", b"Bearer"))
+    if status in (429, 503):
+        after = error.after if isinstance(error, TooMany) else RETRY
+        return status, (*headers, (b"retry-after", b"%d" % ceil(after)))
+    return status, headers
 
 
 class _Left(Exception):
@@ -180,7 +190,7 @@ class Call:
         with suppress(UnicodeDecodeError):
             value = value and value.encode("latin-1").decode()
         if value is not None and len(value) > most:
-            raise Refused(400, f"the header {name.decode()} is longer than {most} characters")
+            raise Refused("request.malformed", f"the header {name.decode()} is longer than {most} characters")
         return value or None
 
     def hold(self, size: int) -> bool:
@@ -191,7 +201,7 @@ class Call:
 
     async def body(self, most: int) -> bytes:
         """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
-        too_large = Refused(413, f"the body has more than {most:,} bytes")
+        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes")
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
         parts, size, more = list[bytes](), 0, True
@@ -204,7 +214,7 @@ class Call:
             if size > most:
                 raise too_large
             if not self.hold(len(parts[-1])):
-                raise TooMany("too many large requests are under way: send it again", RETRY)
+                raise TooMany("request.too_many", "too many large requests are under way: send it again", RETRY)
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -214,7 +224,7 @@ class Call:
             return await self.body(MOST)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if twice := [name for name, values in query.items() if len(values) > 1]:
-            raise Refused(400, f"the query has {twice[0]!r:.80} more than once")
+            raise Refused("request.malformed", f"the query has {twice[0]!r:.80} more than once")
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
@@ -318,9 +328,11 @@ class App:
             await self._tell_metrics(call)
         elif path in _OWN_PATHS:
             allowed = ", ".join(known for known, own in OPERATIONS if own == path) or "GET"
-            raise Refused(405, f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode()))
+            raise Refused(
+                "request.wrong_verb", f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode())
+            )
         elif (right := _right_address(call)) is not None:
-            raise Refused(404, f"there is nothing at {path:.200}: {right}")
+            raise Refused("request.unknown_path", f"there is nothing at {path:.200}: {right}")
         elif method == "POST" and path in PROTOCOLS:
             _, space = await self.enter(call, "ask")
             await self._complete(call, PROTOCOLS[path], space)
@@ -346,20 +358,20 @@ class App:
                     self._require_origin(call)
             await self.pages(call.scope, call.receive, call.send)
         else:
-            raise Refused(404, f"there is nothing at {path:.200}: the API begins with /v1")
+            raise Refused("request.unknown_path", f"there is nothing at {path:.200}: the API begins with /v1")
 
     async def _health(self, call: Call) -> Health:
         """How the service is; to who has no key for all spaces, that it is there."""
         try:
             grant, _ = await self.enter(call, "ask")
-        except (Refused, TooMany):
+        except (Refused, Wrong, TooMany):
             return {"status": "ok"}
         return {"status": "ok"} if grant.space else self.service.health()
 
     async def _tell_metrics(self, call: Call) -> None:
         grant, _ = await self.enter(call, "ask")
         if grant.space:
-            raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
+            raise Refused("key.forbidden", f"this is about all spaces, and the key is for {grant.space}")
         body = await asyncio.to_thread(self.metrics.text)
         await call.answer_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
 
@@ -371,12 +383,16 @@ class App:
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
-            raise Refused(400, "the header host is not an address") from None
+            raise Refused("request.malformed", "the header host is not an address") from None
         if not _FORWARDED.isdisjoint(call.headers):
             # A proxy may name this machine as the host, whoever asks.
-            raise Refused(403, "a service without keys answers to no proxy: configure a key (practicum key add)")
+            raise Refused(
+                "key.not_configured", "a service without keys answers to no proxy: configure a key (practicum key add)"
+            )
         if not is_loopback(name):
-            raise Refused(403, "a service without keys answers to this machine alone: configure a key (--key)")
+            raise Refused(
+                "key.not_configured", "a service without keys answers to this machine alone: configure a key (--key)"
+            )
 
     def _require_origin(self, call: Call) -> None:
         """Refuse what a page of another site, or of another port, could make a browser send to a service without
@@ -386,7 +402,10 @@ class App:
         # "null" is the origin of any page that wants to hide its own, unless the browser says that it is this one.
         site = call.headers.get(b"sec-fetch-site")
         if origin is not None and origin.lower() != own and not (origin == "null" and site == "same-origin"):
-            raise Refused(403, f"a service without keys answers to pages of {own:.200} alone: configure a key (--key)")
+            raise Refused(
+                "key.not_configured",
+                f"a service without keys answers to pages of {own:.200} alone: configure a key (--key)",
+            )
 
     async def enter(self, call: Call, role: Role | None) -> tuple[Grant, str]:
         """What a request may do, and its space. Raises Refused without a right key of this role (None: of any), or
@@ -398,15 +417,14 @@ class App:
             self._require_origin(call)
             call.grant, call.space = EVERYBODY, wanted or self.service.settings.spaces[0]
             return call.grant, call.space
-        try:
-            grant = call.grant = await self.keys.grant(self._key(call), call.address)
-        except Wrong as error:
-            raise Refused(401, str(error), (b"www-authenticate", b"Bearer")) from None
+        grant = call.grant = await self.keys.grant(self._key(call), call.address)
         self.keys.count(grant)
         if role is not None and not grant.may(role):
-            raise Refused(403, f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}")
+            raise Refused(
+                "key.forbidden", f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
+            )
         if grant.space and wanted not in (None, grant.space):
-            raise Refused(403, f"this key is for space {grant.space}: leave out x-practicum-space")
+            raise Refused("key.forbidden", f"this key is for space {grant.space}: leave out x-practicum-space")
         call.space = grant.space or wanted or self.service.settings.spaces[0]
         return grant, call.space
 
@@ -417,7 +435,7 @@ class App:
             key = bearer.strip() if scheme.lower() == "bearer" else call.headers.get(b"x-api-key", "")
         if not key:
             where = "x-practicum-key: KEY" if self.pass_key else "Authorization: Bearer KEY"
-            raise Refused(401, f"there is no key: send {where}", (b"www-authenticate", b"Bearer"))
+            raise Refused("key.missing", f"there is no key: send {where}")
         return key
 
     # The service's own operations
@@ -425,7 +443,7 @@ class App:
     async def _operate(self, call: Call, operation: Operation) -> None:
         grant, space = await self.enter(call, operation.role)
         if operation.whole and grant.space:
-            raise Refused(403, f"this is about all spaces, and the key is for {grant.space}")
+            raise Refused("key.forbidden", f"this is about all spaces, and the key is for {grant.space}")
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         screened = call.header(AGENT) is not None
         at = At(self.service, self.keys, grant, space, call.endings, session, user, screened)
@@ -493,7 +511,8 @@ class App:
             return
         if not await self.service.made_response(space, response):
             raise Refused(
-                404, f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
+                "response.unknown",
+                f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
                 "service with --pass /v1/responses"
             )  # fmt: skip
 

@@ -53,8 +53,9 @@ async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
         await service.refresh(space)
         if space.rollout is not None:
             raise Conflict(
+                "rollout.pending",
                 f"version {space.rollout.version} is being tried: make it live, or take it back, before you change "
-                "the playbook"
+                "the playbook",
             )
         if space.last != space.live and not await asyncio.to_thread(service.learner.is_untried, space):
             # The last version was dropped or taken back.
@@ -78,7 +79,7 @@ async def _writing(service: Service, space: Space) -> AsyncIterator[Store]:
             async with asyncio.timeout(PATIENCE):
                 store = await stack.enter_async_context(writing(space.folder, PATIENCE))
         except (TimeoutError, RunBusy):
-            raise Conflict(f"space {space.name} is learning now: try again in a minute") from None
+            raise Conflict("space.learning", f"space {space.name} is learning now: try again in a minute") from None
         if not await asyncio.to_thread(service.is_live, space):
             raise unknown(space.name)
         yield store
@@ -95,7 +96,9 @@ async def edit_entry(
     space = await service.space(name)
     async with _changing(service, space) as store:
         if space.last != space.live and service.settings.learn:
-            raise Conflict(f"version {space.last} is about to be tried: edit when it is live, or was taken back")
+            raise Conflict(
+                "rollout.pending", f"version {space.last} is about to be tried: edit when it is live, or was taken back"
+            )
 
         def edits(context: Context) -> Delta:
             if id is None:
@@ -103,16 +106,19 @@ async def edit_entry(
             if (entry := context.get(id)) is None:
                 raise _gone(store, id)
             if seen is not None and entry.changed > seen:
-                raise Conflict(f"{id} was changed in version {entry.changed}, after you looked at it: look at it again")
+                raise Conflict(
+                    "entry.changed",
+                    f"{id} was changed in version {entry.changed}, after you looked at it: look at it again",
+                )
             change: Edit = Update(id, text, section, reason=BY_HAND)
             return Delta((change if text is not None or section is not None else Delete(id, reason=BY_HAND),))
 
         def write() -> Edited:
             outcome = apply_edits(store, edits)
             if outcome.refused:
-                raise UsageError(outcome.refused[0].reason)
+                raise UsageError("edit.refused", outcome.refused[0].reason)
             if not outcome.applied:
-                raise UsageError(f"this changes nothing of {id}")
+                raise UsageError("edit.empty", f"this changes nothing of {id}")
             version = name_version(store, store.run_id, EDITED, outcome.context.version)
             _make_live(service, space, store, version, BY_HAND)
             return {"id": outcome.applied[0].id, "version": version}
@@ -136,8 +142,8 @@ def _make_live(service: Service, space: Space, store: Store, version: int, reaso
 def _gone(store: Store, id: str) -> UsageError:
     events = entry_history(read_versions(store, store.run_id), id)
     if not events:
-        return Unknown(f"there has never been an entry {id!r:.80}")
-    return Conflict(f"there is no entry {id} any more: it was removed in version {events[-1].version}")
+        return Unknown("entry.unknown", f"there has never been an entry {id!r:.80}")
+    return Conflict("entry.deleted", f"there is no entry {id} any more: it was removed in version {events[-1].version}")
 
 
 async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:
@@ -156,7 +162,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
         def approve() -> int:
             approval = reviews.approve(store, _waiting(store, id))
             if id in approval.refused:
-                raise Conflict(f"{id} cannot be applied any more: {approval.refused[id]}")
+                raise Conflict("edit.refused", f"{id} cannot be applied any more: {approval.refused[id]}")
             version = approval.context.version
             if not service.settings.learn:
                 # There is no learner to try it.
@@ -173,7 +179,7 @@ async def decide_rollout(service: Service, name: str, number: int, promoted: boo
     async with space.counting:
         rollout = space.rollout
         if rollout is None or rollout.number != number:
-            raise Conflict(f"it was decided before: version {space.live} is live")
+            raise Conflict("rollout.decided", f"it was decided before: version {space.live} is live")
         await service.decide(space, rollout, Decision(PROMOTED if promoted else TAKEN_BACK, "by hand"))
     return {"version": space.live}
 
@@ -181,10 +187,10 @@ async def decide_rollout(service: Service, name: str, number: int, promoted: boo
 def _waiting(store: Store, id: str) -> list[reviews.Review]:
     known = {one.id: one for one in reviews.read_reviews(store, (PENDING, APPROVED, REJECTED))}
     if id not in known:
-        raise Unknown(f"nothing with the id {id!r:.80} waits for review")
+        raise Unknown("review.unknown", f"nothing with the id {id!r:.80} waits for review")
     if (one := known[id]).state != PENDING:
         made = f" as version {one.version}" if one.version is not None else f": {one.reason}" if one.reason else ""
-        raise Conflict(f"{id} was {one.state} before{made}")
+        raise Conflict("review.decided", f"{id} was {one.state} before{made}")
     return [one]
 
 
@@ -203,7 +209,9 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
     """Delete a space with all that was asked, reported and learned in it, and its keys. Raises UnknownSpace if there is
     none, and Conflict if the service was started with it, or while it learns."""
     if name in service.settings.spaces:
-        raise Conflict(f"the service was started with the space {name}: start it without --space {name} first")
+        raise Conflict(
+            "space.in_use", f"the service was started with the space {name}: start it without --space {name} first"
+        )
     # It ends even if nobody waits for it any longer. What a kill leaves of it is finished at the next start.
     return await asyncio.shield(_remove_space(service, name))
 
@@ -216,7 +224,7 @@ async def _remove_space(service: Service, name: str) -> SpaceGone:
             return {"name": name, "rows": 0}
         space = await service.space(name)
         if not await _alone(stack, database, f"learning in {space.id}"):
-            raise Conflict(f"space {name} is learning now: try again in a minute")
+            raise Conflict("space.learning", f"space {name} is learning now: try again in a minute")
         async with _writing(service, space) as store:
             stack.enter_context(service.deleting(space))
             removed = await asyncio.wrap_future(service.log.do(partial(bury_space, id=space.id), space.id))

@@ -116,7 +116,7 @@ def read_feedback(body: bytes) -> Feedback:
             said = "`score` must be a number from 0 to 1, true or false"
         elif name:
             said = f"`{name}`: {said[0].lower()}{said[1:]}"
-        raise UsageError(one_line(f"this is no feedback: {said}", 300)) from error
+        raise UsageError("outcome.invalid", one_line(f"this is no feedback: {said}", 300)) from error
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interact
     queries = (mine.where(each).order_by(t.c.number.desc()).limit(1) for each in wanted)
     found = next((row for query in queries if (row := db.execute(query).first()) is not None), None)
     if found is None:
-        raise Unknown(f"this space knows nothing of {what:.300}")
+        raise Unknown("interaction.unknown", f"this space knows nothing of {what:.300}")
     return Interaction(
         found.id, found.session, found.user, found.version, found.rollout, found.kind, json.loads(found.data)
     )

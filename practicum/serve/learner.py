@@ -336,7 +336,7 @@ class Learner(threading.Thread):
         rows = self.service.log.rows(waiting)
         with Store.beside(space.folder) as store:
             if store.is_written:
-                raise RunBusy(f"another process is writing to the run {space.folder}")
+                raise RunBusy("store.busy", f"another process is writing to the run {space.folder}")
             for row in rows:
                 mine = i.c.run_id == space.id
                 own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))

@@ -53,11 +53,11 @@ class Local:
 
     async def _answer(self, call: Call) -> None:
         if (operation := OPERATIONS.get((call.method, call.path))) is None:
-            raise Refused(404, f"there is nothing at {call.path:.200}")
+            raise Refused("request.unknown_path", f"there is nothing at {call.path:.200}")
         roles = (call.header(ROLES) or "").split(",")
         grant = Grant("this agent", "", frozenset(roles), "")
         if not grant.may(operation.role):
-            raise Forbidden(f"this takes the role {operation.role}")
+            raise Forbidden("key.forbidden", f"this takes the role {operation.role}")
         space = call.header(b"x-practicum-space") or self._service.settings.spaces[0]
         async with self._making:
             try:
@@ -112,5 +112,5 @@ def _bound(path: Path) -> socket.socket:
     except OSError as error:
         sock.close()
         why = "its path is too long; give a shorter --store" if "too long" in str(error) else error.strerror or error
-        raise StoreError(f"no socket can be made in the store {path.parent}: {why}") from error
+        raise StoreError("store.unwritable", f"no socket can be made in the store {path.parent}: {why}") from error
     return sock

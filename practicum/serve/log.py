@@ -252,7 +252,9 @@ class Log:
                 self._commit([] if self.failing else rows[some:], changes[few:])
                 return
             said = one_line(str(getattr(error, "orig", None) or error), 300)
-            results = [(None, StoreError(f"what the service keeps cannot be written: {said}"))] * len(changes)
+            results = [
+                (None, StoreError("store.unwritable", f"what the service keeps cannot be written: {said}"))
+            ] * len(changes)
             self._give_up(rows, error)
         else:
             self.failing, self.worked = None, time.monotonic()
@@ -304,7 +306,7 @@ def _made(change: _Change[Any], db: Connection, live: Set[str]) -> tuple[Any, Ba
     """What a change returned, or what it raised: one that is refused, such as feedback on something unknown, has
     written nothing and undoes nothing of others."""
     if change.space and change.space not in live:
-        return None, UnknownSpace("this space was deleted")
+        return None, UnknownSpace("space.unknown", "this space was deleted")
     try:
         return change.make(db), None
     except SQLAlchemyError:
@@ -325,7 +327,7 @@ class FolderDatabase:
         try:
             make_folder(folder)
         except OSError as error:
-            raise StoreError(f"cannot make the store {folder}: {error.strerror}") from error
+            raise StoreError("store.unwritable", f"cannot make the store {folder}: {error.strerror}") from error
         self._lock = FileLock(folder / "lock", mode=PRIVATE, blocking=False, thread_local=False)
         if not beside:
             self._take()
@@ -340,11 +342,14 @@ class FolderDatabase:
             self._lock.acquire()
         except Timeout:
             raise RunBusy(
+                "store.busy",
                 f"another practicum serve or practicum mcp uses the store {self.folder}: stop that one, or give "
-                "another --store"
+                "another --store",
             ) from None
         except OSError as error:
-            raise StoreError(f"cannot write to the store {self.folder}: {error.strerror}") from error
+            raise StoreError(
+                "store.unwritable", f"cannot write to the store {self.folder}: {error.strerror}"
+            ) from error
 
     def begin(self, db: Connection, spaces: Sequence[str]) -> None:
         # Nobody else writes to the file, but for a command beside the service.
@@ -361,7 +366,9 @@ class FolderDatabase:
 
     def failure(self, doing: str, error: Exception) -> StoreError:
         full = " (is the disk full or read-only?)" if doing == "write to" else ""
-        return StoreError(f"cannot {doing} the store {self.folder}: {getattr(error, 'orig', None) or error}{full}")
+        return StoreError(
+            "store.unwritable", f"cannot {doing} the store {self.folder}: {getattr(error, 'orig', None) or error}{full}"
+        )
 
     @contextmanager
     def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
@@ -392,7 +399,7 @@ class FolderDatabase:
             # Something may be missing that a look at the folder had found.
             rmtree(folder, ignore_errors=True)
         except OSError as error:
-            raise StoreError(f"cannot remove the folder {folder}: {error.strerror}") from error
+            raise StoreError("store.unwritable", f"cannot remove the folder {folder}: {error.strerror}") from error
 
     def run_names(self) -> list[str]:
         return []
@@ -412,8 +419,9 @@ class FolderDatabase:
                 version = int(db.execute(text("PRAGMA user_version")).scalar_one())
                 if version not in (0, tables.FORMAT):
                     raise StoreError(
+                        "store.unknown_format",
                         f"the store {self.folder} has format {version}, this practicum reads {tables.FORMAT} alone: "
-                        "serve it with the practicum that made it, or give another --store"
+                        "serve it with the practicum that made it, or give another --store",
                     )
                 if version == 0:
                     tables.metadata.create_all(db)

@@ -80,7 +80,9 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
             caller = caller_of(ctx)
             if not may(caller.roles, tool.role):
                 have = ", ".join(sorted(caller.roles))
-                raise UsageError(f"the tool {tool.name} takes the role {tool.role}, and you have {have}")
+                raise UsageError(
+                    "key.forbidden", f"the tool {tool.name} takes the role {tool.role}, and you have {have}"
+                )
             told = await caller.ask(*_read(tool, params.arguments or {}).asked())
             content, wrong = tool.text(told), False
         except PracticumError as error:
@@ -120,13 +122,16 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
 def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
     """What a tool is given. What a model gives as null it leaves out. Raises UsageError that says what is wrong."""
     if len(arguments) > MOST_ARGUMENTS:
-        raise UsageError(f"{tool.name} was called with {len(arguments):,} arguments, more than {MOST_ARGUMENTS}")
+        raise UsageError(
+            "request.malformed", f"{tool.name} was called with {len(arguments):,} arguments, more than {MOST_ARGUMENTS}"
+        )
     try:
         return tool.model_validate({name: value for name, value in arguments.items() if value is not None})
     except ValidationError as error:
         fields = ", ".join(tool.model_fields) or "nothing"
         raise UsageError(
-            one_line(f"{tool.name} was called wrongly: {fault(error, model=tool)}; it takes {fields}", 400)
+            "request.malformed",
+            one_line(f"{tool.name} was called wrongly: {fault(error, model=tool)}; it takes {fields}", 400),
         ) from None
 
 

@@ -92,7 +92,9 @@ class Agents:
             await call.write(b"")
             return
         if call.method != "POST":
-            raise Refused(405, "agents POST to /mcp, and nothing is sent unasked", (b"allow", b"POST, DELETE"))
+            raise Refused(
+                "request.wrong_verb", "agents POST to /mcp, and nothing is sent unasked", (b"allow", b"POST, DELETE")
+            )
         body: bytes | None = await call.body(MOST)
         # The first request of a client, which then repeats the name; newer protocols know no sessions.
         first = call.headers.keys().isdisjoint((b"mcp-session-id", b"mcp-protocol-version"))

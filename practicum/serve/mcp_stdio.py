@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
+from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError, received
 from practicum.models.keys import require_private
 from practicum.serve import lines
 from practicum.serve.mcp_opening import Opening
@@ -104,15 +104,15 @@ class Outside(ABC):
             async with http.request(method, self._base + path, allow_redirects=False, **sent) as response:
                 status, raw = response.status, await _body(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Away(str(error) or "no answer in time") from error
+            raise Away("service.unreachable", str(error) or "no answer in time") from error
         try:
             told = json.loads(raw)
             if status < 300:
                 return dict(told)
-            said = str(told["error"]["message"]).removeprefix("practicum: ")
-        except (ValueError, KeyError, TypeError):
-            said = f"this is no answer of practicum serve (status {status})"
-        raise (StoreError if status >= 500 else UsageError)(said)
+            code, said, fields = received(told["error"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            code, said, fields = "service.invalid_answer", f"this is no answer of practicum serve (status {status})", {}
+        raise (StoreError if status >= 500 else UsageError)(code, said, **fields)
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
@@ -121,7 +121,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > MOST_ANSWER:
-            raise StoreError(f"the answer of the service has more than {MOST_ANSWER:,} bytes")
+            raise StoreError("service.invalid_answer", f"the answer of the service has more than {MOST_ANSWER:,} bytes")
     return bytes(body)
 
 
@@ -131,7 +131,9 @@ class Remote(Outside):
     def __init__(self, address: str, roles: Collection[str], space: str | None, key: str | None) -> None:
         address = address.rstrip("/").removesuffix("/v1").removesuffix("/mcp")
         if not urlsplit(address).hostname:
-            raise UsageError(f"{address!r} is no address of a service: it has the form http://host:port")
+            raise UsageError(
+                "service.invalid_address", f"{address!r} is no address of a service: it has the form http://host:port"
+            )
         if key:
             require_private(address, "the service")
         super().__init__(address, roles, space, {"authorization": f"Bearer {key}"} if key else {})
@@ -140,7 +142,7 @@ class Remote(Outside):
         try:
             return await self._ask(route, given)
         except Away as error:
-            raise Away(f"the service at {self._base} cannot be reached: {error}") from error
+            raise Away("service.unreachable", f"the service at {self._base} cannot be reached: {error}") from error
 
     async def reach(self) -> None:
         # The service may start later.
@@ -187,8 +189,9 @@ class Shared(Outside):
                 yield
         except TimeoutError:
             raise StoreError(
+                "store.busy",
                 f"another process has the store {self._store} open and does not answer: end it, or give --service with "
-                "the address of practicum serve"
+                "the address of practicum serve",
             ) from None
 
     async def _find(self) -> None:

@@ -13,7 +13,7 @@ SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def require_space_name(name: str, error: type[UsageError] = UsageError) -> None:
     """Raise the error for what cannot be the name of a space."""
     if not SPACE_NAME.fullmatch(name):
-        raise error(f"{name!r:.80} is no name of a space: {FORM}")
+        raise error("space.invalid_name", f"{name!r:.80} is no name of a space: {FORM}")
 
 
 class UnknownSpace(UsageError):
@@ -21,4 +21,4 @@ class UnknownSpace(UsageError):
 
 
 def unknown(name: str) -> UnknownSpace:
-    return UnknownSpace(f"there is no space {name!r}: start the service with --space {name}")
+    return UnknownSpace("space.unknown", f"there is no space {name!r}: start the service with --space {name}")

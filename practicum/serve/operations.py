@@ -115,7 +115,9 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
     except ValidationError as error:
         known = f" (there are {', '.join(form.model_fields) or 'no fields'})"
         extra = known if error.errors()[0]["type"] == "extra_forbidden" else ""
-        raise UsageError(one_line(f"what was sent is wrong: {fault(error, model=form)}{extra}", 400)) from error
+        raise UsageError(
+            "request.malformed", one_line(f"what was sent is wrong: {fault(error, model=form)}{extra}", 400)
+        ) from error
 
 
 async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +137,9 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
         at.service.require_since(at.space, at.endings)
         raise
     except TimeoutError:
-        raise StoreAway(f"this was not done in {operation.patience:g} seconds: send it again") from None
+        raise StoreAway(
+            "service.timeout", f"this was not done in {operation.patience:g} seconds: send it again"
+        ) from None
 
 
 def _require_few_fields(body: bytes) -> None:
@@ -145,7 +149,7 @@ def _require_few_fields(body: bytes) -> None:
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         fields = len(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
         if fields > MOST_FIELDS:
-            raise UsageError(f"what was sent has {fields:,} fields, more than {MOST_FIELDS}")
+            raise UsageError("request.malformed", f"what was sent has {fields:,} fields, more than {MOST_FIELDS}")
 
 
 _Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
@@ -340,9 +344,9 @@ class EntryEdit(Form):
 async def edit(at: At, asked: EntryEdit) -> answers.Edited:
     """Change an entry of the playbook, or add one. It makes a version that all see at once."""
     if asked.id is None and (asked.text is None or asked.section is None):
-        raise UsageError("a new entry takes `text` and `section`; give `id` to change one")
+        raise UsageError("request.malformed", "a new entry takes `text` and `section`; give `id` to change one")
     if asked.text is None and asked.section is None:
-        raise UsageError("give `text` or `section`: what is to be changed")
+        raise UsageError("request.malformed", "give `text` or `section`: what is to be changed")
     return await editing.edit_entry(at.service, at.space, asked.id, asked.text, asked.section, asked.seen)
 
 
@@ -360,7 +364,9 @@ async def remove(at: At, asked: Removal) -> answers.Edited | answers.Decided:
     if not at.grant.may("review"):
         number = int(asked.id[1:]) if asked.id.startswith("c") else None
         if number is None or await at.service.noted_by(at.space, number) != tables.note_by(at.user):
-            raise access.Forbidden(f"removing {asked.id} takes the role review: report is for notes of one's own")
+            raise access.Forbidden(
+                "key.forbidden", f"removing {asked.id} takes the role review: report is for notes of one's own"
+            )
     if asked.id.startswith("c"):
         return await at.service.review_correction(at.space, int(asked.id[1:]), False)
     return await editing.edit_entry(at.service, at.space, asked.id, None, None, asked.seen)
@@ -383,7 +389,9 @@ async def learn(at: At, asked: Nothing) -> answers.Learning:
     """Begin a round of learning as soon as possible, however few outcomes wait."""
     space = await at.service.space(at.space)
     if not at.service.settings.learn:
-        raise Conflict("this service does not learn: it was started with --no-learning, or without a model")
+        raise Conflict(
+            "learning.disabled", "this service does not learn: it was started with --no-learning, or without a model"
+        )
     at.service.learner.want(space.name)
     when = "begins" if space.rollout is None else f"begins when version {space.rollout.version} is decided about"
     return {"space": at.space, "learning": when}
@@ -439,7 +447,7 @@ class NewKey(KeyName):
 def _own(at: At, space: str) -> str:
     """The space of a key that somebody manages: a key of one space manages keys of that space alone."""
     if at.grant.space and space not in ("", at.grant.space):
-        raise access.Forbidden(f"this key is for space {at.grant.space}")
+        raise access.Forbidden("key.forbidden", f"this key is for space {at.grant.space}")
     return at.grant.space or space
 
 

@@ -67,7 +67,8 @@ class Passing:
         parts = path.split("/")
         prefix = "/".join(parts[: 4 if parts[2] in _FAMILIES else 3])
         raise Refused(
-            403, f"{method} {path:.200} does not pass to the model server, where it would use the service's key: to "
+            "request.not_passed",
+            f"{method} {path:.200} does not pass to the model server, where it would use the service's key: to "
             f"let it pass, the operator starts the service with --pass {prefix:.200}"
         )  # fmt: skip
 
@@ -78,12 +79,14 @@ class Passing:
         if path not in _CONTINUING or self.has(path):
             return None, body
         if encoding not in ("", "identity"):
-            raise Refused(415, f"send the body of {path} without content-encoding")
+            raise Refused("request.encoded", f"send the body of {path} without content-encoding")
         if is_dense(body):
             # In UTF-16 and UTF-32, which some servers read too, there is a NUL beside each of these characters.
             plain = body.translate(None, b"\0") if b"\0" in body else body
             if any(sign.encode() in plain for sign in _SIGNS):
-                raise Refused(413, "the body has too many values to be checked for what it goes on from")
+                raise Refused(
+                    "request.too_large", "the body has too many values to be checked for what it goes on from"
+                )
             return None, body
         try:
             fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -93,16 +96,17 @@ class Passing:
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if _may_go_on(body):
-                raise Refused(400, "the body is not a JSON object in UTF-8") from None
+                raise Refused("request.malformed", "the body is not a JSON object in UTF-8") from None
             # The model server says what is wrong with it.
             return None, body
         if conversation is not None and not self.has("/v1/conversations"):
             raise Refused(
-                403, "`conversation` names one that the model server keeps, which may be that of another space: to let "
+                "request.not_passed",
+                "`conversation` names one that the model server keeps, which may be that of another space: to let "
                 "it pass, the operator starts the service with --pass /v1/conversations"
             )  # fmt: skip
         if not isinstance(previous, str | None):
-            raise Refused(400, "`previous_response_id` must be the id of a response")
+            raise Refused("request.malformed", "`previous_response_id` must be the id of a response")
         if not fields.keys().isdisjoint(("previous_response_id", "conversation")):
             # A name that stands twice is read differently by different servers: the one that was checked is sent.
             body = b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
@@ -122,5 +126,7 @@ def read_prefixes(paths: Iterable[str]) -> tuple[str, ...]:
     """The prefixes of paths that pass. Raises UsageError for one that is not a path below /v1."""
     for path in paths:
         if not (f"{path}/".startswith("/v1/") and path.isascii() and is_normal(path.encode())):
-            raise UsageError(f"--pass takes a path of the model server such as /v1/files, and not {path!r:.80}")
+            raise UsageError(
+                "settings.invalid", f"--pass takes a path of the model server such as /v1/files, and not {path!r:.80}"
+            )
     return tuple(dict.fromkeys(paths))

@@ -94,8 +94,9 @@ class Unfinished(StoreError):
         # What others say may quote what was read.
         reason = str(why) if isinstance(why, PracticumError | OSError) else f"a bug in practicum ({type(why).__name__})"
         super().__init__(
+            "user.removal_unfinished",
             f"the removal of a user's data from space {space} is recorded and not finished: {reason}; it goes on at "
-            "the next start, or when it is asked for again"
+            "the next start, or when it is asked for again",
         )
         self.name, self.id, self.shows = space, id, shows
 
@@ -171,7 +172,8 @@ async def finish_erasures(service: Service) -> None:
                 await asyncio.shield(_erase_served(service, space))
                 logger.warning("space %s: the removal of a user's data, which was interrupted, is done", space)
         elif space not in service.spaces:
-            service.unfinished.setdefault(space, Unfinished(space, id, True, RunBusy("another node is about it")))
+            busy = RunBusy("store.busy", "another node is about it")
+            service.unfinished.setdefault(space, Unfinished(space, id, True, busy))
     for space in {*service.unfinished}.difference(spaces):
         # Another node has finished it, or the space was deleted.
         del service.unfinished[space]
@@ -313,7 +315,10 @@ def _find(read: Callable[[Any], Iterable[Any]], space: str, user: str) -> _Found
 
 def _nothing(user: str, space: str | None = None) -> Unknown:
     where = "" if space is None else f" in space {space}"
-    return Unknown(f"nothing is kept of a user {user!r:.300}{where}: give the user that the requests were sent with")
+    return Unknown(
+        "user.unknown",
+        f"nothing is kept of a user {user!r:.300}{where}: give the user that the requests were sent with",
+    )
 
 
 def _digest(text: str) -> str:
@@ -331,7 +336,7 @@ def _erase(
     done, digest = dict[str, Forgotten](), None if user is None else _digest(user)
     with log.database.alone(f"learning in {id}") as mine:
         if not mine:
-            raise RunBusy(f"another node learns in space {space}: ask again when its round is over")
+            raise RunBusy("store.busy", f"another node learns in space {space}: ask again when its round is over")
         try:
             with Store.open(folder) if is_run(folder) else nullcontext() as store:
                 if user is not None:
@@ -353,7 +358,7 @@ def _erase(
             if digest in states or (digest is None and states):
                 raise Unfinished(space, id, REMOVED in states.values(), error) from error
             if type(error) is StoreError:
-                raise StoreError(f"{error}; nothing is recorded or removed: ask again") from error
+                raise StoreError("store.unwritable", f"{error}; nothing is recorded or removed: ask again") from error
             raise
     return None if digest is None else done.get(digest)
 
@@ -481,7 +486,7 @@ def _scrub(database: Database) -> None:
     except SQLAlchemyError as error:
         raise database.failure("write to", error) from error
     if busy:
-        raise StoreError("another process reads the store")
+        raise StoreError("store.busy", "another process reads the store")
 
 
 def _rows_left(log: Log, space: str, ids: Sequence[str]) -> int:

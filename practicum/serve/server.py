@@ -75,7 +75,7 @@ def run(
     try:
         make_folder(settings.folder)
     except OSError as error:
-        raise StoreError(f"cannot make the folder {settings.folder}: {error.strerror}") from error
+        raise StoreError("store.unwritable", f"cannot make the folder {settings.folder}: {error.strerror}") from error
     server = open_upstream(upstream, settings.folder, timeout, output_tokens)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
@@ -110,8 +110,9 @@ async def _serve(
         await keys.refresh()
         if not keys.required and not is_loopback(host):
             raise UsageError(
+                "key.not_configured",
                 f"on {host} everybody who reaches this machine could use the service: give a key (practicum key add, "
-                "or --key), or listen on 127.0.0.1"
+                "or --key), or listen on 127.0.0.1",
             )
         # What the filter loads for its first text would hold up requests.
         await asyncio.to_thread(flags, "a1")
@@ -189,5 +190,7 @@ def _bound(host: str, port: int) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}; give another {other}") from error
+        raise UsageError(
+            "server.cannot_listen", f"cannot listen on {host}:{port}: {error.strerror or error}; give another {other}"
+        ) from error
     return sock

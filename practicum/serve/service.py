@@ -302,7 +302,7 @@ class Service:
         if name in self._deleting:
             raise unknown(name)
         if name in self.unfinished and self.unfinished[name].shows:
-            raise StoreError(str(self.unfinished[name]))
+            raise StoreError("user.removal_unfinished", str(self.unfinished[name]))
         if (space := self.spaces.get(name)) is not None:
             space.used = time.monotonic()
             return space
@@ -629,8 +629,9 @@ class Service:
             )
         if settings.method is not None and config.method != settings.method:
             raise UsageError(
+                "method.mismatch",
                 f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or serve "
-                "another --space"
+                "another --space",
             )
         model = {"model": self.learner.model} if self.learner.model else {}
         config = config_from({**config.model_dump(), **model, "review": settings.review})
@@ -657,7 +658,10 @@ class Service:
                     kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
                     values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
         if values["method"] not in methods.NAMES:
-            raise UsageError(f"method {values['method']!r} cannot serve: choose one that practicum methods lists")
+            raise UsageError(
+                "method.unsuitable",
+                f"method {values['method']!r} cannot serve: choose one that practicum methods lists",
+            )
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
         seed = load_context(context) if context is not None else None
         self.log.database.begin_run(name, folder)
@@ -932,7 +936,7 @@ class Service:
         i = tables.interactions
         if db.execute(select(i.c.id).where(i.c.run_id == space.id, i.c.id == known.id)).first() is None:
             # Forgotten, by another node perhaps, which this one's memory has not heard of.
-            raise Unknown(f"this space knows nothing of interaction {known.id!r} any more")
+            raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
             return None
         outcome = write_outcome(db, space.id, known, feedback, by, self.log.database.now(db))
@@ -998,7 +1002,7 @@ class Service:
         t = tables.corrections
         rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.run_id == space.id, t.c.number == number))
         if not rows:
-            raise Unknown(f"there is no correction or note c{number} in space {name}")
+            raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {name}")
         return rows[0].interaction if json.loads(rows[0].data).get("note") else None
 
     async def history(self, name: str, most: int = 50) -> answers.History:
@@ -1047,9 +1051,9 @@ class Service:
                 await self._read_corrections(space)
                 rows = await asyncio.to_thread(self.log.rows, select(t).where(mine))
                 if not rows:
-                    raise Unknown(f"there is no correction or note c{number} in space {name}")
+                    raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {name}")
                 if rows[0].state not in states:
-                    raise Conflict(f"c{number} was decided before: it is {rows[0].state}")
+                    raise Conflict("review.decided", f"c{number} was decided before: it is {rows[0].state}")
                 correction = Correction(number, **json.loads(rows[0].data))
                 gone = [number] if number in space.corrections else []
                 if approved:
@@ -1117,9 +1121,11 @@ class Service:
             rows = await asyncio.to_thread(self.log.rows, select(t.c.base).where(mine).order_by(t.c.number.desc()))
             version = rows[0].base if rows else space.parent
             if version is None:
-                raise UsageError(f"version {space.live} of space {name} is the first: there is none before it")
+                raise UsageError(
+                    "version.unknown", f"version {space.live} of space {name} is the first: there is none before it"
+                )
         if version == space.live:
-            raise UsageError(f"version {version} of space {name} is live already")
+            raise UsageError("version.unchanged", f"version {version} of space {name} is live already")
         await asyncio.wrap_future(self.log.do(lambda db: space.set_live(version), space.id))
         await asyncio.to_thread(space.read_versions)
         self.alarm(space.id, Alarm(name, "rollout", f"version {version} is live again, by hand"))

@@ -84,8 +84,10 @@ class SharedDatabase:
 
     def failure(self, doing: str, error: Exception) -> StoreError:
         said = one_line(str(getattr(error, "orig", None) or error), 300)
-        kind = StoreAway if is_lost(error) or not hasattr(error, "orig") else StoreError
-        return kind(f"cannot {doing} the store {self._database.name}: {said}")
+        text = f"cannot {doing} the store {self._database.name}: {said}"
+        if is_lost(error) or not hasattr(error, "orig"):
+            return StoreAway("store.unreachable", text)
+        return StoreError("store.unwritable", text)
 
     @contextmanager
     def alone(self, what: str, wait: bool = False) -> Iterator[bool]:

@@ -237,7 +237,7 @@ class Space:
             changes = store.changes()
         parents = read_parents(store)
         if not parents:
-            raise StoreError(f"the run of space {self.name} is gone")
+            raise StoreError("store.not_found", f"the run of space {self.name} is gone")
         names = read_names(store, store.run_id)
         live = names.get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
@@ -432,4 +432,7 @@ def searched(query: str) -> str:
 
 
 def _no_models() -> Any:
-    raise UsageError("a method that asks a model before it shows anything cannot serve requests: choose another one")
+    raise UsageError(
+        "method.unsuitable",
+        "a method that asks a model before it shows anything cannot serve requests: choose another one",
+    )

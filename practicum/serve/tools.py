@@ -203,7 +203,7 @@ class Correct(Tool):
 
     def asked(self) -> tuple[Route, dict[str, Any]]:
         if not (self.right_answer.strip() or self.what_was_wrong.strip()):
-            raise UsageError("give `right_answer` or `what_was_wrong`")
+            raise UsageError("request.malformed", "give `right_answer` or `what_was_wrong`")
         given = {
             "interaction": self.interaction, "target": self.right_answer, "correction": self.what_was_wrong,
             # Models also write there what would have been right; but then nothing was wrong.

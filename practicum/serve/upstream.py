@@ -208,22 +208,29 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
     """
     if output_tokens is not None and not is_local(name):
         raise UsageError(
-            "`max_output_tokens` limits the answers of local models; other servers have limits of their own"
+            "settings.unused",
+            "`max_output_tokens` limits the answers of local models; other servers have limits of their own",
         )
     if len(addresses(name)) > 1:
-        raise UsageError(f"the upstream {name!r} must be one server: put a load balancer before several")
+        raise UsageError(
+            "model.not_a_server", f"the upstream {name!r} must be one server: put a load balancer before several"
+        )
     if name.startswith(ADDRESSES) and not name.partition("#")[2]:
         address = name.partition("#")[0].rstrip("/")
         if address.startswith("https://"):
             require_certificates()
         return Upstream(address, key_for(address), timeout=timeout)
     if name.startswith("scripted:"):
-        raise UsageError("a script answers no requests over HTTP: give the address of a server as the upstream")
+        raise UsageError(
+            "model.not_a_server", "a script answers no requests over HTTP: give the address of a server as the upstream"
+        )
     models = Models(ClientSettings(log=logs, output_tokens=output_tokens or LOCAL_OUTPUT))
     client: Any = models.open(name)
     address, small = str(client.model.base_url or "").rstrip("/"), is_local(name)
     if not address:
-        raise UsageError(f"{name!r} has no address to pass requests to: give http://host:port/v1#NAME")
+        raise UsageError(
+            "model.not_a_server", f"{name!r} has no address to pass requests to: give http://host:port/v1#NAME"
+        )
     anthropic = name.startswith("anthropic:")
     if anthropic and not address.endswith("/v1"):
         address += "/v1"

@@ -146,7 +146,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
         setup = planned(row, values, splits)
         whole, refused = fits(setup, len(tasks)), refusal(setup)
     if refused:
-        raise UsageError(f"{refused}; fewer test tasks or a lower `max_output_tokens` need less")
+        raise UsageError("budget.too_small", f"{refused}; fewer test tasks or a lower `max_output_tokens` need less")
     if not whole:
         most = bisect_right(range(1, len(tasks)), False, key=lambda n: not fits(setup, n))
         notes.append(
@@ -179,15 +179,18 @@ def _check(splits: Splits, config: Config) -> None:
     """Refuse an unknown scorer, role or model, tasks without targets that nothing can score, and a budget without a
     price."""
     if unknown := [role for role in config.roles if role not in ROLES]:
-        raise UsageError(f"unknown role {unknown[0]!r}: known are {', '.join(ROLES)}")
+        raise UsageError("role.unknown", f"unknown role {unknown[0]!r}: known are {', '.join(ROLES)}")
     if len(_by_role(config)) < len(config.roles):
-        raise UsageError("one role has two models: agent and generator are the same, and curator and mutator")
+        raise UsageError(
+            "role.duplicate", "one role has two models: agent and generator are the same, and curator and mutator"
+        )
     missing = sum(task.target is None for task in splits.train)
     if make_scorer(config, Parts()).needs_target and config.labels and missing:
         raise TaskFileError(
+            "tasks.no_target",
             f'{missing:,} of {quantity(len(splits.train), "task")} have no target: add "target", name its field with '
             "`fields=target=NAME`, let a judge score with `scorer=judge`, or learn from verdicts with `labels=False` "
-            "`judged`"
+            "`judged`",
         )
     for name in filter(None, (config.model, *config.roles.values())):
         if name == NAME:
@@ -195,8 +198,9 @@ def _check(splits: Splits, config: Config) -> None:
         require_model_name(name)
         if config.max_usd is not None and price_of(name, config.prices)(Usage(1)) is None:
             raise UsageError(
+                "price.unknown",
                 f"the price of {name} is not known, so the budget of {config.max_usd:g} USD cannot be enforced: give "
-                "`prices=in=0.4,out=1.6` (US dollars per million tokens), or `max_tokens`"
+                "`prices=in=0.4,out=1.6` (US dollars per million tokens), or `max_tokens`",
             )
 
 

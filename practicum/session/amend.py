@@ -98,8 +98,9 @@ def require_ended(store: Store) -> None:
     if state != "done" and state not in CHANGED:
         version = _largest(store, schema.versions.c.version)
         raise UsageError(
+            "run.unfinished",
             f"{store.folder} has not ended. Before you change what it learned, resume it (practicum resume "
-            f"{store.folder}) or end it as it is (practicum rollback {store.folder} {version})"
+            f"{store.folder}) or end it as it is (practicum rollback {store.folder} {version})",
         )
 
 

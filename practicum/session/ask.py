@@ -184,10 +184,12 @@ def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
         setup = build_setup(config_from(values), splits, parts)
     except UsageError as error:
         raise UsageError(
-            f"method {name} cannot learn from one query, choose another one with `method`: {error}"
+            "method.unsuitable", f"method {name} cannot learn from one query, choose another one with `method`: {error}"
         ) from error
     if name == "none":
-        raise UsageError("method none keeps nothing: choose another one with `method` to learn from a query")
+        raise UsageError(
+            "method.unsuitable", "method none keeps nothing: choose another one with `method` to learn from a query"
+        )
     labels = task.target is not None or not setup.scorer.needs_target
     judged = not labels and "judge" not in setup.method.roles
     return set_up({**values, "labels": labels, "judged": judged}, splits, parts)
@@ -209,7 +211,9 @@ async def _only_step(steps: AsyncIterator[StepReport], state: RunState) -> tuple
         if report is None:
             raise
     if report is None:
-        raise UsageError("this method does not learn from a query: choose another one with `method`")
+        raise UsageError(
+            "method.unsuitable", "this method does not learn from a query: choose another one with `method`"
+        )
     _require_answer(report.rollouts[0])
     return report, trouble
 
@@ -217,12 +221,12 @@ async def _only_step(steps: AsyncIterator[StepReport], state: RunState) -> tuple
 def _require_answer(rollout: Rollout) -> Rollout:
     """The rollout. Raises ProviderError if it has no answer."""
     if rollout.trace.lost:
-        raise ProviderError(f"the query could not be answered: {rollout.trace.error}")
+        raise ProviderError("attempts.all_failed", f"the query could not be answered: {rollout.trace.error}")
     return rollout
 
 
 def _stopped(stop: Stopped) -> UsageError:
-    return UsageError(f"the query was not answered: {stop.reason}; raise the limit and ask again")
+    return UsageError("budget.spent", f"the query was not answered: {stop.reason}; raise the limit and ask again")
 
 
 def _brief(entry: Entry) -> dict[str, Any]:

@@ -109,7 +109,10 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     """The agent that a configuration names."""
     name = config.agent
     if parts.agent is not None and parts.tools is not None:
-        raise UsageError("Parts(agent=..., tools=...) names two agents: an agent of your own brings its own tools")
+        raise UsageError(
+            "settings.conflict",
+            "Parts(agent=..., tools=...) names two agents: an agent of your own brings its own tools",
+        )
     if parts.agent is not None:
         return FunctionAgent(parts.agent, config.instructions)
     if name == "chat":
@@ -139,13 +142,15 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         return FunctionAgent(plugins.load_registered(AGENTS, name), config.instructions)
     installed = "".join(f", {line}" for line in plugins.describe(AGENTS))
     raise UsageError(
+        "agent.unknown",
         f"unknown agent {name!r}: it is one of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
-        f"{installed}"
+        f"{installed}",
     )
 
 
 def _missing_object(what: str, name: str, form: str, option: str = "") -> UsageError:
     return UsageError(
+        "run.needs_objects",
         f"the {what} of this run was the Python object {name.removeprefix(PYTHON)}: continue from Python with "
-        f"Parts({what}=...), or start a new run with --{option or f'{what} '}{form}"
+        f"Parts({what}=...), or start a new run with --{option or f'{what} '}{form}",
     )

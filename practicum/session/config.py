@@ -263,9 +263,10 @@ class Config(BaseModel):
         name = self.roles.get(role, self.model)
         if name is None:
             raise UsageError(
+                "model.missing",
                 f"no model is named for the {role}: give `model`, for example `model=openai:gpt-4.1-mini`, "
                 "`model=anthropic:claude-haiku-4-5` or `model=http://host:port/v1#NAME`; `model=local` is a small one "
-                "(135M parameters) on this machine, which needs no key"
+                "(135M parameters) on this machine, which needs no key",
             )
         return name
 
@@ -297,7 +298,10 @@ def require_tasks(tasks: Iterable[object]) -> None:
     """Raises UsageError for what is no task."""
     for task in tasks:
         if not isinstance(task, Task):
-            raise UsageError(f"a task must be a Task, not {type(task).__name__}: read tasks with practicum.load_tasks")
+            raise UsageError(
+                "tasks.invalid_field",
+                f"a task must be a Task, not {type(task).__name__}: read tasks with practicum.load_tasks",
+            )
 
 
 def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:
@@ -311,7 +315,9 @@ def require_names(given: Mapping[str, object], known: Iterable[str]) -> None:
     known = [*known]
     for name in given:
         if name not in known:
-            raise UsageError(f"there is no setting {name!r}{closest(name, known)}: known are {', '.join(known)}")
+            raise UsageError(
+                "settings.unknown", f"there is no setting {name!r}{closest(name, known)}: known are {', '.join(known)}"
+            )
 
 
 def config_from(values: Mapping[str, Any]) -> Config:
@@ -331,8 +337,8 @@ def config_from(values: Mapping[str, Any]) -> Config:
         if name == "choices" and isinstance(value, str):
             said = "give a list of answers, such as practicum.tasks.load.choices_from(tasks)"
         if name.startswith("model_options"):
-            raise UsageError(f"`model_options`: {said}") from None  # a header may hold a secret
-        raise UsageError(f"`{name}={one_line(repr(value))}`: {said}") from error
+            raise UsageError("settings.invalid", f"`model_options`: {said}") from None  # a header may hold a secret
+        raise UsageError("settings.invalid", f"`{name}={one_line(repr(value))}`: {said}") from error
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:

@@ -75,8 +75,9 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
         same = old and name and client_name(old) == client_name(name)
         if old != name and not same and setup.client(role) is None and (there := kept.of(role)):
             raise UsageError(
+                "settings.fixed",
                 f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
-                "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)"
+                "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)",
             )
     return setup
 
@@ -92,32 +93,41 @@ def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
             continue
         limit, used = getattr(config, name), spent[name]
         if used is None:
-            raise UsageError(f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known")
+            raise UsageError(
+                "price.unknown",
+                f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known",
+            )
         if limit <= used:
-            raise UsageError(f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more")
+            raise UsageError(
+                "budget.spent", f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more"
+            )
 
 
 def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept) -> None:
     """Refuse another agent, temperature or form of answers where results of the old one are kept."""
     if "agent" in changed and (there := kept.of("agent")):
         raise UsageError(
+            "settings.fixed",
             f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
-            "from what this one learned (`seed_context`)"
+            "from what this one learned (`seed_context`)",
         )
     if "guard_tools" in changed and (there := kept.of("agent")):
         raise UsageError(
+            "settings.fixed",
             f"`guard_tools` cannot change from {config.guard_tools} to {new.guard_tools}: the run keeps {there} of the "
-            "agent. Start a new run from what this one learned (`seed_context`)"
+            "agent. Start a new run from what this one learned (`seed_context`)",
         )
     if "temperature" in changed and kept.answers:
         raise UsageError(
+            "settings.fixed",
             f"the temperature cannot change from {config.temperature} to {new.temperature}: the run keeps "
-            f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)"
+            f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)",
         )
     grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
     # A grammar holds the agent to the choices, so it is asked in another way.
     if grammar and config.choices and (there := kept.of("agent")):
         raise UsageError(
+            "settings.fixed",
             f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
-            f"{there} of the agent"
+            f"{there} of the agent",
         )

@@ -51,15 +51,18 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
     base = last = read_context(store, store.run_id)
     if titled := _TITLE.match(text):
         if titled[1] != (name := store.folder.resolve().name):
-            raise UsageError(f"this is the playbook of {titled[1]}, not of {name}: if it fits, delete its first line")
+            raise UsageError(
+                "edit.refused", f"this is the playbook of {titled[1]}, not of {name}: if it fits, delete its first line"
+            )
         base = read_context(store, store.run_id, int(titled[2]))
     delta = _delta(base, text)
     for edit in delta.edits:
         for id in changed_entries(edit):
             if _content(base.get(id)) != _content(last.get(id)):
                 raise UsageError(
+                    "entry.changed",
                     f"{id} was changed in {store.folder} since version {base.version}, of which this text was made: "
-                    f"see practicum diff {store.folder} {base.version} {last.version}"
+                    f"see practicum diff {store.folder} {base.version} {last.version}",
                 )
     return last, delta
 
@@ -71,7 +74,7 @@ def _content(entry: Entry | None) -> object:
 def _delta(base: Context, text: str) -> Delta:
     """What turns a context into what the text says: removals, changes, then new entries."""
     if not text.strip():
-        raise ContextFileError("the text is empty: to remove all entries, leave the headings")
+        raise ContextFileError("playbook.empty", "the text is empty: to remove all entries, leave the headings")
     before = {item.id: item for item in read_items(_exported(base))}
     seen: dict[str, int] = {}
     changed: list[Edit] = []
@@ -81,12 +84,19 @@ def _delta(base: Context, text: str) -> Delta:
             added.append(Add(item.section, item.text, sources=HAND, reason="added by hand"))
             continue
         if (first := seen.setdefault(item.id, item.line)) != item.line:
-            raise ContextFileError(f"line {item.line}: {item.id} is the id of line {first} already: {_NEW}")
+            raise ContextFileError(
+                "playbook.duplicate_id", f"line {item.line}: {item.id} is the id of line {first} already: {_NEW}"
+            )
         entry = base.get(item.id)
         if entry is None or item.id not in before:
-            raise ContextFileError(f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW}")
+            raise ContextFileError(
+                "entry.unknown", f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW}"
+            )
         if not item.text:
-            raise ContextFileError(f"line {item.line}: {item.id} has no text: remove the line to delete the entry")
+            raise ContextFileError(
+                "playbook.invalid_entry",
+                f"line {item.line}: {item.id} has no text: remove the line to delete the entry",
+            )
         if (edit := _update(entry, before[item.id], item)) is not None:
             changed.append(edit)
     removed = [Delete(id, reason="removed by hand") for id in before if id is not None and id not in seen]
@@ -106,7 +116,10 @@ def _update(entry: Entry, before: Item, now: Item) -> Update | None:
         if data.get("answer") is not None:
             question, arrow, answer = text.rpartition("→ ")
             if not arrow:
-                raise ContextFileError(f"line {now.line}: the answer of {entry.id} is missing: write it behind '→ '")
+                raise ContextFileError(
+                    "playbook.invalid_entry",
+                    f"line {now.line}: the answer of {entry.id} is missing: write it behind '→ '",
+                )
             text = clean(question)
             data["answer"] = data["answer"] if answer == visible(str(data["answer"])) else answer
         # What a memory's text was made of says no longer what the text says.

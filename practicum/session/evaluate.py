@@ -190,7 +190,7 @@ async def _evaluate(
             by_task.setdefault(rollout.task.id, []).append(score.value)
     if not by_task and stopped is None:
         why = f": {state.last_error}" if state.last_error else ""
-        raise ProviderError(f"none of {quantity(len(rollouts), 'attempt')} could be scored{why}")
+        raise ProviderError("attempts.all_failed", f"none of {quantity(len(rollouts), 'attempt')} could be scored{why}")
     return Evaluation(
         score=fmean(map(fmean, by_task.values())) if by_task else nan,
         ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),

@@ -115,9 +115,10 @@ class Origin:
             fields = list(dict.fromkeys(field for field, _ in found))
             instead = f"Name your own ({', '.join(f'`{field}`' for field in fields)}), or say"
             raise UsageError(
+                "run.untrusted",
                 f"{self.folder} was made elsewhere, or before runs were marked: it would "
                 f"{', '.join(dict.fromkeys(text for _, text in found))}. "
-                f"{instead if set(fields) <= {*self.nameable} else 'Say'} that you trust this run (`trust_run=True`)"
+                f"{instead if set(fields) <= {*self.nameable} else 'Say'} that you trust this run (`trust_run=True`)",
             )
 
     def _outside(self, fields: Iterable[str]) -> Iterator[tuple[str, str]]:

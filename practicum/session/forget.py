@@ -112,7 +112,10 @@ def forget(
         wanted = _sources(run, old, names)
         missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
         if missing:
-            raise UsageError(f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has")
+            raise UsageError(
+                "entry.unknown",
+                f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has",
+            )
     except UsageError:
         if not store.has_forgotten:
             raise
@@ -306,7 +309,7 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
     if unknown := [name for name in names if name not in known]:
         before = " or ".join(map(repr, namesakes(unknown[:1], known)))
         hint = f"; an earlier run gave this name to {before}: name that as the source" if before else ""
-        raise UsageError(f"nothing in this run was learned from {unknown[0]!r}{hint}")
+        raise UsageError("source.unknown", f"nothing in this run was learned from {unknown[0]!r}{hint}")
     for row in run.of(schema.rollouts):
         of_rollout = json.loads(row.sources)
         if wanted & set(of_rollout):

@@ -122,7 +122,9 @@ async def learn(
     require_known(learn, config)
     for name, given in (("val", val), ("test", test)):
         if not given and given != ():
-            raise UsageError(f"`{name}` has no tasks: give some (such as the last fifth of a list), or leave it out")
+            raise UsageError(
+                "tasks.missing", f"`{name}` has no tasks: give some (such as the last fifth of a list), or leave it out"
+            )
     values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
     if isinstance(tasks, TraceStream):
         values["from_traces"] = True
@@ -456,7 +458,9 @@ class Session:
         root.chain.seconds = aside.chain.seconds
         scored = [rollout for rollout in rollouts if rollout.first.score is not None]
         if not scored and aside.provider_failed:
-            raise ProviderError(f"none of {len(rollouts)} test tasks could be scored: {self.state.last_error}")
+            raise ProviderError(
+                "attempts.all_failed", f"none of {len(rollouts)} test tasks could be scored: {self.state.last_error}"
+            )
         self.progress.rollouts[name] = tuple(rollouts)
         if scored:
             self.progress.scored(name, mean_score(scored), best_of_k(scored))

@@ -56,8 +56,9 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
     left, step = tasks_left(store, tasks)
     if not left:
         raise UsageError(
+            "run.finished",
             f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
-            f"--seed-playbook {store.folder}"
+            f"--seed-playbook {store.folder}",
         )
     leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store, store.run_id)), step, left)
     note = {"version": leg.start.version, "step": leg.step, "tasks": [*ids(left)]}

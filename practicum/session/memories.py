@@ -155,7 +155,7 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
     nothing is added then.
     """
     if not section.strip() or len(lines(section)) > 1:
-        raise UsageError(f"{section!r} cannot name a section: it needs one line of text")
+        raise UsageError("section.invalid", f"{section!r} cannot name a section: it needs one line of text")
     made = read(file, section)
     same: dict[str, str] = {}
 
@@ -175,7 +175,8 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
             await save_snapshot(store, outcome.context, retriever)
         except ProviderError as error:
             raise ProviderError(
-                f"the entries are in version {outcome.context.version}, but could not be indexed: {error}"
+                "embedder.failed",
+                f"the entries are in version {outcome.context.version}, but could not be indexed: {error}",
             ) from error
     return Added(outcome.context, entries, same)
 
@@ -194,10 +195,11 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
                 if not events:
                     where = store.folder
                     raise UsageError(
-                        f"{where} has never had an entry {id!r}: practicum show {where} lists those it has"
+                        "entry.unknown",
+                        f"{where} has never had an entry {id!r}: practicum show {where} lists those it has",
                     )
                 removed = f"it was removed in version {events[-1].version}"
-                raise UsageError(f"there is no entry {id!r} in {store.folder} any more: {removed}")
+                raise UsageError("entry.deleted", f"there is no entry {id!r} in {store.folder} any more: {removed}")
             found.append(entry)
             return Delta((Delete(id, reason="removed by hand"),))
 
@@ -224,7 +226,7 @@ def read(file: Path, section: str = MEMORIES) -> list[Add]:
     source = f"file:{file.name}"
     made = with_trace_ids([_entry(item, f"{file} {where}", section, source) for where, item in _items(file)])
     if not made:
-        raise ContextFileError(f"{file} has no memories: write one on each line, {EXAMPLE}")
+        raise ContextFileError("memories.malformed", f"{file} has no memories: write one on each line, {EXAMPLE}")
     return made
 
 
@@ -239,7 +241,9 @@ def _items(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
-        raise ContextFileError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+        raise ContextFileError(
+            "file.unreadable", f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if text.lstrip().startswith("["):
         yield from ((f"item {n}", item) for n, item in enumerate(_json(text, f"{file}"), 1))
         return
@@ -253,19 +257,19 @@ def _json(text: str, where: str) -> Any:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ContextFileError(
-            f"{where}: this is not JSON ({error}): write one memory on each line, {EXAMPLE}"
+            "memories.malformed", f"{where}: this is not JSON ({error}): write one memory on each line, {EXAMPLE}"
         ) from error
 
 
 def _entry(item: Any, where: str, section: str, source: str) -> Add:
     if not isinstance(item, dict):
-        raise ContextFileError(f"{where}: a memory is an object: {EXAMPLE}")
+        raise ContextFileError("memories.malformed", f"{where}: a memory is an object: {EXAMPLE}")
     form = _Experience if section.startswith(POOL) else _Text if "text" in item else _Memory
     try:
         return form.model_validate(item).as_edit(section, source)
     except ValidationError as error:
         needed = f" (an experience of an agent is {EXPERIENCE})" if section.startswith(POOL) else ""
-        raise ContextFileError(f"{where}: {fault(error)}{needed}") from error
+        raise ContextFileError("memories.malformed", f"{where}: {fault(error)}{needed}") from error
 
 
 def _sources(source: str, line: _Memory | _Line) -> tuple[str, ...]:

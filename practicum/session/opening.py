@@ -85,9 +85,10 @@ async def open_state(
             if config.max_usd is not None and (unpriced := [(r, c.name) for r, c in clients.items() if not c.priced]):
                 role, name = unpriced[0]
                 raise UsageError(
+                    "price.unknown",
                     f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
                     "enforced: give `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
-                    "tokens instead (`max_tokens`)"
+                    "tokens instead (`max_tokens`)",
                 )
             journal = NoJournal() if store is None else Journal(store, run_id)
             flight = Flight() if store is None else store.flight
@@ -166,7 +167,10 @@ def parts_name(parts: Parts, config: Config, part: Literal["agent", "scorer"]) -
 
 def _check_redact_map(config: Config, folder: Path) -> None:
     if config.redact_map and Path(config.redact_map).resolve().is_relative_to(folder.resolve()):
-        raise UsageError(f"`redact_map={config.redact_map}` is in the run's folder, which must not hold those values")
+        raise UsageError(
+            "settings.invalid",
+            f"`redact_map={config.redact_map}` is in the run's folder, which must not hold those values",
+        )
 
 
 def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Models) -> dict[str, Client]:
@@ -188,7 +192,9 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
         large.add(task.id)
         size = f"task {task.id!r} has about {tokens:,} tokens"
         if client is not None and window is not None:
-            raise UsageError(f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}")
+            raise UsageError(
+                "window.exceeded", f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}"
+            )
         usd = client.cost(Usage(1, tokens, 0, 0)) if client is not None else None
         cost = f", {usd:,.2f} USD for each attempt" if usd else ""
         warnings.append(f"{size}{cost}: is it meant to be that large?")
@@ -206,7 +212,7 @@ def run_embedder(config: Config, parts: Parts) -> Embedder:
     try:
         return parts.embedder or open_embedder(config.embedder)
     except ModelError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(error.code, str(error)) from error
 
 
 def run_retrieval(config: Config, parts: Parts) -> Retrieval:
@@ -292,6 +298,7 @@ class Reserve:
             if (over := Budget(self.setup.config.limits).exceeded_by(need)) is not None:
                 out = ", or leave out `test`" if final.calls else ""
                 raise UsageError(
+                    "budget.too_small",
                     f"{over.removesuffix(' is spent')} is too small: {what} may need {quantity(need.calls, 'call')} "
-                    f"and {quantity(need.tokens, 'token')}. Raise it{out}"
+                    f"and {quantity(need.tokens, 'token')}. Raise it{out}",
                 )

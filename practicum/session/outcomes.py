@@ -90,19 +90,25 @@ def read_report(answer: Any = None, score: Any = None, correction: str | None = 
         if score is not None:
             said["score"] = asdict(as_score(score))
     except AgentError as error:
-        raise UsageError(f"answer={answer!r:.60}: {error}") from error
+        raise UsageError("outcome.invalid", f"answer={answer!r:.60}: {error}") from error
     except (TypeError, ValueError) as error:
-        raise UsageError(f"score={score!r:.60} is not a number from 0 to 1, True, False or a Score") from error
+        raise UsageError(
+            "outcome.invalid", f"score={score!r:.60} is not a number from 0 to 1, True, False or a Score"
+        ) from error
     if note:
         if score is None:
-            raise UsageError("a note says why an answer got its score: report it together with score=...")
+            raise UsageError(
+                "outcome.invalid", "a note says why an answer got its score: report it together with score=..."
+            )
         said["score"]["note"] = note
     if correction is not None:
         if not isinstance(correction, str) or is_blank(correction):
-            raise UsageError(f"correction={correction!r:.60} must be the text that would have been right")
+            raise UsageError(
+                "outcome.invalid", f"correction={correction!r:.60} must be the text that would have been right"
+            )
         said["correction"] = correction
     if not said:
-        raise UsageError("the report is empty: give answer=..., score=... or correction=...")
+        raise UsageError("outcome.invalid", "the report is empty: give answer=..., score=... or correction=...")
     return said
 
 
@@ -133,12 +139,14 @@ def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
         row = db.execute(select(table).where(here)).one_or_none()
         if row is None:
             raise UsageError(
+                "interaction.unknown",
                 f"nothing is known of {id!r} in {store.folder}: report on the id that context_for gave, or on what it "
-                "returned"
+                "returned",
             )
         if row.step is not None:
             raise UsageError(
-                f"step {row.step} of {store.folder} has learned from the report on {id!r}, which cannot be changed now"
+                "outcome.learned",
+                f"step {row.step} of {store.folder} has learned from the report on {id!r}, which cannot be changed now",
             )
         data = json.dumps({**json.loads(row.data), "reported": True, **said}, ensure_ascii=False)
         db.execute(update(table).where(here).values(data=data))

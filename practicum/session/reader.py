@@ -134,7 +134,7 @@ class Reader:
         if head is None:
             # Says what is wrong.
             read_context(self._store, self._store.run_id, find_version(self._store, self._store.run_id, self._wanted))
-            raise StoreError(f"{self._folder} was changed while it was being read: try again")
+            raise StoreError("store.changed", f"{self._folder} was changed while it was being read: try again")
         return head
 
     def _follow(self) -> None:
@@ -173,8 +173,9 @@ class Reader:
             pass
         if not (roles := self.method.act_roles):
             raise UsageError(
+                "method.unsuitable",
                 f"method {self.config.method} asks models before it shows anything, and shows something else in each "
-                "step: there is no one context for a query. Ask the run itself (Space.ask)"
+                "step: there is no one context for a query. Ask the run itself (Space.ask)",
             )
         if self._origin is not None:
             self._origin.require((), roles)
@@ -194,7 +195,9 @@ class Reader:
             await self.method.act(Task("query", query), context, Run(state, "query", ("task:query",), teaches=False))
         except _Captured as shown:
             return shown.view
-        raise MethodError(f"`act` of method {self.method.name} ends without showing its agent anything")
+        raise MethodError(
+            "method.wrong_result", f"`act` of method {self.method.name} ends without showing its agent anything"
+        )
 
     @cached_property
     def _sections(self) -> Mapping[str, str]:

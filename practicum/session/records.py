@@ -112,8 +112,9 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
         store.close()
         if states == ["done"]:
             raise StoreError(
+                "run.exists",
                 f"{folder} already holds a run, and it is finished: give another `out`, for example one that starts "
-                f"from what this one learned (`seed_context={folder}`)"
+                f"from what this one learned (`seed_context={folder}`)",
             )
     if isinstance(where, Elsewhere):
         return Store.create(folder, where.store, where.run)
@@ -297,7 +298,8 @@ def read_config(store: Store) -> tuple[Config, str]:
     found = store.rows(store.select(schema.runs.c.config, schema.runs.c.state))
     if not found:
         raise StoreError(
-            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
+            "run.not_found",
+            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again",
         )
     try:
         with as_stored(store.folder):
@@ -311,8 +313,9 @@ def read_config(store: Store) -> tuple[Config, str]:
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(
+            "store.unknown_format",
             f"{store.folder} was made by another version of practicum: its setting {first['loc'][0]!r} is unknown "
-            "here; start a new run from its context (`seed_context`)"
+            "here; start a new run from its context (`seed_context`)",
         ) from error
 
 
@@ -350,11 +353,11 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
         with Store.read(path) as store:
             return read_by_origin(store, find_version(store, store.run_id, version))
     if version is not None:
-        raise UsageError(f"{path} is not a run, so it has no version {version}")
+        raise UsageError("version.unknown", f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
+        raise UsageError("run.not_found", f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
     if not path.exists():
-        raise ContextFileError(f"there is no run and no playbook file {path}")
+        raise ContextFileError("playbook.not_found", f"there is no run and no playbook file {path}")
     return playbook.load(path)
 
 

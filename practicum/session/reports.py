@@ -130,7 +130,7 @@ class Learner:
                 break
             except ProviderError as error:
                 if batch is not interrupted or not waiting:
-                    raise ProviderError(f"{error}{KEPT}") from error
+                    raise ProviderError("attempts.all_failed", f"{error}{KEPT}") from error
                 # It was lost before. The others do not wait for it any longer.
                 self.stopped = f"{quantity(len(batch), 'report')} left for the next time: {error}"
             batch = [*waiting[:size]]
@@ -166,7 +166,7 @@ class Learner:
                     reports.append(replace(report, step=step + len(reports)))
                 if any(not row.ok for row in state.lost.values()):
                     # The last thing that was asked is lost, and with it what these outcomes teach.
-                    raise ProviderError(state.last_error)
+                    raise ProviderError("attempts.all_failed", state.last_error)
                 await state.journal.write(*state.settle([*state.lost]))
             finally:
                 self.hits += state.journal.hits

@@ -280,8 +280,9 @@ def _notify(watch: Watch, event: str, *about: Any) -> None:
         getattr(watch, event)(*about)
     except SystemExit as error:
         raise UsageError(
+            "code.exited",
             f"{type(watch).__name__}.{event}, a watch, called sys.exit({error.code!r}): to end a run early, call "
-            "`run.budget.stop(reason)` with the run that `began` is given"
+            "`run.budget.stop(reason)` with the run that `began` is given",
         ) from error
 
 
@@ -294,5 +295,5 @@ def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
         return Notebook()
     watches = [watch] if isinstance(watch, Watch) else watch or ()
     if wrong := [each for each in watches if not isinstance(each, Watch)]:
-        raise UsageError(f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")
+        raise UsageError("settings.invalid", f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")
     return Watches(watches)

@@ -115,7 +115,9 @@ def _review(row: Any) -> Review:
         data = _ROW.validate_json(row.data)
         held = HELD.validate_json(row.data)
     except ValidationError as error:
-        raise StoreError(f"what waits for review as {row.id!r} is damaged: {error.errors()[0]['msg']}") from error
+        raise StoreError(
+            "store.damaged", f"what waits for review as {row.id!r} is damaged: {error.errors()[0]['msg']}"
+        ) from error
     return Review(
         row.id, row.step, row.state, held, data["base"], row.reason, data.get("version"),
         tuple(data.get("entries", ())), data.get("tried", {}),
@@ -172,7 +174,10 @@ def find_reviews(store: Store, ids: Iterable[str], states: Collection[str] = (PE
     for id in wanted:
         one = known.get(id)
         if one is None:
-            raise UsageError(f"nothing with the id {id!r} waits for review: practicum review {store.folder} lists ids")
+            raise UsageError(
+                "review.unknown",
+                f"nothing with the id {id!r} waits for review: practicum review {store.folder} lists ids",
+            )
         if one.state not in states:
             why = f" in version {one.version}" if one.version is not None else f": {one.reason}" if one.reason else ""
             undo = {
@@ -181,7 +186,7 @@ def find_reviews(store: Store, ids: Iterable[str], states: Collection[str] = (PE
                 REJECTED: f"; undo that with practicum review {store.folder} --undo {id}",
             }[one.state]
             waits = "waits for review still" if one.state == PENDING else f"was {one.state} before{why}"
-            raise UsageError(f"{id} {waits}{undo}")
+            raise UsageError("review.decided", f"{id} {waits}{undo}")
     return [review for review in known.values() if review.id in {*wanted}]
 
 
@@ -287,7 +292,9 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
 def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]:
     """Reject edits for this reason: from now on an edit that says the same is refused. No context changes."""
     if not reason.strip():
-        raise UsageError("a rejection needs a `reason`: it is kept, and shown where the lesson is shown")
+        raise UsageError(
+            "settings.missing", "a rejection needs a `reason`: it is kept, and shown where the lesson is shown"
+        )
     return keep(store, [replace(review, state=REJECTED, reason=reason.strip()) for review in reviews])
 
 
@@ -325,7 +332,8 @@ def _require_reviewable(store: Store) -> None:
     left, _ = tasks_left(store, splits.train)
     if not left:
         raise UsageError(
+            "run.unfinished",
             f"{store.folder} has learned from all its tasks and has not ended: resume it before you approve "
             f"(practicum resume {store.folder}), or end it as it is (practicum rollback {store.folder} "
-            f"{read_context(store, store.run_id).version})"
+            f"{read_context(store, store.run_id).version})",
         )

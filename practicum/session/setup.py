@@ -85,7 +85,7 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     values, parts = take_objects(values, parts or Parts())
     config = config_from({**values, **parts.names()})
     if not splits.train and not splits.test:
-        raise UsageError("there are no tasks")
+        raise UsageError("tasks.missing", "there are no tasks")
     setup = build_setup(with_defaults(config, parts), splits, parts)
     setup = replace(setup, known=survey(setup.splits.train))
     # A run that was begun keeps its nonce, or has none, if it is older than that.
@@ -106,9 +106,13 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     models = {config.model, *roles.values(), *setup.method.models.values()}
     if unknown := [name for name in config.prices if name not in (*models, UNLISTED)]:
         asked = ", ".join(sorted(filter(None, models))) or "none"
-        raise UsageError(f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})")
+        raise UsageError(
+            "settings.unused", f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})"
+        )
     if config.api_key_env and not hosts(models):
-        raise UsageError("`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out")
+        raise UsageError(
+            "settings.unused", "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out"
+        )
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
     settings = {name: read[name] for name in config.settings}
@@ -167,7 +171,10 @@ def make_redactor(config: Config) -> Redactor | None:
     if config.redact:
         return Redactor(config.redact, derived_key("redact"), Path(config.redact_map) if config.redact_map else None)
     if config.redact_map:
-        raise UsageError("`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out")
+        raise UsageError(
+            "settings.unused",
+            "`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out",
+        )
     return None
 
 
@@ -178,7 +185,7 @@ def _check_tasks(setup: Setup) -> None:
     for split, tasks in splits.by_name.items():
         where = names[split]
         if (twice := (setup.survey if split == "train" else survey(tasks)).repeated) is not None:
-            raise TaskFileError(f"two of {where} have the id {tasks[twice].id!r}")
+            raise TaskFileError("tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}")
         if split == "train" and (config.from_traces or not config.labels):
             continue
         if scorer.needs_target:
@@ -190,28 +197,34 @@ def _check_method(setup: Setup) -> None:
     """Refuse what the method cannot do, or what would have no effect."""
     config, settings, splits = setup.config, setup.settings, setup.splits
     if extra := methods.missing_extra(config.method):
-        raise UsageError(f"method {config.method} needs the package {extra}: {pip_install(extra)}")
+        raise UsageError("extra.missing", f"method {config.method} needs the package {extra}: {pip_install(extra)}")
     if settings.NEEDS_LABELS and not config.labels:
-        raise UsageError(f"method {config.method} shows right answers, so it cannot learn without labels")
+        raise UsageError(
+            "method.unsuitable", f"method {config.method} shows right answers, so it cannot learn without labels"
+        )
     if config.judged and config.labels and not config.from_traces:
         raise UsageError(
-            "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`"
+            "settings.unused",
+            "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
         )
     if settings.gate and splits.train:
         if settings.NO_GATE:
-            raise UsageError(f"method {config.method} {settings.NO_GATE}: leave out gate=true")
+            raise UsageError("method.unsuitable", f"method {config.method} {settings.NO_GATE}: leave out gate=true")
         if not splits.val:
-            raise UsageError("gate=true tries each delta on validation tasks: give `val`, or leave it out")
+            raise UsageError(
+                "tasks.missing", "gate=true tries each delta on validation tasks: give `val`, or leave it out"
+            )
     tries_at_once = settings.NO_GATE and setup.method.roles and splits.train
     if config.review != "none" and tries_at_once and strangers(config, setup.survey.levels):
         raise UsageError(
+            "review.impossible",
             f"method {config.method} tries what it writes at once, so what strangers may have taught it cannot wait "
-            "for review: give `review=none`, or learn with another method"
+            "for review: give `review=none`, or learn with another method",
         )
     if config.before and not splits.test:
-        raise UsageError("`before` scores the test tasks: give `test`, or leave it out")
+        raise UsageError("tasks.missing", "`before` scores the test tasks: give `test`, or leave it out")
     if config.validate_every > 1 and not splits.val:
-        raise UsageError("`validate_every` is for validation tasks: give `val`, or leave it out")
+        raise UsageError("tasks.missing", "`validate_every` is for validation tasks: give `val`, or leave it out")
 
 
 def strangers(config: Config, levels: Set[Trust]) -> str:
@@ -224,26 +237,30 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
 
 def _check_agent(config: Config) -> None:
     if config.reasoning and config.agent != "chat":
-        raise UsageError(f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
+        raise UsageError("settings.unused", f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
     if config.trust_tools and config.agent == "chat" and not config.from_traces:
-        raise UsageError("`trust_tools` is for an agent with tools, which the chat agent has not: leave it out")
+        raise UsageError(
+            "settings.unused", "`trust_tools` is for an agent with tools, which the chat agent has not: leave it out"
+        )
     if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
-        raise UsageError(f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
+        raise UsageError("settings.conflict", f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
     if config.choices and config.agent.startswith(APPWORLD):
-        raise UsageError("AppWorld's tasks have no choice of answers: leave out `choices`")
+        raise UsageError("settings.conflict", "AppWorld's tasks have no choice of answers: leave out `choices`")
     if not config.uses_tools:
         of_tools = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
         for name, default in of_tools.items():
             if getattr(config, name) != default:
                 option = f"`{name}`"
-                raise UsageError(f"{option} is for an agent with tools, not for {config.agent}: leave it out")
+                raise UsageError(
+                    "settings.unused", f"{option} is for an agent with tools, not for {config.agent}: leave it out"
+                )
 
 
 def check_engine(config: Config) -> None:
     """Refuse what is for a cluster alone where there is none."""
     for name, default in OF_RAY.items():
         if config.engine == "local" and getattr(config, name) != default:
-            raise UsageError(f"`{name}` is for `engine=ray`: give that too, or leave it out")
+            raise UsageError("settings.unused", f"`{name}` is for `engine=ray`: give that too, or leave it out")
     asks = config.agent == "chat" or config.agent.startswith(APPWORLD)
     # Local models are hosted by the cluster.
     hosts_none = not any(is_local(name) for name in (config.model, *config.roles.values()) if name)
@@ -254,8 +271,9 @@ def check_engine(config: Config) -> None:
         and config.scorer in (*COMPARING, "coverage", "appworld", *JUDGED)
     ):
         raise UsageError(
+            "settings.unused",
             f"`engine=ray` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, which only "
-            "ask models and servers: leave it out"
+            "ask models and servers: leave it out",
         )
 
 
@@ -265,13 +283,14 @@ def _check_roles(setup: Setup) -> dict[str, str]:
     for role, model in setup.config.roles.items():
         name = role if role in setup.roles else ROLES.get(role)
         if name is None:
-            raise UsageError(f"unknown role {role!r}: known are {', '.join(ROLES)}")
+            raise UsageError("role.unknown", f"unknown role {role!r}: known are {', '.join(ROLES)}")
         if name in named:
-            raise UsageError(f"role {name} has two models: {role} is another name of it")
+            raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name of it")
         if name not in (*setup.roles, "agent") and setup.splits.train:
             asked = ", ".join(setup.roles) or "none"
             raise UsageError(
-                f"method {setup.config.method} asks no {name} here: leave it out of `roles` (asked: {asked})"
+                "role.unused",
+                f"method {setup.config.method} asks no {name} here: leave it out of `roles` (asked: {asked})",
             )
         named[name] = model
     return named
@@ -281,11 +300,22 @@ def _check_traces(setup: Setup) -> None:
     """Refuse settings that would run tasks again."""
     config, settings = setup.config, setup.settings
     if config.settings.get("online"):
-        raise UsageError("`online` predicts before it learns, but stored traces hold attempts already: leave it out")
+        raise UsageError(
+            "settings.conflict",
+            "`online` predicts before it learns, but stored traces hold attempts already: leave it out",
+        )
     if unused := sorted(set(AGAIN) & set(config.settings)):
-        raise UsageError(f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`")
+        raise UsageError(
+            "settings.unused", f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`"
+        )
     if on := {name: off for name, off in NOT_AGAIN.items() if getattr(settings, name, off) != off}:
         how = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())
-        raise UsageError(f"with `from_traces` nothing is run, and {', '.join(on)} would run tasks again: use {how}")
+        raise UsageError(
+            "settings.conflict",
+            f"with `from_traces` nothing is run, and {', '.join(on)} would run tasks again: use {how}",
+        )
     if not setup.survey.recorded:
-        raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out `from_traces`")
+        raise UsageError(
+            "traces.missing",
+            "some tasks have no recorded attempt: load them with load_traces, or leave out `from_traces`",
+        )

@@ -158,7 +158,9 @@ class Space:
         if not isinstance(source, Context):
             path, named = split_version(source)
             if named is not None and version is not None:
-                raise UsageError(f"{source} names a version, and version={version!r} another: give one of them")
+                raise UsageError(
+                    "settings.conflict", f"{source} names a version, and version={version!r} another: give one of them"
+                )
             source, version = path, named if named is not None else version
         self._given, self._parts, self._trust_run = config, parts, trust_run
         self._source, self._version, self._wait = source, version, wait
@@ -309,12 +311,18 @@ class Space:
         if learn:
             folder = self._run_to_learn()
             if self._version is not None:
-                raise UsageError("what is learned follows the last version: name no version, or leave out `learn`")
+                raise UsageError(
+                    "settings.conflict",
+                    "what is learned follows the last version: name no version, or leave out `learn`",
+                )
             async with writing(folder, self._wait) as store:
                 how = (target, self._parts, watch or Watch(), self._given, await self._shared(), self._trust_run)
                 return await learn_query(text, store, *how)
         if target is not None:
-            raise UsageError("a target is feedback to learn from: ask with `learn=True`, or score with practicum eval")
+            raise UsageError(
+                "settings.conflict",
+                "a target is feedback to learn from: ask with `learn=True`, or score with practicum eval",
+            )
         setup, context = reader.acting, reader.context()
         folder = self._log_folder()
         async with open_state(
@@ -350,7 +358,7 @@ class Space:
     def _reader(self) -> Reader:
         """What this thread has open: connections, vectors and rendered pages are not shared between threads."""
         if self._closed:
-            raise UsageError(f"{self!r} is closed: open it again with practicum.open")
+            raise UsageError("space.closed", f"{self!r} is closed: open it again with practicum.open")
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(
@@ -378,7 +386,9 @@ class Space:
         self._reader()
         if self._writer is None:
             where = f"{self._source} cannot be written to" if self.folder else "this is no run"
-            raise UsageError(f"{what} is kept in a run, and {where}: open a run (practicum import FILE --out RUN)")
+            raise UsageError(
+                "run.needed", f"{what} is kept in a run, and {where}: open a run (practicum import FILE --out RUN)"
+            )
         return self._writer
 
     def _run_to_learn(self) -> Path:
@@ -386,8 +396,9 @@ class Space:
         if self.folder is None:
             where = "a context" if isinstance(self._source, Context) else f"{self._source}, which is no run"
             raise UsageError(
+                "run.needed",
                 f"what is learned is kept in a run, not in {where}: make a run of a playbook file first "
-                "(practicum import FILE --out RUN)"
+                "(practicum import FILE --out RUN)",
             )
         return self.folder
 
@@ -417,7 +428,7 @@ async def ask(
 
 def _checked(query: str) -> str:
     if not (text := query.strip()):
-        raise UsageError("the query is empty")
+        raise UsageError("query.empty", "the query is empty")
     return text
 
 

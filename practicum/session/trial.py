@@ -97,11 +97,12 @@ async def try_reviews(
         own_tasks = read_run(store)[1].val
         tasks = tuple(val) or own_tasks
         if not tasks:
-            raise UsageError(f"{folder} has no validation tasks to try edits on: give `val`")
+            raise UsageError("tasks.missing", f"{folder} has no validation tasks to try edits on: give `val`")
         if approve_better and len(tasks) < ENOUGH:
             raise UsageError(
+                "tasks.missing",
                 f"the gate approves on {ENOUGH} validation tasks or more, and there are {len(tasks)}: leave out "
-                "`approve_better`, or give more as `val`"
+                "`approve_better`, or give more as `val`",
             )
         pending = read_reviews(store) if ids is None else find_reviews(store, ids)
         reviews = [review for review in pending if ids is not None or not review.held.flags]
@@ -183,7 +184,9 @@ class _Trying:
         run = Run(self.state).at(f"try {digest([review.id for review in reviews], context.version)[:12]}")
         trial = await tried(Trial(alpha, least), act, self.split, self.tasks, context, new, run)
         if not trial.differences:
-            raise ProviderError(f"none of {len(self.tasks)} tasks could be scored: {self.state.last_error}")
+            raise ProviderError(
+                "attempts.all_failed", f"none of {len(self.tasks)} tasks could be scored: {self.state.last_error}"
+            )
         paired = [task for task in self.tasks if task.id in trial.differences]
         without = mean_score(await run.evaluate(act, self.split, paired, context))
         found = {

@@ -50,10 +50,14 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
                 with target.transaction() as check:
                     found = {table.name: _sum(check, target, table) for table in TABLES}
             if wrong := [table for table in sent if sent[table] != found[table]]:
-                raise StoreError(f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed")
+                raise StoreError(
+                    "store.copy_failed", f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed"
+                )
             context = read_context(target, target.run_id)
             if _digest_of_context(source) != _digest_of_context(target):
-                raise StoreError(f"the copy of {source.folder} has another last context, so it was removed")
+                raise StoreError(
+                    "store.copy_failed", f"the copy of {source.folder} has another last context, so it was removed"
+                )
         except BaseException:
             target.remove()
             if not had_folder:

@@ -81,7 +81,7 @@ class Store:
         try:
             make_folder(folder)
         except OSError as error:
-            raise StoreError(f"cannot make the run folder {folder}: {error.strerror}") from error
+            raise StoreError("store.unwritable", f"cannot make the run folder {folder}: {error.strerror}") from error
         if url is None and not (folder / STORE_FILE).exists():
             return cls._write_to(folder, new=True)
         elsewhere = Elsewhere(postgresql.address(where), name or folder.resolve().name)
@@ -89,11 +89,13 @@ class Store:
         if (begun and read_elsewhere(folder) != elsewhere) or not postgresql_run.reserve(where, elsewhere.run):
             if begun:
                 raise StoreError(
-                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
+                    "run.exists",
+                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`",
                 )
             raise StoreError(
+                "run.exists",
                 f"{elsewhere.store} has a run named {elsewhere.run} already: give the new one another folder name, or "
-                "continue that one in a folder that practicum store connect makes"
+                "continue that one in a folder that practicum store connect makes",
             )
         write_elsewhere(folder, elsewhere)
         return cls._write_to(folder)
@@ -108,7 +110,7 @@ class Store:
 
         where = postgresql.parse_url(url)
         if folder.exists():
-            raise UsageError(f"{folder} exists: give a new folder")
+            raise UsageError("file.exists", f"{folder} exists: give a new folder")
         backend = postgresql_run.PostgresqlRun(where, name, writer=False, read_only=True)
         make_folder(folder)
         write_elsewhere(folder, Elsewhere(postgresql.address(where), name))
@@ -362,8 +364,9 @@ def as_stored(folder: Path) -> Iterator[None]:
         yield
     except DAMAGED as error:
         raise StoreError(
+            "store.damaged",
             f"{folder} holds something that practicum does not write ({one_line(error_line(error), 200)}): restore it "
-            "from a copy; if nobody changed it, this is a bug in practicum (--debug shows where)"
+            "from a copy; if nobody changed it, this is a bug in practicum (--debug shows where)",
         ) from error
 
 

@@ -97,7 +97,9 @@ class Flight:
             if os.write(self._file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise StoreError(f"cannot write {self._path}: {error.strerror}; make room and resume the run") from error
+            raise StoreError(
+                "store.unwritable", f"cannot write {self._path}: {error.strerror}; make room and resume the run"
+            ) from error
 
 
 def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str]]]) -> list[Sent]:
@@ -109,7 +111,7 @@ def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StoreError(f"cannot read {folder / FLIGHT_FILE}: {error.strerror}") from error
+        raise StoreError("store.unreadable", f"cannot read {folder / FLIGHT_FILE}: {error.strerror}") from error
     found = []
     for taken, id, key, *tokens, usd in _SLOT.iter_unpack(data[: len(data) - len(data) % _SLOT.size]):
         if taken:

@@ -48,10 +48,12 @@ def must_be_run(folder: Path) -> None:
     if not is_run(folder):
         run, _, name = str(folder).rpartition("@")
         if run and is_run(Path(run)):
-            raise NotARun(f"{folder} is a version, and a whole run is wanted: give {run} (its version is {name})")
+            raise NotARun(
+                "run.not_found", f"{folder} is a version, and a whole run is wanted: give {run} (its version is {name})"
+            )
         runs = sorted(path.parent for file in (DATABASE_FILE, STORE_FILE) for path in folder.glob(f"*/{file}"))
         inside = f"; it holds runs, such as {runs[-1]}" if runs else ""
-        raise NotARun(f"{folder} is not a run folder: it has no {DATABASE_FILE}{inside}")
+        raise NotARun("run.not_found", f"{folder} is not a run folder: it has no {DATABASE_FILE}{inside}")
     refuse_links(folder)
 
 
@@ -65,14 +67,16 @@ def refuse_links(folder: Path) -> None:
         if not stat.S_ISREG(kind):
             what = "a symbolic link" if stat.S_ISLNK(kind) else "no file"
             raise StoreError(
-                f"{folder} is not opened: its {path.name} is {what}, which practicum never makes: delete it"
+                "store.unsafe",
+                f"{folder} is not opened: its {path.name} is {what}, which practicum never makes: delete it",
             )
     journal = folder / f"{DATABASE_FILE}-journal"
     # SQLite would delete the file that the journal names.
     raw = journal.read_bytes() if journal.exists() else b""
     if raw.endswith(_SUPER_JOURNAL) and raw != _SUPER_JOURNAL:
         raise StoreError(
-            f"{folder} is not opened: its {journal.name} names another file, which practicum never does: delete it"
+            "store.unsafe",
+            f"{folder} is not opened: its {journal.name} names another file, which practicum never does: delete it",
         )
 
 
@@ -97,12 +101,15 @@ def read_elsewhere(folder: Path) -> Elsewhere | None:
         found = Elsewhere(str(values["store"]), str(values["run"]))
         ours = is_marked(_marked(found), values.get("mark"))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise StoreError(f"{path} cannot be read: make the folder anew with practicum store connect") from error
+        raise StoreError(
+            "store.unreadable", f"{path} cannot be read: make the folder anew with practicum store connect"
+        ) from error
     if not ours:
         raise StoreError(
+            "run.untrusted",
             f"{path} was not written by you on this machine, so the database that it names is not asked (your password "
             f"would go there). If you know it, connect to the run in a new folder: practicum store connect "
-            f"{found.store!r} {found.run!r} FOLDER"
+            f"{found.store!r} {found.run!r} FOLDER",
         )
     return found
 
@@ -115,7 +122,7 @@ def empty_log(folder: Path) -> None:
             # The process that writes it appends.
             os.truncate(path, 0)
     except OSError as error:
-        raise StoreError(f"cannot empty {path}: {error.strerror}") from error
+        raise StoreError("store.unwritable", f"cannot empty {path}: {error.strerror}") from error
 
 
 def write_elsewhere(folder: Path, elsewhere: Elsewhere) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import func, select
 
-from practicum.core.errors import AgentError, JournalMismatch, ProviderError, RequestError, WindowError
+from practicum.core.errors import AgentError, JournalMismatch, OutputError, ProviderError, RequestError, WindowError
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
@@ -59,20 +59,25 @@ def digest(*parts: Any) -> str:
     return sha.hexdigest()[:32]
 
 
-def dump_failure(error: Exception) -> str:
+Failure = AgentError | OutputError | ProviderError
+FAILURES: tuple[type[Failure], ...] = (WindowError, RequestError, ProviderError, OutputError, AgentError)
+"""Failures that are journaled; special kinds stand before those that they are of."""
+
+
+def dump_failure(error: Failure) -> str:
     """A failure as the `answer` of a row."""
-    kind = [error.kind] if isinstance(error, RequestError) else []
-    return json.dumps([not isinstance(error, AgentError), str(error), *kind], ensure_ascii=False)
+    kind = next(kind for kind in FAILURES if isinstance(error, kind))
+    return json.dumps([kind.__name__, error.code, str(error)], ensure_ascii=False)
 
 
-def load_failure(answer: str) -> AgentError | ProviderError:
-    lost, text, *kind = json.loads(answer)
-    return request_error(text, kind[0]) if kind else ProviderError(text) if lost else AgentError(text)
+def load_failure(answer: str) -> Failure:
+    name, code, text = json.loads(answer)
+    return next(kind for kind in FAILURES if kind.__name__ == name)(code, text)
 
 
-def request_error(text: str, kind: str) -> RequestError:
+def request_error(code: str, text: str) -> RequestError:
     """The error of a request that the provider refused."""
-    return WindowError(text) if kind == "window" else RequestError(text, kind)
+    return (WindowError if code == "window.exceeded" else RequestError)(code, text)
 
 
 class Notebook(Protocol):
@@ -93,7 +98,7 @@ async def noting_refusal(at: Notebook, name: str, do: Callable[[], Awaitable[T]]
         except WindowError as error:
             refused = str(error)
             at.note(f"{name} refused", refused)
-    raise WindowError(refused)
+    raise WindowError("window.exceeded", refused)
 
 
 NOTE_ROLE = "noted"
@@ -163,8 +168,9 @@ class Journal:
             return None
         if row.digest != digest:
             raise JournalMismatch(
+                "journal.mismatch",
                 f"the journal has the result of a different request at '{place}': the program, its prompts or its "
-                "settings changed since this run began; start a new run (`seed_context` gives it this context)"
+                "settings changed since this run began; start a new run (`seed_context` gives it this context)",
             )
         self.hits += row.role != NOTE_ROLE
         return row

@@ -44,8 +44,9 @@ def migrate(db: Connection, folder: str) -> None:
     version = int(db.execute(text("PRAGMA user_version")).scalar_one())
     if version > NEWEST:
         raise StoreError(
+            "store.unknown_format",
             f"{folder} was written by a newer practicum (format {version}, this one knows {NEWEST}): "
-            "upgrade practicum to open it"
+            "upgrade practicum to open it",
         )
     if version == 0:
         schema.metadata.create_all(db, checkfirst=False)

@@ -35,7 +35,9 @@ def find_version(store: Store, run_id: str, version: int | str | None) -> int | 
     names = read_names(store, run_id)
     if version not in names:
         known = ", ".join(f"{name} ({number})" for name, number in names.items()) or "none"
-        raise UsageError(f"{store.folder} has no version named {version!r}: the named ones are {known}")
+        raise UsageError(
+            "version.unknown", f"{store.folder} has no version named {version!r}: the named ones are {known}"
+        )
     return names[version]
 
 
@@ -87,13 +89,16 @@ def name_version(store: Store, run_id: str, name: str, version: int | str | None
     Raises UsageError if there is no such version, or if the name could be taken for a number.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a version: begin with a letter, then letters, digits, . _ and -")
+        raise UsageError(
+            "version.invalid_name",
+            f"{name!r} cannot name a version: begin with a letter, then letters, digits, . _ and -",
+        )
     number, table = find_version(store, run_id, version), schema.versions
     with as_stored(store.folder):
         last = int(store.rows(select(func.max(table.c.version)).where(table.c.run_id == run_id))[0][0])
     number = last if number is None else number
     if not store.rows(select(table.c.version).where(table.c.run_id == run_id, table.c.version == number)):
-        raise UsageError(f"there is no version {number}: this run has 0 to {last}")
+        raise UsageError("version.unknown", f"there is no version {number}: this run has 0 to {last}")
     with store.transaction() as db:
         db.execute(store.upsert(schema.names).values(run_id=run_id, name=name, version=number))
     return number

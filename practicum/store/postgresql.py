@@ -50,7 +50,7 @@ from practicum.store.dialects import NAME, ROW_ORDER, TWIN
 try:
     import psycopg
 except ImportError as error:
-    raise UsageError(f"a store in PostgreSQL needs: {pip_install('postgres')} ({error})") from error
+    raise UsageError("extra.missing", f"a store in PostgreSQL needs: {pip_install('postgres')} ({error})") from error
 
 T = TypeVar("T")
 
@@ -103,9 +103,12 @@ def parse_url(url: str) -> URL:
     except (ArgumentError, ValueError):
         found = None
     if found is None or found.get_backend_name() not in ("postgresql", "postgres") or not found.database:
-        raise UsageError("the store must be written postgresql://USER@HOST:PORT/DATABASE")
+        raise UsageError("store.invalid_address", "the store must be written postgresql://USER@HOST:PORT/DATABASE")
     if found.query.get(INDEX, "files") not in ("files", "pgvector"):
-        raise UsageError("the store's index must be written ?index=pgvector, or ?index=files, which is the default")
+        raise UsageError(
+            "store.invalid_address",
+            "the store's index must be written ?index=pgvector, or ?index=files, which is the default",
+        )
     return found.set(drivername="postgresql")
 
 
@@ -183,8 +186,8 @@ class Database:
             advice = "ask whoever runs the database"
         else:
             advice = "all earlier writes are safe"
-        kind = StoreAway if is_lost(error) else StoreError
-        return kind(f"cannot use {self.name}: {said}; {advice}")
+        text = f"cannot use {self.name}: {said}; {advice}"
+        return StoreAway("store.unreachable", text) if is_lost(error) else StoreError("store.unreadable", text)
 
     def rows(self, query: Any) -> list[Any]:
         """The rows of a query, asked again if the connection is lost."""
@@ -233,13 +236,15 @@ class Database:
     def _check(self, version: int, newest: int, exactly: bool = False) -> None:
         if version > newest:
             raise StoreError(
+                "store.unknown_format",
                 f"{self.name} was written by a newer practicum (format {version}, this one knows {newest}): upgrade "
-                "practicum to use it"
+                "practicum to use it",
             )
         if exactly and version < newest:
             raise StoreError(
+                "store.unknown_format",
                 f"{self.name} has format {version} and this practicum reads {newest}: the next one who writes to a run "
-                "there brings it up to date"
+                "there brings it up to date",
             )
 
     def changes(self, name: str) -> int:
@@ -357,7 +362,7 @@ class Lease:
             with database.errors(), self._connection.begin():
                 token = self._connection.execute(taken.returning(leases.c.token)).scalar()
             if token is None:
-                raise NotARun(f"{database.name} holds no run named {name}")
+                raise NotARun("run.not_found", f"{database.name} holds no run named {name}")
             self.token = int(token)
         except BaseException:
             self._connection.close()
@@ -365,8 +370,9 @@ class Lease:
 
     def busy(self) -> RunBusy:
         return RunBusy(
+            "store.busy",
             f"another process is writing to the run {self.name} of {self.database.name}: wait until it ends, or stop "
-            "it with Ctrl-C where it runs"
+            "it with Ctrl-C where it runs",
         )
 
     @contextmanager
@@ -451,8 +457,9 @@ class Lease:
             if token != self.token:
                 connection.close()
                 raise RunBusy(
+                    "store.busy",
                     f"another process has taken over the run {self.name} of {self.database.name}: what this one wrote "
-                    "before is kept"
+                    "before is kept",
                 )
             self._connection = connection
         return self._connection

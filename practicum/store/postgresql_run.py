@@ -122,8 +122,9 @@ def _index_database(url: URL, database: Database) -> Database | None:
     else:
         wrong, advice = "is on a server without pgvector", "install pgvector 0.8 and run CREATE EXTENSION vector"
     raise StoreError(
+        "store.unsupported",
         f"{database.name} {wrong}: a superuser of that database must {advice}; or leave ?{INDEX}=pgvector out, and the "
-        "index is in files"
+        "index is in files",
     )
 
 
@@ -155,7 +156,7 @@ class PostgresqlRun:
         self._lease = Lease(self._database, run_id) if writer else None
 
     def _missing(self) -> NotARun:
-        return NotARun(f"{self._database.name} holds no run named {self.run_id}")
+        return NotARun("run.not_found", f"{self._database.name} holds no run named {self.run_id}")
 
     def rows(self, query: Any) -> list[Any]:
         return self._database.rows(query)

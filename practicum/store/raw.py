@@ -39,7 +39,7 @@ def _search(paths: Iterable[Path], wanted: dict[str, object]) -> list[str]:
     done = subprocess.run(command, input=asked, capture_output=True, text=True, env=environment())
     if done.returncode:
         why = done.stderr.strip().rpartition("\n")[2] or f"signal {-done.returncode}"
-        raise StoreError(f"the files of the store cannot be searched ({why}): try again")
+        raise StoreError("store.unreadable", f"the files of the store cannot be searched ({why}): try again")
     found: list[str] = json.loads(done.stdout)
     return found
 

@@ -91,7 +91,9 @@ class SnapshotPages:
         query = select(entries.c.number, entries.c.data).select_from(snapshots.outerjoin(entries, condition))
         rows = self.store.rows(query.where(same).order_by(entries.c.number).limit(limit))
         if not rows:
-            raise StoreError(f"{self.store.folder} was changed while it was being read: run the command again")
+            raise StoreError(
+                "store.changed", f"{self.store.folder} was changed while it was being read: run the command again"
+            )
         return [_entry(row.number, row.data) for row in rows if row.number is not None]
 
 
@@ -107,7 +109,7 @@ def read_context(store: Store, run_id: str, version: int | None = None, known: C
     if not heads:
         return Context()
     if any(not 0 <= row.next_number <= MOST_ENTRIES for row in heads.values()):
-        raise StoreError(f"the versions of {store.folder} are damaged: no run has that many entries")
+        raise StoreError("store.damaged", f"the versions of {store.folder} are damaged: no run has that many entries")
     line = lineage({number: row.parent for number, row in heads.items()}, version)
     context = known if known is not None and known.version in line else _open_snapshot(store, run_id, line)
     for number in line[line.index(context.version) + 1 :] if context.pages or context is known else line:

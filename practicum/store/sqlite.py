@@ -70,8 +70,9 @@ class SqliteRun:
                     # A process that was killed while it made a run may have left a file without rows.
                     if new and not schema.is_empty(db, RUN_ID):
                         raise StoreError(
+                            "run.exists",
                             f"{folder} already holds a run: continue it with practicum resume {folder}, or give "
-                            "another `out`"
+                            "another `out`",
                         )
             elif not read_only and self._format() < migrations.NEWEST:
                 SqliteRun(folder, writer=True, read_only=False).close()
@@ -82,7 +83,8 @@ class SqliteRun:
                     else f"bring it up to date: practicum resume {folder}"
                 )
                 raise StoreError(
-                    f"{folder} has run format {version}, this practicum reads {migrations.NEWEST}: {advice}"
+                    "store.unknown_format",
+                    f"{folder} has run format {version}, this practicum reads {migrations.NEWEST}: {advice}",
                 )
         except BaseException:
             if self._lock is not None:
@@ -106,8 +108,9 @@ class SqliteRun:
 
     def failure(self, error: Exception) -> StoreError:
         return StoreError(
+            "store.unwritable",
             f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full or read-only?); "
-            "all earlier writes are safe: make room and resume the run"
+            "all earlier writes are safe: make room and resume the run",
         )
 
     def is_written(self) -> bool:
@@ -125,7 +128,7 @@ class SqliteRun:
         # SQLite crashes if a connection is closed while another thread uses it.
         with self._errors(), self._watch:
             if self._closed:
-                raise StoreError(f"{self.folder} was closed meanwhile")
+                raise StoreError("space.closed", f"{self.folder} was closed meanwhile")
             if self._watching is None:
                 # The number is of one connection.
                 self._watching = self.engine.raw_connection()
@@ -138,8 +141,9 @@ class SqliteRun:
             busy = db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
         if busy:
             raise StoreError(
+                "forget.incomplete",
                 f"another process is reading {self.folder}: the deleted rows are no longer part of the run, but their "
-                "bytes stay in its write-ahead log until no process has the run open"
+                "bytes stay in its write-ahead log until no process has the run open",
             )
 
     def drop_index(self) -> None:
@@ -174,8 +178,9 @@ class SqliteRun:
             plain = not ours or sql is None or schema.WORDS.issuperset(TOKENS.findall(str(sql).lower()))
             if kind not in ("table", "index") or not rootpage or not plain:
                 raise StoreError(
+                    "store.unsafe",
                     f"{self.folder} is not opened: its database has the {kind} {name!r}, which practicum never makes "
-                    "and which could change what is read or written; ask for an export of the run (practicum export)"
+                    "and which could change what is read or written; ask for an export of the run (practicum export)",
                 )
 
     def _format(self) -> int:
@@ -195,7 +200,10 @@ class SqliteRun:
                     f"; the file is damaged: restore it from a copy, or save what can be read with sqlite3 {path} "
                     ".recover | sqlite3 OTHER/run.sqlite"
                 )
-            raise StoreError(f"cannot use the run in {self.folder}: {said}{advice}") from error
+            raise StoreError(
+                "store.damaged" if advice else "store.unreadable",
+                f"cannot use the run in {self.folder}: {said}{advice}",
+            ) from error
 
 
 def _acquire_lock(folder: Path) -> FileLock:
@@ -205,9 +213,11 @@ def _acquire_lock(folder: Path) -> FileLock:
     try:
         lock.acquire(timeout=PROBE_SECONDS, poll_interval=PROBE_SECONDS / 10)
     except Timeout as error:
-        raise RunBusy(f"another process is writing to {folder}: wait until it ends, or stop it with Ctrl-C") from error
+        raise RunBusy(
+            "store.busy", f"another process is writing to {folder}: wait until it ends, or stop it with Ctrl-C"
+        ) from error
     except OSError as error:
-        raise StoreError(f"cannot write to the run folder {folder}: {error.strerror}") from error
+        raise StoreError("store.unwritable", f"cannot write to the run folder {folder}: {error.strerror}") from error
     return lock
 
 
@@ -215,7 +225,7 @@ def synchronous() -> str:
     """SQLite's `synchronous` of databases that are opened from now on."""
     wanted = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
     if wanted not in ("OFF", "NORMAL", "FULL"):
-        raise UsageError(f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL")
+        raise UsageError("settings.invalid", f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL")
     return wanted
 
 

@@ -52,7 +52,9 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
     rows = store.rows(select(table).where(table.c.run_id == run_id).order_by(table.c.version))
     for row in rows:
         if not isinstance(row.next_number, int):
-            raise StoreError(f"the versions of this run are damaged: version {row.version} has no count of entries")
+            raise StoreError(
+                "store.damaged", f"the versions of this run are damaged: version {row.version} has no count of entries"
+            )
     return [Version(r.version, r.parent, r.step, r.next_number, EDITS.validate_json(r.applied)) for r in rows]
 
 
@@ -78,7 +80,7 @@ def lineage(parents: Mapping[int, int | None], version: int | None = None) -> li
     """The versions that lead to one (None: the last), oldest first, itself included. Raises UsageError if it does not
     exist."""
     if version is not None and version not in parents:
-        raise UsageError(f"there is no version {version}: this run has 0 to {max(parents)}")
+        raise UsageError("version.unknown", f"there is no version {version}: this run has 0 to {max(parents)}")
     line = [max(parents) if version is None else version]
     while (parent := parents[line[-1]]) is not None:
         _check_parent(line[-1], parent, parents)
@@ -89,7 +91,9 @@ def lineage(parents: Mapping[int, int | None], version: int | None = None) -> li
 def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> None:
     """Raises StoreError for a version that follows from itself or from none that there is."""
     if not isinstance(parent, int) or parent >= version or parent not in versions:
-        raise StoreError(f"the versions of this run are damaged: version {version} cannot follow from {parent}")
+        raise StoreError(
+            "store.damaged", f"the versions of this run are damaged: version {version} cannot follow from {parent}"
+        )
 
 
 def original(store: Store, version: int | None = None) -> int:

@@ -32,12 +32,18 @@ def parse_addresses(text: str) -> tuple[str, ...]:
     for address in addresses:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{address!r} is not the address of an AppWorld server, such as http://127.0.0.1:8000")
+            raise UsageError(
+                "environment.invalid_address",
+                f"{address!r} is not the address of an AppWorld server, such as http://127.0.0.1:8000",
+            )
     if not addresses:
         example = "appworld:http://127.0.0.1:8000, several with commas"
-        raise UsageError(f"`agent=appworld:`: no server is named; write {example}")
+        raise UsageError("environment.invalid_address", f"`agent=appworld:`: no server is named; write {example}")
     if len(set(addresses)) < len(addresses):
-        raise UsageError(f"`agent=appworld:{text}` names a server twice, but a server holds only one world at a time")
+        raise UsageError(
+            "environment.invalid_address",
+            f"`agent=appworld:{text}` names a server twice, but a server holds only one world at a time",
+        )
     return addresses
 
 
@@ -74,18 +80,24 @@ class AppWorldServer:
         except (ClientConnectorError, ServerTimeoutError) as error:
             start = f"appworld serve environment --port {urlsplit(self.address).port or 80}"
             text = f"no AppWorld server answers at {self.address}: start it in AppWorld's own environment with {start}"
-            raise UsageError(text) from error
+            raise UsageError("environment.unreachable", text) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{url} answers, but not in the form of AppWorld's environment server") from error
+            raise UsageError(
+                "environment.unreachable", f"{url} answers, but not in the form of AppWorld's environment server"
+            ) from error
         except ClientError as error:
             text = f"the AppWorld server at {self.address} closed the connection in {path}: {error}"
-            raise ProviderError(text) from error
+            raise ProviderError("environment.failed", text) from error
         if response.status in (404, 405):
-            raise UsageError(f"{self.address} is not an AppWorld environment server: {path} answers {status}")
+            raise UsageError(
+                "environment.unreachable",
+                f"{self.address} is not an AppWorld environment server: {path} answers {status}",
+            )
         detail = "" if text.strip() == response.reason else f" ({' '.join(text.split())[:200]})"
         raise ProviderError(
+            "environment.failed",
             f"the AppWorld server at {self.address} failed in {path} of task {id!r}: {status}{detail}; "
-            "check that the task is in its data, and see the server's own log"
+            "check that the task is in its data, and see the server's own log",
         )
 
 
@@ -100,7 +112,7 @@ async def read_task_ids(path: Path, server: str) -> Dataset:
             if not id:
                 continue
             if id in tasks:
-                raise TaskFileError(f"{path} line {number}: task {id!r} is listed a second time")
+                raise TaskFileError("tasks.duplicate_id", f"{path} line {number}: task {id!r} is listed a second time")
             try:
                 described = await client.request("GET", f"tasks/{quote(id, safe='')}", id)
                 person = described["supervisor"]
@@ -108,11 +120,11 @@ async def read_task_ids(path: Path, server: str) -> Dataset:
                 contact = f"{person['email']}, phone {person['phone_number']}"
                 text = f"{described['instruction']}\n\nYou act for {name} ({contact}). It is {described['datetime']}."
             except (ProviderError, KeyError) as error:
-                raise TaskFileError(f"{path} line {number}: {error}") from error
+                raise TaskFileError("tasks.malformed", f"{path} line {number}: {error}") from error
             # The ids of the tasks of a scenario begin alike.
             tasks[id] = Task(id, text, None, {"tags": [id.partition("_")[0]]})
     if not tasks:
-        raise TaskFileError(f"{path}: the file lists no tasks")
+        raise TaskFileError("tasks.empty", f"{path}: the file lists no tasks")
     return Dataset(
         format="appworld",
         tasks=tuple(tasks.values()),

@@ -328,16 +328,18 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
     """The tasks of a public data set's file. Without `format`, the fields of the first records tell it. Raises
     UsageError for an unknown format, and TaskFileError, with file, line or record, and field, for a malformed file."""
     if format is not None and format not in FORMATS:
-        raise UsageError(f"unknown format {format!r}; use one of {', '.join(FORMATS)}")
+        raise UsageError("tasks.unknown_format", f"unknown format {format!r}; use one of {', '.join(FORMATS)}")
     records = list(read_records(Path(path)))
     if not records:
-        raise TaskFileError(f"{path}: the file holds no records")
+        raise TaskFileError("tasks.empty", f"{path}: the file holds no records")
     name = format or _detect_format(_fields_of(records), path)
     kind = FORMATS[name]
     made = ((place, _parse_task(kind, record, path, place)) for place, record in records)
     tasks = unique_tasks(((place, task) for place, task in made if task is not None), path)
     if not tasks:
-        raise TaskFileError(f"{path}: of {quantity(len(records), 'record')}, none is a task of format {name!r}")
+        raise TaskFileError(
+            "tasks.unknown_format", f"{path}: of {quantity(len(records), 'record')}, none is a task of format {name!r}"
+        )
     left_out = len(records) - len(tasks)
     tasks, instructions = _move_preamble(tasks, kind.instructions)
     choices: tuple[str, ...] = ()
@@ -386,14 +388,19 @@ def _detect_format(record: Record, path: Path | str) -> str:
     if len(matches) == 1:
         return matches[0]
     if "input" in record:
-        raise UsageError(f"{path}: the file already holds tasks, so there is nothing to convert")
+        raise UsageError(
+            "tasks.unknown_format", f"{path}: the file already holds tasks, so there is nothing to convert"
+        )
     fields = field_names(record)
     if not matches:
         raise TaskFileError(
+            "tasks.unknown_format",
             f"{path}: the fields of its first records ({fields}) match no known format; name one with `format` "
-            f"({', '.join(FORMATS)}), or read the file as it is with `fields=input=NAME,target=NAME`"
+            f"({', '.join(FORMATS)}), or read the file as it is with `fields=input=NAME,target=NAME`",
         )
-    raise TaskFileError(f"{path}: its fields ({fields}) match {' and '.join(matches)}; name one with `format`")
+    raise TaskFileError(
+        "tasks.ambiguous_format", f"{path}: its fields ({fields}) match {' and '.join(matches)}; name one with `format`"
+    )
 
 
 def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str) -> Task | None:
@@ -408,17 +415,19 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
         known = [field, *(other for other, name in kind.names.items() if name == field)]
         if first["type"] == "missing" and not inner:
             named = " or ".join(map(repr, known))
-            raise TaskFileError(f"{where}: field {named} is missing; the record has {field_names(record)}") from None
+            raise TaskFileError(
+                "tasks.missing_field", f"{where}: field {named} is missing; the record has {field_names(record)}"
+            ) from None
         field = next((name for name in known if name in record), field)
         value = type_name(record.get(field))
         said = (
             f"field {'.'.join((field, *inner))!r}: {first['msg'].removeprefix('Value error, ')} (the field is {value})"
         )
-        raise TaskFileError(f"{where}: {said}") from None
+        raise TaskFileError("tasks.invalid_field", f"{where}: {said}") from None
     except ValueError as error:
-        raise TaskFileError(f"{where}: {error}") from None
+        raise TaskFileError("tasks.invalid_field", f"{where}: {error}") from None
     if task is not None and not task.input.strip():
-        raise TaskFileError(f"{where}: the text of the task is empty")
+        raise TaskFileError("tasks.missing_field", f"{where}: the text of the task is empty")
     return task
 
 

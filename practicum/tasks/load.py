@@ -60,7 +60,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
     keys = {name: name for name in _Fields.model_fields}
     for name in fields or {}:
         if name not in keys:
-            raise TaskFileError(f"`fields`: unknown name {name!r}; a task has {', '.join(keys)}")
+            raise TaskFileError("settings.invalid", f"`fields`: unknown name {name!r}; a task has {', '.join(keys)}")
     keys |= fields or {}
     names: set[str] = set()
 
@@ -71,10 +71,14 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
 
     tasks = unique_tasks(placed(), path)
     if not tasks:
-        raise TaskFileError(f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"')
+        raise TaskFileError(
+            "tasks.empty", f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"'
+        )
     for name, key in (fields or {}).items():
         if key not in names:
-            raise TaskFileError(f"{path}: no record has a field {key!r}, which `fields` reads as {name!r}")
+            raise TaskFileError(
+                "tasks.missing_field", f"{path}: no record has a field {key!r}, which `fields` reads as {name!r}"
+            )
     return tasks
 
 
@@ -84,7 +88,9 @@ def unique_tasks(placed: Iterable[tuple[str, Task]], path: Path | str) -> list[T
     tasks = []
     for place, task in placed:
         if (first := places.setdefault(task.id, place)) != place:
-            raise TaskFileError(f"{path} {place}: id {task.id!r} was already used in {first}; ids must differ")
+            raise TaskFileError(
+                "tasks.duplicate_id", f"{path} {place}: id {task.id!r} was already used in {first}; ids must differ"
+            )
         tasks.append(task)
     return tasks
 
@@ -98,15 +104,20 @@ def require_targets(
     for task in tasks:
         if task.target is None:
             raise TaskFileError(
+                "tasks.no_target",
                 f'{path}: task {task.id!r} has no target, which scorer {scorer_name!r} needs; add "target", '
-                "name its field with `fields=target=NAME`, or choose a scorer that needs none"
+                "name its field with `fields=target=NAME`, or choose a scorer that needs none",
             )
         if fault := target_fault(scorer_name, task.target):
-            raise TaskFileError(f"{path}: target of task {task.id!r} {fault}, so scorer {scorer_name!r} cannot use it")
+            raise TaskFileError(
+                "tasks.invalid_target",
+                f"{path}: target of task {task.id!r} {fault}, so scorer {scorer_name!r} cannot use it",
+            )
         if known and normalise(task.target) not in known:
             raise TaskFileError(
+                "tasks.invalid_target",
                 f"{path}: target {task.target!r} of task {task.id!r} is not among the choices; list all of them "
-                "(`choices=a,b,c`)"
+                "(`choices=a,b,c`)",
             )
 
 
@@ -115,7 +126,7 @@ def require_meta(tasks: Sequence[Task], scorer_name: str, path: Path | str) -> N
     TaskFileError, naming the first task that lacks it."""
     for task in tasks:
         if fault := meta_fault(scorer_name, task.meta):
-            raise TaskFileError(f"{path}: task {task.id!r} {fault}")
+            raise TaskFileError("tasks.missing_field", f"{path}: task {task.id!r} {fault}")
 
 
 def parse_fields(text: str) -> dict[str, str]:
@@ -124,9 +135,9 @@ def parse_fields(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, _, key = (piece.strip() for piece in part.partition("="))
         if not name or not key:
-            raise UsageError(f"`fields={text}`: {part!r} is not NAME=FIELD, such as input=context")
+            raise UsageError("settings.invalid", f"`fields={text}`: {part!r} is not NAME=FIELD, such as input=context")
         if name in fields:
-            raise UsageError(f"`fields={text}`: {name!r} is given twice")
+            raise UsageError("settings.invalid", f"`fields={text}`: {name!r} is given twice")
         fields[name] = key
     return fields
 
@@ -142,13 +153,16 @@ def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
     advice = "; leave out `choices` if answers are open, else list them (`choices=a,b,c`)"
     if len(choices) < 2:
         found = f"only {choices[0]!r}" if choices else "no target"
-        raise UsageError(f"`choices=auto`: the tasks to learn from have {found}{advice}")
+        raise UsageError("choices.unsuitable", f"`choices=auto`: the tasks to learn from have {found}{advice}")
     if long := next((text for text in choices if len(text) > MAX_CHOICE or "\n" in text), None):
-        raise UsageError(f"`choices=auto`: the target {long[:40]!r}… is too long for a choice{advice}")
+        raise UsageError(
+            "choices.unsuitable", f"`choices=auto`: the target {long[:40]!r}… is too long for a choice{advice}"
+        )
     if len(choices) > min(MAX_CHOICES, targets.total() / 2):
         raise UsageError(
+            "choices.unsuitable",
             f"`choices=auto`: {len(choices)} different targets in {targets.total()} tasks are too many for "
-            f"choices{advice}"
+            f"choices{advice}",
         )
     return tuple(choices)
 
@@ -158,14 +172,17 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
     if keys["input"] not in record:
         hint = "name the field to read with `fields=input=NAME`"
         raise TaskFileError(
-            f"{where}: field {keys['input']!r} is missing; the record has {field_names(record)}: {hint}"
+            "tasks.missing_field",
+            f"{where}: field {keys['input']!r} is missing; the record has {field_names(record)}: {hint}",
         )
     try:
         values = _Fields.model_validate({name: record[key] for name, key in keys.items() if key in record})
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         wanted, found = _Fields.model_fields[name].description, type_name(record[keys[name]])
-        raise TaskFileError(f"{where}: field {keys[name]!r} must be {wanted}, not {found}") from None
+        raise TaskFileError(
+            "tasks.invalid_field", f"{where}: field {keys[name]!r} must be {wanted}, not {found}"
+        ) from None
     target = str(values.target).lower() if isinstance(values.target, bool) else values.target
     task = Task(
         id=place.replace(" ", "-") if values.id is None else str(values.id),
@@ -175,11 +192,15 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
     )
     if not task.input.strip():
         hint = f"the record has {field_names(record)}: fill it, or name another field with `fields=input=NAME`"
-        raise TaskFileError(f"{where}: field {keys['input']!r} is empty; {hint}")
+        raise TaskFileError("tasks.missing_field", f"{where}: field {keys['input']!r} is empty; {hint}")
     if not task.id.strip():
-        raise TaskFileError(f"{where}: field {keys['id']!r} is empty; give an id or omit the field")
+        raise TaskFileError(
+            "tasks.missing_field", f"{where}: field {keys['id']!r} is empty; give an id or omit the field"
+        )
     tags = task.meta.get("tags", "")
     if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         # Tags become sources ("tag:..."), by which a user can have things forgotten.
-        raise TaskFileError(f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}")
+        raise TaskFileError(
+            "tasks.invalid_field", f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}"
+        )
     return task

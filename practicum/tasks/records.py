@@ -56,9 +56,11 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     for number, (place, record) in enumerate(_values(path)):
         if number == MOST_RECORDS:
-            raise TaskFileError(f"{path}: it has more than {MOST_RECORDS:,} records; write those to use to a file")
+            raise TaskFileError(
+                "tasks.too_large", f"{path}: it has more than {MOST_RECORDS:,} records; write those to use to a file"
+            )
         if not isinstance(record, dict):
-            raise TaskFileError(f"{path} {place}: expected a JSON object, not {type_name(record)}")
+            raise TaskFileError("tasks.malformed", f"{path} {place}: expected a JSON object, not {type_name(record)}")
         yield place, record
 
 
@@ -89,22 +91,27 @@ def _content(path: Path) -> bytes:
     except IsADirectoryError:
         parts = sorted(state.parent for state in path.glob("*/state.json"))
         advice = f"give one of its parts, such as {parts[0]}" if parts else "give the path of a file of tasks"
-        raise TaskFileError(f"{path}: is a folder; {advice}") from None
+        raise TaskFileError("tasks.not_found", f"{path}: is a folder; {advice}") from None
     except FileNotFoundError:
-        raise TaskFileError(f"{path}: no such file; give the path of a file of tasks") from None
+        raise TaskFileError("tasks.not_found", f"{path}: no such file; give the path of a file of tasks") from None
     except OSError as error:
-        raise TaskFileError(f"{path}: cannot be read ({error.strerror})") from None
+        raise TaskFileError("tasks.unreadable", f"{path}: cannot be read ({error.strerror})") from None
     if archive := next((kind for magic, kind in _ARCHIVES.items() if raw.startswith(magic)), None):
-        raise TaskFileError(f"{path}: is packed as {archive}, which is not read; unpack it and give the file itself")
+        raise TaskFileError(
+            "tasks.unknown_format",
+            f"{path}: is packed as {archive}, which is not read; unpack it and give the file itself",
+        )
     if not raw.startswith(b"\x1f\x8b"):
         return raw
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:
             content = packed.read(MOST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
-        raise TaskFileError(f"{path}: the gzip is damaged ({error}); download or copy the file again") from None
+        raise TaskFileError(
+            "tasks.damaged", f"{path}: the gzip is damaged ({error}); download or copy the file again"
+        ) from None
     if len(content) > MOST_BYTES:
-        raise TaskFileError(_TOO_LARGE.format(path))
+        raise TaskFileError("tasks.too_large", _TOO_LARGE.format(path))
     return content
 
 
@@ -114,7 +121,7 @@ def _utf8(content: bytes, path: Path) -> bytes:
         content.decode()
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
-        raise TaskFileError(f"{path} line {number}: not UTF-8 text; save the file as UTF-8") from None
+        raise TaskFileError("text.not_utf8", f"{path} line {number}: not UTF-8 text; save the file as UTF-8") from None
     return content.removeprefix(codecs.BOM_UTF8)
 
 
@@ -154,7 +161,9 @@ def _parsed(text: str | bytes, number: int, path: Path) -> Any:
         line, _, column = place.partition(" column ")
         where = f"{path} line {number + int(line or 1) - 1}"
         known = "known are JSON lines, a JSON array of objects, CSV with a header, parquet and arrow"
-        raise TaskFileError(f"{where}: not JSON ({reason} at column {column or 1}); {known}") from None
+        raise TaskFileError(
+            "tasks.malformed", f"{where}: not JSON ({reason} at column {column or 1}); {known}"
+        ) from None
 
 
 def _one_after_another(text: str, path: Path) -> Iterator[tuple[str, Any]]:
@@ -180,7 +189,9 @@ def _members(document: Any, place: str, path: Path) -> Iterator[tuple[str, Any]]
         lists = [name for name, value in document.items() if isinstance(value, list) and _are_objects(value)]
         if len(lists) > 1:
             names = field_names(dict.fromkeys(lists))
-            raise TaskFileError(f"{path}: it has lists of records in {names}; write the one to use to a file")
+            raise TaskFileError(
+                "tasks.ambiguous_format", f"{path}: it has lists of records in {names}; write the one to use to a file"
+            )
         document = document[lists[0]] if lists else document
     if isinstance(document, list):
         yield from ((f"record {number}", record) for number, record in enumerate(document, 1))
@@ -230,15 +241,23 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
             elif not names:
                 names = row
                 if twice := next((name for name in names if name and names.count(name) > 1), None):
-                    raise TaskFileError(f"{path} {place}: two columns have the name {twice[:40]!r}; names must differ")
+                    raise TaskFileError(
+                        "tasks.malformed",
+                        f"{path} {place}: two columns have the name {twice[:40]!r}; names must differ",
+                    )
                 continue
             if len(row) != len(names):
                 header = field_names(dict.fromkeys(names))
-                raise TaskFileError(f"{path} {place}: {quantity(len(row), 'column')}, not the {len(names)} of {header}")
+                raise TaskFileError(
+                    "tasks.malformed",
+                    f"{path} {place}: {quantity(len(row), 'column')}, not the {len(names)} of {header}",
+                )
             # A column without a name is an index, as pandas writes it.
             yield place, {name: cell for name, cell in zip(names, row, strict=True) if name and cell}
     except csv.Error as error:
-        raise TaskFileError(f"{path} line {ended + 1}: not CSV ({error}); check the quotes from there on") from None
+        raise TaskFileError(
+            "tasks.malformed", f"{path} line {ended + 1}: not CSV ({error}); check the quotes from there on"
+        ) from None
 
 
 def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -247,7 +266,9 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
         import pyarrow
         from pyarrow import ipc, parquet
     except ImportError:
-        raise TaskFileError(f"{path}: parquet and arrow need a package: {pip_install('parquet')}") from None
+        raise TaskFileError(
+            "extra.missing", f"{path}: parquet and arrow need a package: {pip_install('parquet')}"
+        ) from None
     size = number = 0
     for part in parts:
         try:
@@ -261,7 +282,9 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
                 batches = ipc.open_stream(part)
                 schema = batches.schema
             if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
-                raise TaskFileError(f"{path}: two columns have the name {twice[:40]!r}; names must differ")
+                raise TaskFileError(
+                    "tasks.malformed", f"{path}: two columns have the name {twice[:40]!r}; names must differ"
+                )
             classes = _class_names(schema.metadata)
             for batch in batches:
                 batch.validate(full=True)
@@ -269,14 +292,16 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
                     # Through JSON, because a row holds dates, decimals and numbers that are none.
                     rows = as_json(batch.slice(start, _BATCH).to_pylist())
                     if (size := size + len(rows)) > MOST_BYTES:
-                        raise TaskFileError(_TOO_LARGE.format(path))
+                        raise TaskFileError("tasks.too_large", _TOO_LARGE.format(path))
                     for row in from_json(rows):
                         number += 1
                         named = {name: _named(value, classes.get(name)) for name, value in row.items()}
                         yield f"record {number}", {name: value for name, value in named.items() if value is not None}
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             reason = one_line(error, 200)
-            raise TaskFileError(f"{path} after record {number}: damaged or of an unknown kind ({reason})") from None
+            raise TaskFileError(
+                "tasks.damaged", f"{path} after record {number}: damaged or of an unknown kind ({reason})"
+            ) from None
 
 
 def as_json(rows: list[dict[str, Any]]) -> bytes:

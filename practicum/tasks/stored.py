@@ -123,7 +123,10 @@ class StoredTasks(Sequence[Task]):
         query = select(table.c.position, table.c[name]).where(*self._mine, table.c.position.in_([*positions]))
         found: dict[int, str] = {row[0]: row[1] for row in self._store.rows(query)}
         if missing := [position for position in positions if position not in found]:
-            raise StoreError(f"{self._store.folder}: task {missing[0]} of {self._split} was removed while it was used")
+            raise StoreError(
+                "store.changed",
+                f"{self._store.folder}: task {missing[0]} of {self._split} was removed while it was used",
+            )
         return [found[position] for position in positions]
 
 

@@ -162,7 +162,7 @@ def half(id: str, turn: int) -> str | None:
 
 def test_the_world_is_closed_if_the_model_fails(server: AppWorlds) -> None:
     answer = coding(solved).respond
-    model = client(lambda call: ProviderError("away") if call.prompt.turns else answer(call))
+    model = client(lambda call: ProviderError("provider.failed", "away") if call.prompt.turns else answer(call))
     with pytest.raises(ProviderError, match="none of 2 tasks could be evaluated: away"):
         evaluated([server], model, sums("s1_1", "s1_2"))
     assert server.called("initialize") == server.called("close") == 2

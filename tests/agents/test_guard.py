@@ -143,7 +143,7 @@ def test_a_call_may_be_approved_and_a_resume_does_not_ask_again(tmp_path: Path) 
     answers = says(to("records@mallory.example"))
 
     def respond(call: Call) -> Any:
-        return ModelError("gone") if broken and call.prompt.turns else answers(call)
+        return ModelError("model.unusable", "gone") if broken and call.prompt.turns else answers(call)
 
     how: dict[str, Any] = {"out": tmp_path / "eval", "approve": approve, "guard_tools": "ask"}
     with pytest.raises(ModelError):

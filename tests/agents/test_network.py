@@ -195,7 +195,7 @@ def test_the_rounds_of_nested_parts_count(failing: str) -> None:
     deep = divided(
         judge=lambda q: q.task != "" and q.agent != "agent2",
         critique=lambda q: "mend it" if "." in q.task else None,
-        aggregate=lambda q: AgentError("broken") if q.agent == failing else "all together",
+        aggregate=lambda q: AgentError("agent.failed", "broken") if q.agent == failing else "all together",
     )
     solution, _ = solved(deep, depth=2, rounds=3)
     assert solution.rounds == max(m.question.round for m in solution.moves) == 3
@@ -215,7 +215,11 @@ def test_a_deeper_network_divides_parts_again_without_circles() -> None:
 
 def test_the_part_of_a_failed_agent_is_tried_once_by_another() -> None:
     def solve(question: Question) -> Any:
-        return AgentError("broken") if question.agent == "agent2" else f"solved {question.task} by {question.agent}"
+        return (
+            AgentError("agent.failed", "broken")
+            if question.agent == "agent2"
+            else f"solved {question.task} by {question.agent}"
+        )
 
     solution, office = solved(divided(solve=solve))
     assert [q.agent for q in office.asked if q.kind == "solve" and q.task == "1"] == ["agent2", "agent3"]
@@ -225,7 +229,7 @@ def test_the_part_of_a_failed_agent_is_tried_once_by_another() -> None:
 
 def test_a_part_that_nobody_solved_is_reported_as_missing() -> None:
     def solve(question: Question) -> Any:
-        return AgentError("broken") if question.task == "1" else "solved"
+        return AgentError("agent.failed", "broken") if question.task == "1" else "solved"
 
     solution, office = solved(divided(solve=solve))
     assert [q.agent for q in office.asked if q.kind == "solve" and q.task == "1"] == ["agent2", "agent3"]
@@ -236,13 +240,13 @@ def test_a_part_that_nobody_solved_is_reported_as_missing() -> None:
 
 @pytest.mark.parametrize("kind", ["judge", "decompose", "aggregate"])
 def test_if_the_first_agent_fails_there_are_moves_and_no_answer(kind: str) -> None:
-    solution, _ = solved(divided(**{kind: lambda q: AgentError("broken")}))
+    solution, _ = solved(divided(**{kind: lambda q: AgentError("agent.failed", "broken")}))
     assert (solution.text, solution.error) == ("", "broken")
     assert len(solution.moves) == {"judge": 0, "decompose": 1, "aggregate": 6}[kind]
 
 
 def test_a_failed_critic_leaves_the_solution_unchanged() -> None:
-    solution, office = solved(divided(critique=lambda q: AgentError("broken")))
+    solution, office = solved(divided(critique=lambda q: AgentError("agent.failed", "broken")))
     assert "solved 1 by agent2" in office.asked[-1].state
     assert solution.error == ""
 

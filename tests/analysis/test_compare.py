@@ -104,7 +104,7 @@ def test_the_report_says_what_each_role_cost(tmp_path: Path) -> None:
 
 def test_a_failed_run_reports_the_cost_of_each_role(tmp_path: Path) -> None:
     def broken(call: Call) -> str | Exception:
-        return ProviderError("gone") if call.role == "reflector" else world(call)
+        return ProviderError("provider.failed", "gone") if call.role == "reflector" else world(call)
 
     found = compare(tmp_path / "c", client(broken), "none,ace", settings={"ace.rounds": 0})
     _, row = found.report["variants"]
@@ -189,7 +189,7 @@ def test_another_comparison_in_the_same_folder_is_refused(tmp_path: Path, change
 
 def test_a_failed_method_is_reported_and_the_others_continue(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+        return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
 
     found = compare(tmp_path / "c", client(away), settings={"ace.batch": 2, "ace.rounds": 0})
     rows = {row["name"]: row for row in found.report["variants"]}
@@ -212,7 +212,7 @@ def test_a_failed_method_is_reported_and_the_others_continue(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_run_that_no_judge_could_score_is_tried_again(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("nobody there") if call.role == "judge" else world(call)
+        return ProviderError("provider.failed", "nobody there") if call.role == "judge" else world(call)
 
     found = compare(tmp_path / "c", client(away), "none,icl", scorer="judge", seeds=1)
     assert [o.failed for o in found.failed] == ["none of 12 test tasks could be scored: nobody there"] * 2
@@ -232,7 +232,7 @@ def test_a_run_that_no_judge_could_score_is_tried_again(tmp_path: Path) -> None:
 
 def test_a_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+        return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
 
     compare(tmp_path / "c", client(away), seeds=1)
     (tmp_path / "c" / "runs" / "ace-0" / "run.sqlite").write_bytes(b"no database" * 500)
@@ -599,7 +599,7 @@ def test_a_warm_up_starts_a_stream_from_the_context_of_another_variant(tmp_path:
 @pytest.mark.slow
 def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+        return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
 
     ace = Variant("ace", "ace", {"batch": 1, "rounds": 0})
     warm = Variant("warm", "episodes", {"online": True}, stream=True, after="ace")

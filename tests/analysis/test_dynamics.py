@@ -257,7 +257,7 @@ def test_a_killed_run_is_measured(tmp_path: Path) -> None:
     model = client()
 
     def dies(call: Call) -> str | Exception:
-        return ModelError("the key was taken away") if len(model.calls) > 60 else world(call)
+        return ModelError("model.unusable", "the key was taken away") if len(model.calls) > 60 else world(call)
 
     model.respond = dies
     with pytest.raises(ModelError):
@@ -291,14 +291,14 @@ def test_versions_that_no_step_made_are_no_checkpoints(tmp_path: Path) -> None:
 
 def test_failed_attempts_are_counted_and_not_solved(tmp_path: Path) -> None:
     def shaky(call: Call) -> str | Exception:
-        return ProviderError("busy") if "Message 303" in call.text else world(call)
+        return ProviderError("provider.failed", "busy") if "Message 303" in call.text else world(call)
 
     learn(tmp_path / "run")
     found = measure(tmp_path / "run", client(shaky), DEV, every=6)
     assert not found.solved[3].any()
     assert found.errors == 2
     with pytest.raises(ProviderError, match="none of 5 tasks could be evaluated: busy"):
-        measure(tmp_path / "run", client(lambda call: ProviderError("busy")), make_tasks(5, 400))
+        measure(tmp_path / "run", client(lambda call: ProviderError("provider.failed", "busy")), make_tasks(5, 400))
 
 
 def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_reused_attempts_are_counted_and_have_no_calls(tmp_path: Path) -> None:
 
 def test_attempts_and_calls_that_failed_are_counted(tmp_path: Path) -> None:
     def answers(call: Call) -> str | Exception:
-        return ProviderError("busy") if number(call) == 1 else f"word{number(call)}"
+        return ProviderError("provider.failed", "busy") if number(call) == 1 else f"word{number(call)}"
 
     report = watched(learned(tmp_path, scripted(answers), 4, {"online": True}).folder)
     assert (numbers(report, "success")["errors"], numbers(report, "success")["lost"]) == (1, 1)
@@ -454,7 +454,7 @@ def test_the_seed_draws_the_attempts_that_are_judged_again(bank: Learned) -> Non
 
 
 def test_a_judge_without_verdicts_and_a_judge_that_is_stopped(bank: Learned) -> None:
-    found, _ = again(bank, lambda call: ProviderError("busy"), 3)
+    found, _ = again(bank, lambda call: ProviderError("provider.failed", "busy"), 3)
     assert (found["n"], found["no_verdict"], "same" in found) == (0, 3, False)
     found, asked = again(bank, lambda call: verdict(True), 5, limits={"max_calls": 2})
     assert (found["n"], found["usage"]["calls"], len(asked)) == (2, 2, 2)

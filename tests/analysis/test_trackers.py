@@ -127,7 +127,7 @@ def test_a_resumed_run_goes_on_under_its_id_from_the_first_step_that_was_not_sen
 def test_a_run_that_fails_is_sent_as_failed(tmp_path: Path) -> None:
     notebook = Notebook()
     with pytest.raises(practicum.PracticumError):
-        learn(tmp_path / "run", notebook, respond=lambda call: ProviderError("down"))
+        learn(tmp_path / "run", notebook, respond=lambda call: ProviderError("provider.failed", "down"))
     assert notebook.of("close") == [("failed", "")]
 
 

@@ -23,7 +23,7 @@ from practicum.core.errors import StoreError, UsageError
 
 def pages(path: str, query: Mapping[str, str]) -> str | None:
     if path == "damaged":
-        raise StoreError("the file is <damaged>")
+        raise StoreError("store.unwritable", "the file is <damaged>")
     if path == "bug":
         raise KeyError("oops")
     return f"page {path!r} {dict(query)}" if path in ("", "a/b ü.html") else None

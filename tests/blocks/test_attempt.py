@@ -82,7 +82,7 @@ def test_a_success_is_not_refined(refine: Refine) -> None:
 @pytest.mark.parametrize("refine", ["retry", "critique"])
 def test_a_lost_attempt_is_not_reflected_on(refine: Refine) -> None:
     reflector = Reflector()
-    gone = client(lambda call: ProviderError("gone"))
+    gone = client(lambda call: ProviderError("provider.failed", "gone"))
     (rollout,) = attempted(gone, once(refined(ACT, reflector, 3, refine)), make_tasks(1))
     assert rollout.trace.lost
     assert (rollout.rounds, reflector.seen) == ((), [])
@@ -100,7 +100,7 @@ def test_an_attempt_with_an_unknown_outcome_is_not_retried() -> None:
 
 def test_after_a_lost_retry_the_earlier_try_is_reflected_on_again() -> None:
     def flaky(call: Call) -> str | Exception:
-        return ProviderError("gone") if "hint 1" in call.prompt.user else last_line(call)
+        return ProviderError("provider.failed", "gone") if "hint 1" in call.prompt.user else last_line(call)
 
     reflector = Reflector(lambda n: "hint 1" if n == 1 else "word0")
     rollout = attempted(client(flaky), once(refined(ACT, reflector, 3, "retry")), make_tasks(1))[0]

@@ -119,7 +119,7 @@ def test_the_beam_is_full_of_older_candidates_on_ties() -> None:
 
 def test_a_candidate_whose_attempts_are_lost_is_not_kept() -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("away") if "solve 3" in call.prompt.head else obeying(call)
+        return ProviderError("provider.failed", "away") if "solve 3" in call.prompt.head else obeying(call)
 
     context, _ = step(keep_best(TRY, 2), Context(), candidate("solve 3"), candidate("solve 1"), model=scripted(away))
     assert [e.text for e in context] == ["solve 1"]
@@ -226,7 +226,7 @@ def test_a_long_instruction_is_accepted_whole() -> None:
 
 
 def test_a_failed_proposal_is_counted() -> None:
-    delta, run = proposed(scripted(curator=lambda call: ProviderError("away")))
+    delta, run = proposed(scripted(curator=lambda call: ProviderError("provider.failed", "away")))
     assert delta == Delta()
     assert run.counts["lost_updates"] == 3
 

@@ -73,7 +73,9 @@ def test_the_sheet_is_one_entry_that_is_rewritten_from_the_old_one_and_the_attem
     )
 
 
-@pytest.mark.parametrize("answer", ["Look twice.", "  ", ProviderError("away")], ids=["same", "blank", "failed"])
+@pytest.mark.parametrize(
+    "answer", ["Look twice.", "  ", ProviderError("provider.failed", "away")], ids=["same", "blank", "failed"]
+)
 def test_the_sheet_stays_if_the_call_gives_no_other(answer: str | Exception) -> None:
     context, run = rewritten(writing(answer), OLD)
     assert context == OLD
@@ -119,7 +121,7 @@ def test_a_sheet_is_written_for_a_task_from_similar_attempts_and_is_the_next_she
 
 def test_the_sheet_so_far_is_shown_if_the_call_fails_or_if_there_are_no_attempts() -> None:
     context = OLD.apply(asyncio.run(keep_attempts_and_sheet(lessons(2), OLD, indoors(scripted())))).context
-    failing, idle, empty = writing(ProviderError("away")), writing(), writing()
+    failing, idle, empty = writing(ProviderError("provider.failed", "away")), writing(), writing()
     rollout, run = attempted(failing, context)
     assert "Look twice." in head(failing)
     taught = asyncio.run(attempts_as_lessons([rollout], context, run))

@@ -122,7 +122,7 @@ def test_no_call_follows_once_every_lesson_is_accounted_for() -> None:
 
 
 @pytest.mark.parametrize("uncovered", ["keep", "drop"])
-@pytest.mark.parametrize("reply", ["nonsense", ProviderError("it is down")])
+@pytest.mark.parametrize("reply", ["nonsense", ProviderError("provider.failed", "it is down")])
 def test_every_lesson_is_accounted_for_if_the_curator_always_fails(uncovered: str, reply: Reply) -> None:
     lessons = [replace(x, votes={"e0": "harmful"}) for x in make_lessons(6)]
     delta, run = ran(lambda call: reply, lessons, rules(1), again=(2, 1), uncovered=uncovered)

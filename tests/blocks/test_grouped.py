@@ -269,7 +269,7 @@ def test_a_lost_attempt_is_no_failure_and_is_not_chosen(tmp_path: Path, seed: in
     """The run that counts of the first task, and a further one of the second."""
 
     def away(call: Call) -> str | Exception:
-        return ProviderError("overloaded") if warm(call) == (number(call) == 1) else "wrong"
+        return ProviderError("provider.failed", "overloaded") if warm(call) == (number(call) == 1) else "wrong"
 
     run = learned(tmp_path, scripted(away), 2, {"batch": 1, "rollouts": 2, "group": 2}, seed=seed)
     assert [number(call) for call in run.calls("reflector")] == [1]
@@ -404,7 +404,7 @@ def test_no_judge_is_asked_about_the_twin(tmp_path: Path) -> None:
 
 def test_a_lost_twin_changes_nothing_for_the_attempt(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("overloaded") if annotated(call) else "wrong"
+        return ProviderError("provider.failed", "overloaded") if annotated(call) else "wrong"
 
     run = learned(tmp_path / "twin", scripted(away), 1, {"twin": True})
     alone = learned(tmp_path / "alone", scripted(wrong), 1, {"rounds": 0})

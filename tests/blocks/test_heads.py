@@ -242,7 +242,7 @@ def test_without_the_gate_the_curator_reads_the_attribution_and_decides(tmp_path
 
 
 @pytest.mark.parametrize("head", ["Attribution", "RootCause", "CoverageGap"])
-@pytest.mark.parametrize("trouble", ["Sure!", ProviderError("gone")], ids=["bad JSON", "provider"])
+@pytest.mark.parametrize("trouble", ["Sure!", ProviderError("provider.failed", "gone")], ids=["bad JSON", "provider"])
 def test_a_head_that_fails_loses_the_reflection_and_is_counted(
     tmp_path: Path, head: str, trouble: str | Exception
 ) -> None:

@@ -90,7 +90,7 @@ def test_without_attempts_no_call_is_made() -> None:
 
 
 def test_a_failed_call_is_counted() -> None:
-    context, run = after(scripted(curator=lambda call: ProviderError("away")), LESSONS)
+    context, run = after(scripted(curator=lambda call: ProviderError("provider.failed", "away")), LESSONS)
     assert context == SEED
     assert run.counts["lost_updates"] == 1
 

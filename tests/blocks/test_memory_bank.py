@@ -128,7 +128,7 @@ def test_memories_beyond_the_limit_are_left_out_and_counted() -> None:
         (json.dumps(memory(*map(str, range(101)))), "lost_extractions"),
         (json.dumps(memory("x" * 10_000)), "lost_extractions"),
         ("no JSON at all", "lost_extractions"),
-        (ProviderError("down"), "lost_extractions"),
+        (ProviderError("provider.failed", "down"), "lost_extractions"),
     ],
     ids=["none", "blank", "a hundred and one", "a novel", "words", "down"],
 )

@@ -193,7 +193,7 @@ def test_a_step_without_lessons_makes_no_call() -> None:
     assert document(context) == ""
 
 
-@pytest.mark.parametrize("trouble", ["Sure!", ProviderError("gone")], ids=["bad JSON", "provider"])
+@pytest.mark.parametrize("trouble", ["Sure!", ProviderError("provider.failed", "gone")], ids=["bad JSON", "provider"])
 def test_a_call_that_fails_leaves_it_as_it_was_and_is_counted(trouble: str | Exception) -> None:
     run = indoors(scripted(state=lambda call: trouble))
     before = stepped(scripted(state=noting), 1)[-1]

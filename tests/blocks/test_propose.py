@@ -106,7 +106,9 @@ def test_without_a_bank_no_memory_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "lost"), [("no JSON", 1), (ProviderError("down"), 1), ('{"bullets": []}', 0)], ids=["talk", "down", "none"]
+    ("said", "lost"),
+    [("no JSON", 1), (ProviderError("provider.failed", "down"), 1), ('{"bullets": []}', 0)],
+    ids=["talk", "down", "none"],
 )
 @pytest.mark.parametrize("when", [0, 1, 2])
 def test_if_a_pass_fails_the_bullets_of_the_pass_before_it_are_used(

@@ -177,7 +177,9 @@ def test_each_attempt_of_a_batch_is_reflected_on_by_itself_in_order() -> None:
     assert len({lesson.id for lesson in lessons}) == 5
 
 
-@pytest.mark.parametrize(("answer", "calls"), [("no JSON", 3), (ProviderError("gone"), 1)], ids=["bad", "gone"])
+@pytest.mark.parametrize(
+    ("answer", "calls"), [("no JSON", 3), (ProviderError("provider.failed", "gone"), 1)], ids=["bad", "gone"]
+)
 def test_a_lost_reflection_is_counted_and_the_others_are_kept(answer: str | Exception, calls: int) -> None:
     model = client(lambda call: answer if "What is 1" in call.text else reflection())
     lessons, counts = reflected(per_trace(MODEL), [rollout(n=n) for n in range(3)], model)

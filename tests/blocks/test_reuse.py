@@ -141,7 +141,7 @@ def test_a_lost_attempt_is_made_again(tmp_path: Path, settings: dict[str, Any]) 
     away = [1]
 
     def agent(call: Call) -> str | Exception:
-        return ProviderError("away") if number(call) == 1 and away and away.pop() else "wrong"
+        return ProviderError("provider.failed", "away") if number(call) == 1 and away and away.pop() else "wrong"
 
     run = twice(tmp_path, agent, settings)
     tries = settings.get("group", 1) * 4

@@ -212,9 +212,11 @@ def test_a_single_attempt_is_judged_if_it_is_learned_from() -> None:
     assert (quiet.parallel().feedback.success, quiet.asked) == (None, [])
 
 
-@pytest.mark.parametrize("said", ["perhaps", '{"right": "maybe", "reason": ""}', ProviderError("down")], ids=str)
+@pytest.mark.parametrize(
+    "said", ["perhaps", '{"right": "maybe", "reason": ""}', ProviderError("provider.failed", "down")], ids=str
+)
 def test_a_judge_without_a_verdict_is_counted_and_a_choice_is_made(said: str | Exception) -> None:
-    made = Attempts(["a", "b", "b"], lambda answer: said, best=ProviderError("down"), labels=False)
+    made = Attempts(["a", "b", "b"], lambda answer: said, best=ProviderError("provider.failed", "down"), labels=False)
     chosen = made.parallel()
     assert (number(chosen), chosen.choice["by"]) == (2, "agreement")
     assert [r.feedback.success for r in chosen.group] == [None] * 3

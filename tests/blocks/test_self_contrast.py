@@ -62,7 +62,7 @@ def test_fewer_than_two_answers_are_not_contrasted(tries: list[Rollout]) -> None
     assert contrast(tries) == (None, [], {})
 
 
-@pytest.mark.parametrize("said", ["nothing of use", ProviderError("down"), '{"best": 0}'], ids=str)
+@pytest.mark.parametrize("said", ["nothing of use", ProviderError("provider.failed", "down"), '{"best": 0}'], ids=str)
 def test_a_failed_contrast_is_counted(said: str | Exception) -> None:
     found, _, counts = contrast([tried("a", True), tried("b", False)], said)
     assert found is None

@@ -40,7 +40,7 @@ def test_leaving_ends_the_thread_at_its_next_question() -> None:
                 try:
                     ask(lambda: answered("more"))
                 except Exception as error:
-                    raise PracticumError("the end must not be caught") from error
+                    raise PracticumError("run.interrupted", "the end must not be caught") from error
         finally:
             ended.set()
 
@@ -65,7 +65,7 @@ def test_what_the_library_raises_ends_the_iteration() -> None:
 
 def test_an_error_of_an_answer_leaves_the_bridge_and_ends_the_thread() -> None:
     async def failing() -> None:
-        raise PracticumError("no answer")
+        raise PracticumError("run.interrupted", "no answer")
 
     def library(ask: AskModel) -> None:
         ask(failing)

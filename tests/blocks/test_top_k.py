@@ -225,7 +225,7 @@ def test_one_lesson_needs_no_summary(n: int) -> None:
     assert votes_of(delta) == [(0, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("reply", ["nonsense", ProviderError("down")])
+@pytest.mark.parametrize("reply", ["nonsense", ProviderError("provider.failed", "down")])
 def test_a_failed_summary_loses_the_lessons_but_not_the_votes_and_is_counted(reply: str | Exception) -> None:
     update, run = Reading(), indoors(lambda call: reply)
     delta = ran(summarized(update, SUM_UP), about(2, 3), run)

@@ -311,7 +311,7 @@ def test_the_download_of_a_model_is_reported(
     def slow(name: str, progress: Any) -> Path:
         for part in range(6):
             progress(part * 10_000_000, 98_000_000)
-        raise ModelError("the line was cut")
+        raise ModelError("model.unusable", "the line was cut")
 
     monkeypatch.setattr(local, "resolve", slow)
     monkeypatch.chdir(here)

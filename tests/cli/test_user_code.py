@@ -173,7 +173,7 @@ def test_errors_of_practicum_are_short_in_scripts_and_notebooks(here: Path) -> N
     assert "script.py" in above[1]
     assert last.startswith("practicum.core.errors.UsageError: `test` has no tasks")
     # The hook by which IPython asks an error how it is shown.
-    assert UsageError("wrong")._render_traceback_() == ["UsageError: wrong"]
+    assert UsageError("settings.invalid", "wrong")._render_traceback_() == ["UsageError: wrong"]
 
 
 def test_a_finished_run_is_said_to_be_finished(here: Path) -> None:

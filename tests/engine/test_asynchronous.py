@@ -660,7 +660,7 @@ def test_a_lesson_covered_by_what_went_meanwhile_is_asked_about_again() -> None:
 
 
 def test_a_lost_provider_stops_the_run_and_what_is_in_flight_ends() -> None:
-    ran = staged(0, 60, slots=4, group=3, fails=lambda task: ProviderError("the line is dead"))
+    ran = staged(0, 60, slots=4, group=3, fails=lambda task: ProviderError("provider.failed", "the line is dead"))
     assert isinstance(ran.error, ProviderError)
     assert "3 steps in a row were lost: the line is dead" in str(ran.error)
     assert 9 <= len(ran.stage.started) <= 9 + 4
@@ -670,7 +670,7 @@ def test_a_lost_provider_stops_the_run_and_what_is_in_flight_ends() -> None:
 
 def test_now_and_then_a_lost_attempt_stops_nothing() -> None:
     lost = {f"t{n}" for n in range(0, 30, 3)}
-    ran = staged(0, 30, fails=lambda task: ProviderError("busy") if task.id in lost else None)
+    ran = staged(0, 30, fails=lambda task: ProviderError("provider.failed", "busy") if task.id in lost else None)
     assert ran.error is None
     assert len(ran.texts) == 20
     assert sum(len(step.rollouts) for step in ran.steps) == 30
@@ -678,12 +678,14 @@ def test_now_and_then_a_lost_attempt_stops_nothing() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 6])
 def test_a_run_too_short_for_three_losses_says_so_too(n: int) -> None:
-    ran = staged(0, n, fails=lambda task: ProviderError("the line is dead"))
+    ran = staged(0, n, fails=lambda task: ProviderError("provider.failed", "the line is dead"))
     assert "every step was lost: the line is dead" in str(ran.error)
 
 
 @pytest.mark.parametrize("where", ["attempt", "update"])
-@pytest.mark.parametrize("error", [ModelError("the prompt is too long"), Stopped("the budget is spent")])
+@pytest.mark.parametrize(
+    "error", [ModelError("model.unusable", "the prompt is too long"), Stopped("budget.spent", "the budget is spent")]
+)
 def test_a_job_that_fails_ends_the_run_after_its_siblings(where: str, error: Exception) -> None:
     def decide(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         if where == "update" and run.place.startswith("group 2"):
@@ -907,7 +909,7 @@ def test_a_provider_that_dies_stops_the_run_and_a_resume_goes_on(tmp_path: Path)
 
     def dying(call: Call) -> str | Exception:
         paid.append(call)
-        return ProviderError("the line is dead") if len(paid) > 30 else learner(call)
+        return ProviderError("provider.failed", "the line is dead") if len(paid) > 30 else learner(call)
 
     with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*practicum resume"):
         learned(tmp_path / "run", Late(dying), 60)

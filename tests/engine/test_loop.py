@@ -119,7 +119,11 @@ def test_validation_scores_every_so_many_steps(tmp_path: Path) -> None:
 def test_three_lost_steps_in_a_row_are_the_end_and_two_are_not(tmp_path: Path) -> None:
     def dying(ids: set[int]) -> ScriptedClient:
         lost = {f"Message {n}:" for n in ids}
-        return client(lambda call: ProviderError("gone") if call.prompt.user.split(" say")[0] in lost else "word")
+        return client(
+            lambda call: (
+                ProviderError("provider.failed", "gone") if call.prompt.user.split(" say")[0] in lost else "word"
+            )
+        )
 
     survived = steps(tmp_path / "two", dying({0, 1, 2, 3, 6, 7}), method(reflect=reflect), n=8)
     assert [len(r.lessons) for r in survived] == [0, 0, 2, 0]
@@ -128,6 +132,6 @@ def test_three_lost_steps_in_a_row_are_the_end_and_two_are_not(tmp_path: Path) -
 
 
 def test_a_run_that_lost_every_step_raises(tmp_path: Path) -> None:
-    dead = client(lambda call: ProviderError("gone"))
+    dead = client(lambda call: ProviderError("provider.failed", "gone"))
     with pytest.raises(ProviderError, match="every step was lost: gone"):
         steps(tmp_path / "run", dead, method(), n=2)

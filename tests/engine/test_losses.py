@@ -27,7 +27,7 @@ from practicum.session.result import INTERRUPTED, Result
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE
 
-DOWN = ProviderError("the server is down")
+DOWN = ProviderError("provider.failed", "the server is down")
 
 # ---- the rule, on random programs of nested concurrent jobs
 

@@ -381,7 +381,7 @@ def test_losses_before_a_kill_stay_lost(tmp_path: Path, store_url: str | None) -
     def flaky(call: Call) -> str | Exception:
         first[:] = first or [call.prompt.user]
         if call.role == "agent" and call.prompt.user == first[0]:
-            return ProviderError("overloaded")
+            return ProviderError("provider.failed", "overloaded")
         return world(call)
 
     def crashing(call: Call) -> str | Exception:
@@ -407,7 +407,7 @@ def test_three_lost_steps_stop_the_run_and_a_resume_tries_them_again(tmp_path: P
 
     def dying(call: Call) -> str | Exception:
         paid.append(call.role)
-        return ProviderError("the line is dead") if len(paid) > 20 else world(call)
+        return ProviderError("provider.failed", "the line is dead") if len(paid) > 20 else world(call)
 
     with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*practicum resume"):
         learn(tmp_path / "run", client(dying), settings={"batch": 1, "rounds": 0})
@@ -423,7 +423,7 @@ def test_three_lost_steps_stop_the_run_and_a_resume_tries_them_again(tmp_path: P
 
 def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+        return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
 
     model = client(away)
     with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):

@@ -116,7 +116,11 @@ def reading(tokens: int) -> ScriptedClient:
     """A model whose window nobody knows: it refuses what is longer."""
 
     def respond(call: Call) -> str | Exception:
-        return world(call) if count_tokens(call.text) <= tokens else WindowError("larger than the window")
+        return (
+            world(call)
+            if count_tokens(call.text) <= tokens
+            else WindowError("window.exceeded", "larger than the window")
+        )
 
     return client(respond)
 
@@ -179,7 +183,7 @@ def test_a_text_that_ended_at_the_limit_of_tokens_is_counted_and_still_is_after_
 
 def test_a_failure_is_journaled_once_a_later_result_used_it(tmp_path: Path) -> None:
     def down(call: Call) -> str | Exception:
-        return ProviderError("down") if "first" in call.prompt.user else world(call)
+        return ProviderError("provider.failed", "down") if "first" in call.prompt.user else world(call)
 
     async def work(run: Run, go_on: bool = True) -> str:
         try:
@@ -236,7 +240,7 @@ def test_notes_after_a_failure_are_kept_only_with_the_failure(tmp_path: Path, mo
     """A resume tries again what was lost at the end, so it must not find what came of its being lost."""
 
     def dead(call: Call) -> str | Exception:
-        return ProviderError("the line is dead") if "first" in call.text else '{"word": "yes"}'
+        return ProviderError("provider.failed", "the line is dead") if "first" in call.text else '{"word": "yes"}'
 
     async def work(run: Run) -> object:
         known, before = run.recall("came next"), run.recall("before")

@@ -429,7 +429,9 @@ def test_a_lesson_the_curator_forgets_is_kept_or_dropped_and_counted(
     assert run.result.errors[counter] == 1
 
 
-@pytest.mark.parametrize("answer", ["Sure, here it is.", ProviderError("gone")], ids=["bad JSON", "provider"])
+@pytest.mark.parametrize(
+    "answer", ["Sure, here it is.", ProviderError("provider.failed", "gone")], ids=["bad JSON", "provider"]
+)
 def test_a_curator_that_fails_loses_neither_votes_nor_lessons(tmp_path: Path, answer: str | Exception) -> None:
     run = learned(
         tmp_path,

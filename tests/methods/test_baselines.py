@@ -70,7 +70,7 @@ def test_every_attempt_votes_even_if_its_lesson_is_dropped(tmp_path: Path, metho
             return f"Used: e0\nAnswer: {call.prompt.user.split()[-1]}"
         if call.role == "reflector":
             return json.dumps({**json.loads(str(insight(call))), "tags": [{"id": "e0", "verdict": "helpful"}]})
-        return ProviderError("down") if method == "summarized" else summing(call)
+        return ProviderError("provider.failed", "down") if method == "summarized" else summing(call)
 
     rule = seed_context([("rules", "If in doubt, guess.")])
     run = learned(tmp_path, citing, 30, {"learn_from": "all"}, method=method, seed_context=rule)

@@ -296,7 +296,7 @@ def test_a_run_stopped_anywhere_by_its_budget_resumes_to_the_same_result(
 
 
 def test_a_failed_curator_loses_no_lesson(tmp_path: Path) -> None:
-    run = learned(tmp_path, curated_by(lambda call: ProviderError("down")), 20)
+    run = learned(tmp_path, curated_by(lambda call: ProviderError("provider.failed", "down")), 20)
     assert sorted(run.texts) == sorted(lessons(run))
     assert run.result.errors["lost_updates"] == 4 + 2 + 4
 

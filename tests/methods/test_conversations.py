@@ -202,7 +202,7 @@ def test_a_stream_is_predicted_in_order_and_a_seed_is_shown(tmp_path: Path, name
 def test_a_member_that_fails_costs_the_attempt_and_not_the_run(tmp_path: Path, name: str) -> None:
     def shaky(call: Call) -> str | Exception:
         lost = call.schema is not None and "Message 1:" in call.prompt.user
-        return ProviderError("gone") if lost else all_forms(call)
+        return ProviderError("provider.failed", "gone") if lost else all_forms(call)
 
     result, _ = answered(tmp_path, name, shaky, tasks=4)
     assert result.scores["test"] == 0.75

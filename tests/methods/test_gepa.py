@@ -104,7 +104,9 @@ def test_the_best_by_validation_is_the_result(tmp_path: Path) -> None:
 
 def test_the_first_instruction_is_compared_once(tmp_path: Path) -> None:
     """The run scores its first context on the validation tasks anyway."""
-    run = run_of(tmp_path, mind(lambda call: "wrong", lambda call: ProviderError("away")), val=4, attempts=7)
+    run = run_of(
+        tmp_path, mind(lambda call: "wrong", lambda call: ProviderError("provider.failed", "away")), val=4, attempts=7
+    )
     assert sum(number(call) >= 100 for call in run.calls("agent")) == 4
 
 
@@ -183,14 +185,14 @@ def test_groups_reflect_at_once_and_are_joined(tmp_path: Path) -> None:
 
 
 def test_a_reflector_that_fails_is_counted(tmp_path: Path) -> None:
-    run = run_of(tmp_path, mind(reflector=lambda call: ProviderError("away")), attempts=12)
+    run = run_of(tmp_path, mind(reflector=lambda call: ProviderError("provider.failed", "away")), attempts=12)
     assert run.result.errors["lost_updates"] == 2
     assert not len(run.result.context)
 
 
 def test_a_failed_agent_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(ProviderError):
-        run_of(tmp_path, mind(lambda call: ProviderError("down")))
+        run_of(tmp_path, mind(lambda call: ProviderError("provider.failed", "down")))
 
 
 def test_it_goes_on_from_another_run(tmp_path: Path) -> None:

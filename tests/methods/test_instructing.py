@@ -99,7 +99,11 @@ def test_the_beam_bounds_the_candidates_even_if_all_are_as_good(tmp_path: Path, 
 
 def test_a_lost_attempt_does_not_count_for_its_candidate(tmp_path: Path) -> None:
     def shaky(call: Call) -> str | Exception:
-        return ProviderError("gone") if number(call) == 0 and "solve" in call.prompt.head else obeying(call)
+        return (
+            ProviderError("provider.failed", "gone")
+            if number(call) == 0 and "solve" in call.prompt.head
+            else obeying(call)
+        )
 
     run = run_of(tmp_path, "opro", "solve 2", "solve 3", agent=shaky)
     assert {e.text: (e.data["score"], e.data["n"]) for e in run.result.context} == {
@@ -119,7 +123,7 @@ def test_authors_of_instructions_see_the_agents_instructions_under_one_heading(t
 
 
 def test_a_proposer_that_fails_is_counted_and_leaves_the_candidates(tmp_path: Path) -> None:
-    run = run_of(tmp_path, curator=lambda call: ProviderError("gone"))
+    run = run_of(tmp_path, curator=lambda call: ProviderError("provider.failed", "gone"))
     assert run.result.errors["lost_updates"] == 2
     assert kept(run) == {}
 

@@ -80,7 +80,11 @@ def test_critiques_that_accept_a_solution_can_be_left_out(tmp_path: Path) -> Non
 def test_a_part_that_no_agent_solves_counts_zero(tmp_path: Path, failing: tuple[str, ...], mean: float) -> None:
     def solve(call: Call) -> dict[str, Any] | Exception:
         said: Any = solution(call)
-        return ProviderError("away") if any(f"{half} half" in material(call.prompt) for half in failing) else said
+        return (
+            ProviderError("provider.failed", "away")
+            if any(f"{half} half" in material(call.prompt) for half in failing)
+            else said
+        )
 
     plans = {"parts": [{"text": f"{half} half of Message 1"} for half in ("first", "second")]}
     run = learned(tmp_path, divided(1), respond=team(Plan=lambda call: plans, Answered=solve))
@@ -125,7 +129,7 @@ def test_a_wrong_answer_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path)
 
 
 def test_steps_that_a_failed_judge_cannot_reward_are_left_out(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(1), respond=team(Quality=lambda call: ProviderError("away")))
+    run = learned(tmp_path, divided(1), respond=team(Quality=lambda call: ProviderError("provider.failed", "away")))
     assert pools(run.result.context) == [("agent1", "aggregate", 1.0)]
     assert run.result.errors["unjudged_attempts"] == 3
 
@@ -282,7 +286,7 @@ def test_shown_experiences_are_reported_with_their_similarity(tmp_path: Path) ->
 
 def test_an_experience_that_was_shown_counts_as_used(tmp_path: Path) -> None:
     """Also where the step made none itself: its critique found the solution adequate, or its judge was away."""
-    away = team(Quality=lambda call: quality(call) if number(call) == 1 else ProviderError("away"))
+    away = team(Quality=lambda call: quality(call) if number(call) == 1 else ProviderError("provider.failed", "away"))
     run = learned(tmp_path, divided(3), {**SHOWING, "epochs": 2}, away, seed=1)
     shown = Counter(e.id for r in run.rollouts for e in experiences(run, r))
     assert {e.id: e.uses for e in run.result.context if e.uses} == shown
@@ -312,7 +316,7 @@ def alone(call: Call) -> str | Exception:
 
 def refusing(call: Call) -> str | Exception:
     """The same, whose window nobody knows."""
-    return WindowError("larger than the window") if SHOWN in call.text else alone(call)
+    return WindowError("window.exceeded", "larger than the window") if SHOWN in call.text else alone(call)
 
 
 @pytest.mark.parametrize(("respond", "window"), [(alone, ONE), (refusing, None)], ids=["known", "unknown"])
@@ -584,7 +588,7 @@ def test_every_agent_gets_the_instructions_under_one_heading(tmp_path: Path) -> 
 
 def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:
     file = written(tmp_path / "team.json")
-    broken = client(lambda call: ProviderError("down"), name="coders")
+    broken = client(lambda call: ProviderError("provider.failed", "down"), name="coders")
     model = client(team())
     parts = practicum.Parts(clients={"agent": model, "agent:coder": broken})
     work = practicum.learn(
@@ -616,7 +620,7 @@ def test_who_hands_a_part_back_is_rewarded_apart_from_who_solves_it(
     respond = team(
         Ability=lambda call: {"reason": "", "alone": alone if by("B", call) else by("C", call)},
         Plan=lambda call: plan(call) if by("A", call) else {"parts": [{"text": f"{w} of Message 1"} for w in "xy"]},
-        Answered=lambda call: ProviderError("down") if by("B", call) else solution(call),
+        Answered=lambda call: ProviderError("provider.failed", "down") if by("B", call) else solution(call),
         Critique=lambda call: {"feedback": "", "adequate": True},
         Quality=lambda call: {"reason": "", "points": 10 if "half" in call.text.partition("# The part")[2] else 1},
     )  # fmt: skip
@@ -627,7 +631,7 @@ def test_who_hands_a_part_back_is_rewarded_apart_from_who_solves_it(
 
 def test_an_attempt_is_lost_if_every_agent_of_the_network_fails(tmp_path: Path) -> None:
     def down(call: Call) -> str | Exception:
-        return ProviderError("down") if number(call) == 1 else team()(call)
+        return ProviderError("provider.failed", "down") if number(call) == 1 else team()(call)
 
     run = learned(tmp_path, divided(2), respond=down)
     [lost] = [r for r in run.rollouts if r.task.id == "t1"]

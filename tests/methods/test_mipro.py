@@ -214,7 +214,7 @@ def test_it_goes_on_from_another_run(tmp_path: Path) -> None:
 
 @needed
 def test_proposals_that_are_lost_are_counted(tmp_path: Path) -> None:
-    run = run_of(tmp_path, mind(curator=lambda call: ProviderError("away")))
+    run = run_of(tmp_path, mind(curator=lambda call: ProviderError("provider.failed", "away")))
     assert run.result.errors["lost_updates"] == len(run.calls("curator"))
     assert not shown(run, SECTION)
     assert run.result.scores["val_best"] == pytest.approx(2 / 3)
@@ -223,7 +223,7 @@ def test_proposals_that_are_lost_are_counted(tmp_path: Path) -> None:
 @needed
 def test_a_failed_agent_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(ProviderError):
-        run_of(tmp_path, mind(lambda call: ProviderError("down")), val=0)
+        run_of(tmp_path, mind(lambda call: ProviderError("provider.failed", "down")), val=0)
 
 
 @needed

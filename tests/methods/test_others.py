@@ -51,7 +51,9 @@ def test_the_whole_sheet_is_one_entry_written_anew_at_each_step(tmp_path: Path) 
 
 
 def test_a_sheet_that_cannot_be_written_stays(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "dynamic_cheatsheet", scripted(curator=lambda call: ProviderError("gone")))
+    run = run_of(
+        tmp_path, "dynamic_cheatsheet", scripted(curator=lambda call: ProviderError("provider.failed", "gone"))
+    )
     assert run.texts == []
     assert run.result.errors["lost_updates"] == 3
 

@@ -372,7 +372,7 @@ def test_a_run_with_failed_calls_counts_the_losses_and_resumes_to_the_same_resul
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     def flaky(call: Call) -> str | Exception:
-        return ProviderError("overloaded") if (call.options.seed or 0) % 9 == 0 else world(call)
+        return ProviderError("provider.failed", "overloaded") if (call.options.seed or 0) % 9 == 0 else world(call)
 
     made = run(tmp_path, client(flaky), 8, settings, labels=False)
     assert made.result.steps == 8
@@ -385,11 +385,11 @@ def test_a_run_with_failed_calls_counts_the_losses_and_resumes_to_the_same_resul
 
 def test_a_run_whose_attempts_are_all_lost_stops(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
-        run(tmp_path, model(lambda call: ProviderError("nobody there")), 9)
+        run(tmp_path, model(lambda call: ProviderError("provider.failed", "nobody there")), 9)
 
 
 def test_a_run_with_a_failed_reflector_stops(tmp_path: Path) -> None:
-    away = model(reflector=lambda call: ProviderError("nobody there"))
+    away = model(reflector=lambda call: ProviderError("provider.failed", "nobody there"))
     with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
         run(tmp_path, away, 9)
     assert sum(call.role == "agent" for call in away.calls) == 3 * 3

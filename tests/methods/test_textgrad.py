@@ -104,7 +104,7 @@ def test_no_agent_sees_the_criticism(tmp_path: Path) -> None:
 
 
 def test_a_failed_rewrite_leaves_the_instructions_and_keeps_the_criticism(tmp_path: Path) -> None:
-    run = run_of(tmp_path, model=model_of((), lambda call: ProviderError("gone")))
+    run = run_of(tmp_path, model=model_of((), lambda call: ProviderError("provider.failed", "gone")))
     assert (run.texts, run.result.errors["lost_updates"]) == ([], 1)
     assert len(run.result.context.in_section(FEEDBACK)) == 4
 

@@ -232,7 +232,7 @@ def numbered(n: int) -> list[str]:
     return [f"If it is about number {i}, say {i}." for i in range(n)]
 
 
-DOWN = ProviderError("down")
+DOWN = ProviderError("provider.failed", "down")
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_rules_that_harm_are_dropped_and_memories_never(tmp_path: Path) -> None:
 
 def test_proposals_that_fail_leave_the_attempt_as_it_would_be(tmp_path: Path) -> None:
     def silent(call: Call) -> Any:
-        return ProviderError("down") if shape(call) == "Bullets" else thinking(call)
+        return ProviderError("provider.failed", "down") if shape(call) == "Bullets" else thinking(call)
 
     made = run(tmp_path, model(reflector=silent), 3)
     assert made.result.errors["lost_proposals"] == 3
@@ -351,12 +351,12 @@ def test_proposals_that_fail_leave_the_attempt_as_it_would_be(tmp_path: Path) ->
 def test_a_run_with_a_failed_reflector_stops(tmp_path: Path) -> None:
     """Although it has outcomes to keep: they teach nothing by themselves."""
     with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
-        run(tmp_path, model(reflector=lambda call: ProviderError("nobody there")), 9)
+        run(tmp_path, model(reflector=lambda call: ProviderError("provider.failed", "nobody there")), 9)
 
 
 def test_a_run_with_failed_calls_resumes_to_the_same_result(tmp_path: Path) -> None:
     def flaky(call: Call) -> str | Exception:
-        return ProviderError("overloaded") if (call.options.seed or 0) % 7 == 0 else world(call)
+        return ProviderError("provider.failed", "overloaded") if (call.options.seed or 0) % 7 == 0 else world(call)
 
     made = run(tmp_path, client(flaky), 8, {"batch": 2}, labels=False)
     assert made.result.errors

@@ -194,7 +194,7 @@ def test_a_server_that_is_up_again_gets_its_calls_back() -> None:
     down = True
 
     def answer(call: Call) -> str | Exception:
-        return ProviderError("it is down") if down else "answer"
+        return ProviderError("provider.failed", "it is down") if down else "answer"
 
     async def work(pause: float) -> list[int]:
         nonlocal down

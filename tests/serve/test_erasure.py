@@ -211,7 +211,7 @@ async def test_a_space_that_could_show_the_user_stays_closed_and_serves_unchange
         assert "The quetzal team" in await at.shown("Which team looks after the quetzal number 3?", BEN)
 
         def full(*args: Any, **named: Any) -> Any:
-            raise StoreError("the disk is full")
+            raise StoreError("store.unwritable", "the disk is full")
 
         with monkeypatch.context() as patch:
             patch.setattr("practicum.serve.personal.forget", full)
@@ -243,7 +243,7 @@ async def test_where_bytes_alone_are_left_everybody_is_served_meanwhile(
     ids = await fill(tmp_path, tmp_path)
 
     def full(*args: Any) -> None:
-        raise StoreError("the disk is full")
+        raise StoreError("store.unwritable", "the disk is full")
 
     monkeypatch.setattr("practicum.serve.personal._scrub", full)
     async with served(tmp_path, **EPISODES) as at:

@@ -109,7 +109,7 @@ async def test_a_deletion_or_a_making_that_failed_is_finished_by_the_next_try(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
-        raise StoreError("the disk is full")
+        raise StoreError("store.unwritable", "the disk is full")
 
     async with served(**place) as at:
         await at.send("POST", "/v1/spaces", NAME)

@@ -122,7 +122,7 @@ async def test_metrics_are_told_while_the_database_is_away(tmp_path: Path, monke
         await at.ask(QUESTION)
 
         def away(query: Any) -> Any:
-            raise StoreError("the database is away")
+            raise StoreError("store.unwritable", "the database is away")
 
         monkeypatch.setattr(at.service.log, "rows", away)
         found = await scraped(at)

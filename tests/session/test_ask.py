@@ -256,7 +256,7 @@ def test_a_choice_bounds_the_answer_and_nothing_is_scored(tmp_path: Path) -> Non
 def test_no_answer_is_an_error_and_a_failed_agent_is_told(tmp_path: Path) -> None:
     run = a_run(tmp_path, k=1)
     with pytest.raises(ProviderError, match="could not be answered: down"):
-        ask(run, "Message 1", model(lambda call: ProviderError("down")))
+        ask(run, "Message 1", model(lambda call: ProviderError("provider.failed", "down")))
     with pytest.raises(UsageError, match="the query is empty"):
         ask(run, "  \n")
     with pytest.raises(UsageError, match="2 calls is spent; raise the limit"):
@@ -352,7 +352,7 @@ def test_a_stop_lets_what_is_in_flight_finish_and_pays_nothing_twice(tmp_path: P
 def test_leftovers_of_a_kill_do_not_disturb(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     with pytest.raises(ModelError):
-        ask(run, "Message 8: say word8", model(reflector=lambda call: ModelError("gone")), learn=True)
+        ask(run, "Message 8: say word8", model(reflector=lambda call: ModelError("model.unusable", "gone")), learn=True)
     other = model()
     assert ask(run, "Message 9: say word9", other, learn=True).hits == 0
     assert ask(run, "Message 8: say word8", model(), learn=True).learned is not None
@@ -361,7 +361,9 @@ def test_leftovers_of_a_kill_do_not_disturb(tmp_path: Path) -> None:
 def test_a_lost_reflection_leaves_the_answer_and_is_tried_again(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     before = rows(run)
-    found = ask(run, "Message 8: say word8", model(reflector=lambda call: ProviderError("down")), learn=True)
+    found = ask(
+        run, "Message 8: say word8", model(reflector=lambda call: ProviderError("provider.failed", "down")), learn=True
+    )
     assert (found.text, found.learned, found.trouble) == ("word8", None, "down")
     paid = {"journal", "prompts", "texts"}
     assert {k: v for k, v in rows(run).items() if k not in paid} == {k: v for k, v in before.items() if k not in paid}

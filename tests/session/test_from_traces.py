@@ -57,7 +57,11 @@ LONG = Recorded(Trace("no", reasoning="begin " + "word " * 100_000 + "end"), Sco
 
 def test_a_trace_that_is_too_long_is_cut_and_the_others_are_read_as_they_are(tmp_path: Path) -> None:
     def narrow(call: Call) -> dict[str, Any] | Exception:
-        return insight(call) if len(call.prompt.user) < 100_000 else WindowError("larger than the window")
+        return (
+            insight(call)
+            if len(call.prompt.user) < 100_000
+            else WindowError("window.exceeded", "larger than the window")
+        )
 
     tasks = [*recorded(3), replace(make_tasks(4)[3], recorded=LONG)]
     run = learned(
@@ -73,7 +77,7 @@ def test_a_trace_that_is_too_long_is_cut_and_the_others_are_read_as_they_are(tmp
 
 def test_where_every_trace_is_too_long_for_its_model_the_run_says_so(tmp_path: Path) -> None:
     def blind(call: Call) -> Exception:
-        return WindowError("larger than the window")
+        return WindowError("window.exceeded", "larger than the window")
 
     with pytest.raises(ProviderError, match="every step was lost: larger than the window"):
         learned(tmp_path, scripted(refusing, blind), recorded(), {"batch": 4}, "combee", from_traces=True)

@@ -227,7 +227,7 @@ def test_a_stop_before_anything_was_learned_is_a_result_too(tmp_path: Path) -> N
 def test_lost_attempts_are_left_out_and_counted(tmp_path: Path) -> None:
     def flaky(call: Call) -> str | Exception:
         if call.role == "agent" and "Message 3:" in call.prompt.user:
-            return ProviderError("overloaded")
+            return ProviderError("provider.failed", "overloaded")
         return world(call)
 
     model = client(flaky)
@@ -237,7 +237,7 @@ def test_lost_attempts_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_in_which_nothing_was_answered_is_no_score(tmp_path: Path) -> None:
-    dead = client(lambda call: ProviderError("the line is dead"))
+    dead = client(lambda call: ProviderError("provider.failed", "the line is dead"))
     with pytest.raises(ProviderError, match="none of 4 tasks could be evaluated: the line is dead"):
         learn(tmp_path / "run", dead, method="icl", test=make_tasks(4, 50))
     with pytest.raises(ProviderError, match="the line is dead"):

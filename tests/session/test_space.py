@@ -102,7 +102,7 @@ def test_a_program_is_shown_what_the_agent_was_shown(tmp_path: Path, method: str
     async def shown(space: practicum.Space) -> list[practicum.Shown]:
         return [await space.context_for(task.input) for task in asked]
 
-    none = ScriptedClient(lambda call: ProviderError("no model is to be asked"))
+    none = ScriptedClient(lambda call: ProviderError("provider.failed", "no model is to be asked"))
     found = run_in_space(run, shown, none)
     assert {one.query: one.text for one in found} == given
     assert all(given.values())
@@ -370,7 +370,7 @@ def test_what_an_interruption_left_is_learned_from_and_paid_for_once(tmp_path: P
     run = a_run(tmp_path, "ace")
 
     def failing(call: Call) -> dict[str, Any] | Exception:
-        return ProviderError("down") if "message 9" in call.prompt.user else curating(call)
+        return ProviderError("provider.failed", "down") if "message 9" in call.prompt.user else curating(call)
 
     async def report(space: practicum.Space, numbers: Iterator[int]) -> None:
         for n in numbers:
@@ -523,7 +523,7 @@ def test_what_cannot_be_written_is_kept_and_said(tmp_path: Path, monkeypatch: py
     run = a_run(tmp_path, tasks=1)
 
     def full(store: Store, statements: Any) -> None:
-        raise StoreError("the disk is full")
+        raise StoreError("store.unwritable", "the disk is full")
 
     async def use(space: practicum.Space) -> None:
         with monkeypatch.context() as broken:

@@ -148,7 +148,7 @@ def test_a_missing_key_is_said_after_the_first_trace(tmp_path: Path, monkeypatch
 def test_a_source_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     def breaking() -> Iterator[Task]:
         yield from recorded(1500)
-        raise TaskFileError("the store is gone")
+        raise TaskFileError("traces.unreadable", "the store is gone")
 
     with pytest.raises(TaskFileError, match="the store is gone"):
         read(tmp_path, breaking())

@@ -64,7 +64,7 @@ def test_a_watch_is_told_of_an_evaluation_outside_of_a_run() -> None:
 def test_a_watch_is_told_that_a_run_failed(tmp_path: Path) -> None:
     diary = Diary()
     with pytest.raises(practicum.PracticumError):
-        learn(tmp_path / "run", diary, client(lambda call: ProviderError("down")))
+        learn(tmp_path / "run", diary, client(lambda call: ProviderError("provider.failed", "down")))
     assert diary.told[-2:] == ["failed", "flushed"]
 
 

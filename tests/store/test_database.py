@@ -239,7 +239,9 @@ def test_an_error_of_a_posted_row_is_raised_at_the_end_unless_another_was(
             if error is not None:
                 raise error
 
-    with pytest.raises(type(error or StoreError("")), match="something else" if error else "cannot write"):
+    with pytest.raises(
+        type(error or StoreError("store.unwritable", "")), match="something else" if error else "cannot write"
+    ):
         work()
 
 

@@ -147,7 +147,7 @@ def random_curator(
         sizes.append(len(read))
         rng = Random(number_of(f"{seed}{call.text}"))
         if rng.random() < failing:
-            return rng.choice(["nonsense", '{"decisions": []}', ProviderError("down")])
+            return rng.choice(["nonsense", '{"decisions": []}', ProviderError("provider.failed", "down")])
         said = [d for n, text in enumerate(read, 1) for d in one(rng, n, text, shown)]
         rng.shuffle(said)
         return json.dumps({"decisions": said[:150] or [{"lesson": 99, "op": "ADD"}]})

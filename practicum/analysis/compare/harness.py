@@ -163,9 +163,12 @@ async def compare(
     """
     require_known(compare, common)
     if "seed" in common:
-        raise UsageError("the seeds of a comparison are 0, 1, 2 and so on: give their number as seeds=N, not a seed")
+        raise UsageError(
+            "settings.conflict",
+            "the seeds of a comparison are 0, 1, 2 and so on: give their number as seeds=N, not a seed",
+        )
     if isinstance(methods, Study) and baseline is not None:
-        raise UsageError("the tables of this study have their own baselines: leave out `baseline`")
+        raise UsageError("settings.conflict", "the tables of this study have their own baselines: leave out `baseline`")
     study = methods if isinstance(methods, Study) else of_methods(methods, baseline)
     parts = parts or Parts()
     splits = Splits(tuple(tasks), tuple(val), tuple(test))
@@ -279,7 +282,7 @@ class _Runs:
             if result.interrupted:
                 return None
             if result.cut_short:
-                raise ProviderError(str(result.stopped))
+                raise ProviderError("comparison.stopped", str(result.stopped))
             # A stream is scored by its predictions before it learned from each task.
             streamed = self.plan.online or run.variant.stream
             attempts = watch.predicted.values() if streamed else result.rollouts.get("test", ())
@@ -299,7 +302,9 @@ class _Runs:
             return self.plan.seed_context
         outcome = read_outcome(self.folder / run.start)
         if outcome is None or outcome.failed:
-            raise PracticumError(f"{run.variant.after}, which this run starts from, has no result")
+            raise PracticumError(
+                "comparison.stopped", f"{run.variant.after}, which this run starts from, has no result"
+            )
         return load_context(self.folder / run.start)
 
 

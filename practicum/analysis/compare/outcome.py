@@ -129,7 +129,7 @@ def read_outcome(path: Path) -> RunOutcome | None:
         return RunOutcome.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
         message = f"cannot read {file}: delete it, and the run is measured again without paying for it"
-        raise StoreError(message) from error
+        raise StoreError("comparison.damaged", message) from error
 
 
 def save_outcome(outcome: RunOutcome, path: Path) -> None:

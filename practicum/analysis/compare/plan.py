@@ -112,24 +112,29 @@ def make_plan(
     """Plan a comparison. `common` are fields of `Config` that all runs share. Raises UsageError for everything that
     would go wrong later: overlapping splits, unknown methods or settings, methods that cannot run with these tasks."""
     if seeds < 1:
-        raise UsageError(f"`seeds={seeds}`: at least one seed is needed")
+        raise UsageError("settings.invalid", f"`seeds={seeds}`: at least one seed is needed")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:
-        raise UsageError("calls and tokens are two budgets: give only one of them")
+        raise UsageError("settings.conflict", "calls and tokens are two budgets: give only one of them")
     _check_splits(splits, online)
     variants = study.variants
     if online and any(variant.stream for variant in variants):
-        raise UsageError("some of these variants take the test tasks as a stream: leave out `online`, and give `test`")
+        raise UsageError(
+            "settings.conflict",
+            "some of these variants take the test tasks as a stream: leave out `online`, and give `test`",
+        )
     folders = [run_folder(v.name, 0) for v in variants]
     if twice := sorted(v.name for v, folder in zip(variants, folders, strict=True) if folders.count(folder) > 1):
-        raise UsageError(f"{' and '.join(twice)} would share one folder: rename one of them")
+        raise UsageError("comparison.duplicate", f"{' and '.join(twice)} would share one folder: rename one of them")
     tasks = {v.name: _tasks(v, splits) for v in variants}
     configs = {v.name: _config(v, tasks[v.name], parts, common) for v in variants}
     used = dict.fromkeys(["agent", *(role for *_, asked in configs.values() for role in asked)])
     for role in common.get("roles", {}):
         if role not in ROLES:
-            raise UsageError(f"unknown role {role!r}: known roles are {', '.join(ROLES)}")
+            raise UsageError("role.unknown", f"unknown role {role!r}: known roles are {', '.join(ROLES)}")
         if ROLES[role] not in used:
-            raise UsageError(f"no method here asks a {role}: leave it out of `roles` (asked: {', '.join(used)})")
+            raise UsageError(
+                "role.unused", f"no method here asks a {role}: leave it out of `roles` (asked: {', '.join(used)})"
+            )
     # All variants with one seed come before the next seed, so that early results say something about each variant.
     runs = [
         PlannedRun(v, seed, config.model_copy(update={"seed": seed}), tasks[v.name], own)
@@ -185,17 +190,20 @@ def _config(
             setup = set_up({**values, "roles": roles, "settings": {}}, splits, changed)
         return setup.config, setup.parts, asked
     except UsageError as error:
-        raise type(error)(f"{variant.name}: {error}") from error
+        raise type(error)(error.code, f"{variant.name}: {error}", **error.fields) from error
 
 
 def _check_splits(splits: Splits, online: bool) -> None:
     if online and (splits.test or splits.val):
-        raise UsageError("`online` scores the predictions on the tasks themselves: leave out `test` and `val`")
+        raise UsageError(
+            "settings.conflict", "`online` scores the predictions on the tasks themselves: leave out `test` and `val`"
+        )
     if not online and not splits.test:
         raise UsageError(
+            "tasks.missing",
             "scores need tasks that were not used for learning or for choosing contexts: give `test` (`val` will "
             "not do, since contexts are chosen by it), or `online` to score the predictions on the tasks before "
-            "learning from each of them"
+            "learning from each of them",
         )
     for name, seen in (("training", splits.train), ("validation", splits.val)):
         # An id made from a line number says nothing about the task.
@@ -204,8 +212,9 @@ def _check_splits(splits: Splits, online: bool) -> None:
         if leaks := [t.id for t in splits.test if t.id in ids or " ".join(t.input.split()) in inputs]:
             more = f" and {len(leaks) - MOST_LISTED} more" if len(leaks) > MOST_LISTED else ""
             raise UsageError(
+                "tasks.overlap",
                 f"{len(leaks)} of the {len(splits.test)} test tasks are also {name} tasks (same id or same input): "
-                f"{', '.join(leaks[:MOST_LISTED])}{more}; remove them from one of the files"
+                f"{', '.join(leaks[:MOST_LISTED])}{more}; remove them from one of the files",
             )
 
 
@@ -216,9 +225,11 @@ def locked(folder: Path) -> AbstractContextManager[object]:
         make_folder(folder)
         return FileLock(folder / "lock", mode=PRIVATE).acquire(blocking=False)
     except Timeout as error:
-        raise StoreError(f"{folder} is in use by another comparison: wait for it, or give another `out`") from error
+        raise StoreError(
+            "comparison.busy", f"{folder} is in use by another comparison: wait for it, or give another `out`"
+        ) from error
     except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror}") from error
+        raise StoreError("file.unwritable", f"cannot write to {folder}: {error.strerror}") from error
 
 
 def save_plan(plan: ComparisonPlan, folder: Path) -> None:
@@ -230,7 +241,8 @@ def save_plan(plan: ComparisonPlan, folder: Path) -> None:
     begun = {run: made for run, made in before["runs"].items() if (folder / run).is_dir()}
     if begun and (what := next(_differences(before, now, begun), None)) is not None:
         raise UsageError(
-            f"{folder} holds a comparison with another value of {what}: give the same value again, or another `out`"
+            "comparison.mismatch",
+            f"{folder} holds a comparison with another value of {what}: give the same value again, or another `out`",
         )
     now["runs"] = {**begun, **now["runs"]}
     write_atomic(path, json.dumps(now, ensure_ascii=False, indent=1))
@@ -256,12 +268,16 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mappi
 def _read_plan(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         if any(map(is_run, path.parent.glob("runs/*"))):
-            raise UsageError(f"{path.parent} holds runs that belong to no comparison: give another `out`")
+            raise UsageError(
+                "file.exists", f"{path.parent} holds runs that belong to no comparison: give another `out`"
+            )
         return None
     try:
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if plan["format"] != 1:
-            raise StoreError(f"{path} has format {plan['format']}; this version of practicum reads format 1")
+            raise StoreError(
+                "store.unknown_format", f"{path} has format {plan['format']}; this version of practicum reads format 1"
+            )
         return plan
     except (OSError, ValueError, KeyError) as error:
-        raise StoreError(f"cannot read {path}: {error}") from error
+        raise StoreError("comparison.damaged", f"cannot read {path}: {error}") from error

@@ -58,7 +58,10 @@ class Study:
         for table in self.tables:
             for variant in table.variants:
                 if by_name.setdefault(variant.name, variant) != variant:
-                    raise UsageError(f"two different variants are called {variant.name!r}: rename one of them")
+                    raise UsageError(
+                        "comparison.duplicate",
+                        f"two different variants are called {variant.name!r}: rename one of them",
+                    )
         return tuple(by_name.values())
 
     def with_settings(self, settings: Mapping[str, Any], online: bool = False) -> Study:
@@ -73,7 +76,7 @@ class Study:
             for table in self.tables
         )
         if unused:
-            raise UsageError(_unused_message(min(unused), self))
+            raise UsageError("settings.unused", _unused_message(min(unused), self))
         return Study(tables)
 
 
@@ -86,14 +89,19 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
     variants = [_parsed(name) for name in names]
     listed = [variant.name for variant in variants]
     if repeated := [name for name in listed if listed.count(name) > 1]:
-        raise UsageError(f"{repeated[0]!r} is compared twice: give one of them another name, as NAME={repeated[0]}")
+        raise UsageError(
+            "comparison.duplicate",
+            f"{repeated[0]!r} is compared twice: give one of them another name, as NAME={repeated[0]}",
+        )
     if not variants:
-        raise UsageError("which methods? Give `methods=none,ace,...`, or one method with `sweep`")
+        raise UsageError("settings.missing", "which methods? Give `methods=none,ace,...`, or one method with `sweep`")
     chosen = baseline or ("none" if "none" in listed else listed[0])
     if chosen not in listed:
         variants.insert(0, _parsed(chosen))
     if len(variants) < 2:
-        raise UsageError(f"there is nothing to compare {chosen} with: name another method, or `baseline=METHOD`")
+        raise UsageError(
+            "settings.missing", f"there is nothing to compare {chosen} with: name another method, or `baseline=METHOD`"
+        )
     return Study((ComparisonTable(f"Methods compared with {chosen}", chosen, tuple(variants)),))
 
 
@@ -101,10 +109,11 @@ def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | N
     """Compare one method with each value of one setting; the default baseline is the first value."""
     if setting not in methods.setting_docs(method):
         raise UsageError(
-            f"method {method} has no setting {setting!r}: it has {', '.join(methods.setting_docs(method))}"
+            "settings.unknown",
+            f"method {method} has no setting {setting!r}: it has {', '.join(methods.setting_docs(method))}",
         )
     if len(set(values)) < 2 or len(set(values)) < len(values):
-        raise UsageError(f"`sweep={setting}` needs at least two values, each only once")
+        raise UsageError("settings.invalid", f"`sweep={setting}` needs at least two values, each only once")
     variants = tuple(Variant(f"{method} {setting}={value}", method, {setting: value}) for value in values)
     names = {value: variant.name for value, variant in zip(values, variants, strict=True)}
     chosen = names.get(baseline or values[0], baseline or "")
@@ -116,7 +125,7 @@ def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | N
 def _parsed(text: str) -> Variant:
     name, equals, method = (part.strip() for part in text.partition("="))
     if not name or (equals and not method):
-        raise UsageError(f"{text!r} is not of the form METHOD or NAME=METHOD")
+        raise UsageError("settings.invalid", f"{text!r} is not of the form METHOD or NAME=METHOD")
     methods.settings_of(method or name)
     return Variant(name, method or name)
 

@@ -109,7 +109,9 @@ async def dynamics(
     where a whole checkpoint was lost or no task could be scored; and Stopped. What was done is kept.
     """
     if every < 1:
-        raise UsageError(f"every={every}: give 1 to score every step, 2 to score every second, and so on")
+        raise UsageError(
+            "settings.invalid", f"every={every}: give 1 to score every step, 2 to score every second, and so on"
+        )
     folder, parts = Path(run), parts or Parts()
     with Store.open(folder) as store:
         Origin.of(store, {}, parts, trust_run, ()).require_acting()
@@ -134,7 +136,10 @@ async def dynamics(
             # A task that could not be scored at every checkpoint says nothing about the others.
             whole = [i for i, row in enumerate(scores) if len(row) == len(contexts)]
             if not whole:
-                raise ProviderError(f"none of {len(rows)} tasks has a score at every checkpoint: {state.last_error}")
+                raise ProviderError(
+                    "attempts.all_failed",
+                    f"none of {len(rows)} tasks has a score at every checkpoint: {state.last_error}",
+                )
             solved = np.array([scores[i] for i in whole], dtype=bool)
             # Checkpoints with equal contexts share their rollouts.
             rollouts = {id(r): r for column in columns for r in column}.values()
@@ -151,7 +156,9 @@ def _choose_tasks(
     """The tasks to score on, and the split that their places in the journal name."""
     own = {name: kept for name, kept in (("val", splits.val), ("test", splits.test)) if kept}
     if tasks is None and not own:
-        raise UsageError("this run has neither validation nor test tasks to score its checkpoints on: give `tasks`")
+        raise UsageError(
+            "tasks.missing", "this run has neither validation nor test tasks to score its checkpoints on: give `tasks`"
+        )
     scored_on = next(iter(own.values())) if tasks is None else tuple(tasks)
     for split, kept in own.items():
         if scored_on == kept:

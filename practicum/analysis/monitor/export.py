@@ -138,7 +138,7 @@ def send(report: MonitorReport) -> int:
     """Send the metrics of a run to the `metrics_endpoint`; returns the number of points. Raises UsageError where there
     is an `obstacle`, and ExportError where they did not arrive."""
     if (why := obstacle()) is not None:
-        raise UsageError(why)
+        raise UsageError("telemetry.unavailable", why)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -153,5 +153,5 @@ def send(report: MonitorReport) -> int:
             exporter.shutdown()
     if result is not MetricExportResult.SUCCESS:
         reason = f": {log[-1]}" if log else ""
-        raise ExportError(f"the metrics did not arrive at {metrics_endpoint()}{reason}")
+        raise ExportError("telemetry.failed", f"the metrics did not arrive at {metrics_endpoint()}{reason}")
     return sum(len(metric.data.data_points) for metric in metrics)

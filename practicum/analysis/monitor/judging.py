@@ -45,7 +45,7 @@ async def judge_again(
     `with_target` shows the right answers too. Raises UsageError for no attempts, or a judge that cannot be opened.
     """
     if not attempts:
-        raise UsageError("the run has no verdicts of a judge, so there is nothing to compare with")
+        raise UsageError("run.no_data", "the run has no verdicts of a judge, so there is nothing to compare with")
     sample = random.Random(seed).sample(attempts, min(n, len(attempts)))
     # Neither the agent nor its scorer runs here, and the Python objects they were may not be available.
     values = {**config.model_dump(exclude={*UNUSED_CONFIG}), "scorer": "exact", "method": "none", **limits}

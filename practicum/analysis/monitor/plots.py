@@ -75,7 +75,9 @@ Panel = Lines | Bars
 def check_folder(folder: Path) -> None:
     """Raise UsageError where the folder is a file. Commands check this before they start to work."""
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"`plot={folder}` is a file: give a folder, in which one picture per subject is drawn")
+        raise UsageError(
+            "file.wrong_kind", f"`plot={folder}` is a file: give a folder, in which one picture per subject is drawn"
+        )
 
 
 def monitor_plots(groups: Groups, steps: Sequence[int], folder: Path, title: str) -> list[Path]:

@@ -62,7 +62,7 @@ async def monitor(
     verdicts to compare with.
     """
     if judge_again is not None and judge_again < 1:
-        raise UsageError(f"judge_again={judge_again}: at least one attempt must be judged again")
+        raise UsageError("settings.invalid", f"judge_again={judge_again}: at least one attempt must be judged again")
     folder, parts, notes = Path(run), parts or Parts(), list[str]()
     with Store.read(folder) as store:
         config, state = read_config(store)
@@ -71,7 +71,9 @@ async def monitor(
             origin.require((), ("judge",))
         records = Story(store).steps()
         if not records:
-            raise UsageError(f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}")
+            raise UsageError(
+                "run.no_data", f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}"
+            )
         rollouts = {step: rollouts for step, rollouts, _ in step_records(store)}
         steps = [(record.step, rollouts.get(record.step, [])) for record in records]
         # For rollouts that reuse an earlier attempt nothing was attempted.

@@ -48,7 +48,9 @@ log = logging.getLogger("practicum.trackers")
 def require(name: str, *packages: str) -> None:
     """Raises UsageError if a package of the tracker is not installed."""
     if any(find_spec(package) is None for package in packages):
-        raise UsageError(f"the tracker {name} needs packages that are not installed: {pip_install(name)}")
+        raise UsageError(
+            "extra.missing", f"the tracker {name} needs packages that are not installed: {pip_install(name)}"
+        )
 
 
 def parameters(run: RunInfo) -> dict[str, Any]:
@@ -130,7 +132,9 @@ class Tracker(Watch):
 
     def began(self, run: RunInfo) -> None:
         if self._thread.is_alive():
-            raise UsageError(f"a tracker follows one run at a time: make a {type(self).__name__} for each")
+            raise UsageError(
+                "tracker.unusable", f"a tracker follows one run at a time: make a {type(self).__name__} for each"
+            )
         self._run, self._context, self._step, self._lost = run, run.context, 0, 0
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         known = _read(self._file) if run.splits.train else {}

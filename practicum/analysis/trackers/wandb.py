@@ -35,7 +35,10 @@ class Wandb(Tracker):
         self._wandb: Any = None
         offline = os.environ.get("WANDB_MODE", "").lower() in OFFLINE or wandb.setup().settings.mode in OFFLINE
         if not offline and not wandb.login(prompt=False, verify=False):
-            raise UsageError("wandb has no login: run `wandb login`, or set WANDB_MODE=offline to record without one")
+            raise UsageError(
+                "tracker.unusable",
+                "wandb has no login: run `wandb login`, or set WANDB_MODE=offline to record without one",
+            )
 
     def open(self, run: RunInfo, id: str | None) -> str:
         import wandb

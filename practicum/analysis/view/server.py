@@ -35,7 +35,9 @@ class Server(ThreadingHTTPServer):
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
-            raise UsageError(f"cannot listen on port {port}: {why}; leave out `port` for a free one") from error
+            raise UsageError(
+                "server.cannot_listen", f"cannot listen on port {port}: {why}; leave out `port` for a free one"
+            ) from error
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost", "[::1]")}
 
     def handle_error(self, request: Any, client_address: Any) -> None:

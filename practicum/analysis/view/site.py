@@ -78,7 +78,9 @@ class Site:
         for folder in folders:
             if kind_of(folder) is None:
                 what = f"holds no run (no {DATABASE_FILE})" if folder.is_dir() else "is no folder"
-                raise UsageError(f"{folder} {what}: give the folder of a run, of a comparison, or one that has runs")
+                raise UsageError(
+                    "run.not_found", f"{folder} {what}: give the folder of a run, of a comparison, or one that has runs"
+                )
         self.folders = folders
         self.served = served
 
@@ -109,7 +111,7 @@ class Site:
     def write(self, folder: Path) -> int:
         """Write all pages as files into a folder, and return how many. Raises UsageError if it is a file."""
         if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{folder} is a file: give a folder for the pages")
+            raise UsageError("file.wrong_kind", f"{folder} is a file: give a folder for the pages")
         written = 0
         for path, page in self._pages(self.top, [], ""):
             file = folder / path
@@ -118,7 +120,7 @@ class Site:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(page, encoding="utf-8", errors="replace")
             except OSError as error:
-                raise StoreError(f"cannot write {file}: {error.strerror}") from error
+                raise StoreError("file.unwritable", f"cannot write {file}: {error.strerror}") from error
             written += 1
         return written
 
@@ -184,5 +186,7 @@ def _report(place: Place) -> dict[str, Any] | None:
     try:
         report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StoreError(f"cannot read {file}: {error}; the same compare command writes it again") from error
+        raise StoreError(
+            "comparison.damaged", f"cannot read {file}: {error}; the same compare command writes it again"
+        ) from error
     return report

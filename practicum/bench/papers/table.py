@@ -85,7 +85,9 @@ class PaperTable:
         for a name that no row has."""
         by_name = {variant.name: variant for variant in self.variants}
         if unknown := [name for name in names if name not in by_name]:
-            raise UsageError(f"table {self.name} has no row {unknown[0]!r}: it has {'; '.join(by_name)}")
+            raise UsageError(
+                "settings.invalid", f"table {self.name} has no row {unknown[0]!r}: it has {'; '.join(by_name)}"
+            )
         kept, todo = {self.baseline}, [self.baseline, *names]
         while todo:
             kept.add(name := todo.pop())

@@ -239,7 +239,9 @@ class Decider:
             return await noting_refusal(run, "step", partial(self._decide, question, None, run))
         except WindowError as error:
             run.count(Count.OVERLONG_STEPS)
-            raise AgentError(f"{question.agent} cannot {question.kind}: the prompt grew too long: {error}") from error
+            raise AgentError(
+                "agent.failed", f"{question.agent} cannot {question.kind}: the prompt grew too long: {error}"
+            ) from error
 
     async def _decide(self, question: Question, entry: Entry | None, run: Run) -> StepOutput:
         # The whole task is answered as in any other attempt.
@@ -280,7 +282,11 @@ class Decider:
             )  # fmt: skip
         trace = await run.agent(replace(self.task, input=question.state), view, must_fit=True)
         if trace.error is not None:
-            raise (RequestError if trace.refused else ProviderError if trace.lost else AgentError)(trace.error)
+            if trace.refused:
+                raise RequestError("provider.refused", trace.error)
+            raise (
+                ProviderError("provider.failed", trace.error) if trace.lost else AgentError("agent.failed", trace.error)
+            )
         return trace.answer
 
     def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:

@@ -149,7 +149,10 @@ class _Search:
         if self.validation is not None:
             return order, list(self.validation.tasks)
         if len(order) < 2:
-            raise UsageError("method mipro compares on tasks it does not learn from: give `val`, or at least 2 tasks")
+            raise UsageError(
+                "tasks.missing",
+                "method mipro compares on tasks it does not learn from: give `val`, or at least 2 tasks",
+            )
         self.run.at("split").rng().shuffle(order)
         cut = len(order) - max(1, int(0.8 * len(order)))
         return order[:cut], order[cut:]

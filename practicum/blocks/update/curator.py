@@ -369,9 +369,10 @@ def rewrite(told: Instructions) -> UpdateSeam:
         size = render_full(context).tokens + sum(count_tokens(x.text) for x in telling)
         if 2.5 * size > run.room("curator"):
             raise UsageError(
+                "window.exceeded",
                 f"curator=rewrite reads and writes the whole playbook, about {size} tokens, which is more than the "
                 "curator's window holds: use curator=edits, a lower budget (`settings: budget=N`) or a model with a "
-                "larger window (`window=N`)"
+                "larger window (`window=N`)",
             )
         try:
             if run.profile == "full":

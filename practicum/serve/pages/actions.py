@@ -42,7 +42,7 @@ def _whole(visit: Visit, name: str) -> int | None:
     """A number of a form. Raises UsageError for something else."""
     text = visit.form.get(name, "").strip()
     if text and not re.fullmatch(r"[0-9]{1,15}", text):
-        raise UsageError(f"{name} must be a number")
+        raise UsageError("request.malformed", f"{name} must be a number")
     return int(text) if text else None
 
 
@@ -58,7 +58,7 @@ async def decide_canary(visit: Visit) -> Response:
     promoted = visit.form.get("decision") == "live"
     given = _whole(visit, "number")
     if given is None or visit.form.get("decision") not in ("live", "back"):
-        raise UsageError("choose: make it live, or take it back")
+        raise UsageError("request.malformed", "choose: make it live, or take it back")
     await editing.decide_rollout(visit.service, visit.space, given, promoted)
     what = f"version {_whole(visit, 'version') or ''}".strip()
     return visit.to(visit.url, did="live" if promoted else "back", what=what)
@@ -69,9 +69,9 @@ async def go_back(visit: Visit) -> Response:
     version, seen = _whole(visit, "version"), _whole(visit, "seen")
     space = visit.opened
     if version is None:
-        raise UsageError("give the number of a version")
+        raise UsageError("request.malformed", "give the number of a version")
     if seen != space.live:
-        raise Conflict(f"version {space.live} has become live since: look at the page again")
+        raise Conflict("rollout.decided", f"version {space.live} has become live since: look at the page again")
     await visit.perform("POST", "/v1/rollback", version=version)
     return visit.to(visit.url, did="live", what=f"version {version}")
 

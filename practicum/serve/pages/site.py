@@ -72,6 +72,9 @@ STATIC: dict[str, tuple[Callable[[], str], str]] = {
 class SignedOut(PracticumError):
     """Nobody is signed in."""
 
+    def __init__(self) -> None:
+        super().__init__("key.missing", "sign in")
+
 
 @dataclass
 class Visit:
@@ -130,10 +133,11 @@ class Visit:
         operation = OPERATIONS[method, path]
         if operation.role == "admin" and not self.grant.may("admin"):
             raise Forbidden(
-                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}"
+                "key.forbidden",
+                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}",
             )
         if operation.whole and self.grant.space:
-            raise Forbidden(f"this is about all spaces, and your key is for {self.grant.space}")
+            raise Forbidden("key.forbidden", f"this is about all spaces, and your key is for {self.grant.space}")
         at = At(self.service, self.site.keys, self.grant, self.space, self.endings)
         return await perform(operation, at, {name: value for name, value in given.items() if value is not None})
 
@@ -224,7 +228,9 @@ class Site:
             except HTTPException:
                 raise
             except TimeoutError:
-                return await self._failure(request, StoreAway(f"this page was not made in {PATIENCE:g} seconds"))
+                return await self._failure(
+                    request, StoreAway("service.timeout", f"this page was not made in {PATIENCE:g} seconds")
+                )
             except PracticumError as error:
                 return await self._failure(request, error)
             except Exception as error:
@@ -254,7 +260,7 @@ class Site:
         visit = request.state.visit = Visit(self, request, grant, self.keys.form_token(cookie), endings, form)
         if visit.space:
             if grant.space not in ("", visit.space):
-                raise Forbidden(f"your key is for the space {grant.space}")
+                raise Forbidden("key.forbidden", f"your key is for the space {grant.space}")
             visit.known = await self.service.current(visit.space, endings, grant)
         return visit
 
@@ -267,7 +273,9 @@ class Site:
             "null", f"http://{request.headers.get('host')}", f"https://{request.headers.get('host')}"
         )  # fmt: skip
         if foreign or (self.keys.required and not cookie) or not self.keys.is_form_token(cookie, token):
-            raise Forbidden("this form was not sent from a page as it is now: reload the page, and send it again")
+            raise Forbidden(
+                "form.expired", "this form was not sent from a page as it is now: reload the page, and send it again"
+            )
 
     def _cookie(self, request: Request, kind: str = "") -> str:
         """The name of the cookie. Ports share cookies, so on one machine the port is in the name."""
@@ -305,8 +313,9 @@ class Site:
             grant = await self.keys.grant(key, address.host if address else "")
             if not grant.may("review"):
                 raise Forbidden(
+                    "key.forbidden",
                     f"the key {grant.name} is for programs ({', '.join(grant.named)}): signing in takes a key with the "
-                    "role review or admin"
+                    "role review or admin",
                 )
             cookie = await self.keys.sign_in(key, address.host if address else "")
         except (Wrong, TooMany, Forbidden) as error:
@@ -412,7 +421,7 @@ async def read_form(request: Request) -> dict[str, str]:
     try:
         fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=50, errors="replace")
     except ValueError:
-        raise Forbidden("this is no form of these pages") from None
+        raise Forbidden("form.expired", "this is no form of these pages") from None
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
 

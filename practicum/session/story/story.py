@@ -283,7 +283,9 @@ class Story:
         query = select(ROW.label("number"), *self._call_columns).where(table.c.run_id == self.store.run_id)
         for row in self.store.rows(query.where(this).where(table.c.role != NOTE_ROLE)):
             return self._call(row)
-        raise UsageError(f"there is no call {id!r} in {self.folder}: practicum show {self.folder} --calls lists them")
+        raise UsageError(
+            "call.unknown", f"there is no call {id!r} in {self.folder}: practicum show {self.folder} --calls lists them"
+        )
 
     # Entries
 
@@ -301,7 +303,8 @@ class Story:
         )
         if not events:
             raise UsageError(
-                f"{self.folder} has never had an entry {id!r}: practicum show {self.folder} lists those it has"
+                "entry.unknown",
+                f"{self.folder} has never had an entry {id!r}: practicum show {self.folder} lists those it has",
             )
         now = self.context().get(id)
         edited = dict.fromkeys(source for event in events for source in event.done.edit.sources)
@@ -506,7 +509,7 @@ class Story:
                 if label == "before" and f"test{id.removeprefix('before')}" in ids:
                     return scope, rollout, [f"before{own.removeprefix('test')}" for own in ids]
                 close += ids
-        raise UsageError(self._no_attempt(id, close))
+        raise UsageError("attempt.unknown", self._no_attempt(id, close))
 
     def _alias(self, one: Evaluation) -> str:
         """The other name of an evaluation: if nothing was learned, that before and that after it are one."""
@@ -626,7 +629,7 @@ class Story:
         table = schema.journal
         data = next((one for one in self.steps() if one.step == step), None)
         if data is None:
-            raise UsageError(f"{self.folder} has no step {step}")
+            raise UsageError("step.unknown", f"{self.folder} has no step {step}")
         tops = {top_place(rollout.place) for rollout, _ in self._scope(step)} or {f"step {step}"}
         if "group" in data.sampled:
             # In the same leg of the run as its attempts.

@@ -135,7 +135,10 @@ class Sandbox:
         pipes: Sequence[IO[bytes]] = (),
     ) -> ProgramResult:
         if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
-            raise UsageError("generated code can be run on Linux only, which has the fences around it (docs/tasks.md)")
+            raise UsageError(
+                "sandbox.unavailable",
+                "generated code can be run on Linux only, which has the fences around it (docs/tasks.md)",
+            )
         texts = {_relative_path(name): text for name, text in files.items()}
         if _relative_path(entry) not in texts:
             return ProgramResult(reason=f"there is no file {entry} to run")
@@ -204,13 +207,14 @@ class Sandbox:
         if not watcher.fences:
             reason = watcher.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             reason = reason or f"no answer within {START_TIMEOUT:g} s"
-            raise UsageError(f"the sandbox for generated code did not start: {reason}")
+            raise UsageError("sandbox.unavailable", f"the sandbox for generated code did not start: {reason}")
         missing = json.loads(watcher.fences)["missing"]
         if missing and not self.unfenced:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             raise UsageError(
+                "sandbox.unavailable",
                 f"generated code is not run here, because fences are missing ({reasons}): use Linux 5.13 or newer "
-                f"with Landlock and seccomp, or set {UNFENCED}=yes where the code can do no harm (docs/tasks.md)"
+                f"with Landlock and seccomp, or set {UNFENCED}=yes where the code can do no harm (docs/tasks.md)",
             )
         return replace(watcher.result(), unfenced=bool(missing))
 
@@ -298,7 +302,9 @@ class _Watcher:
 def _relative_path(name: str) -> str:
     path = PurePosixPath(name)
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts or not path.parts:
-        raise UsageError(f"file {name!r} of a program to run must have a relative path within its own folder")
+        raise UsageError(
+            "sandbox.invalid_file", f"file {name!r} of a program to run must have a relative path within its own folder"
+        )
     return str(path)
 
 

@@ -31,8 +31,9 @@ def score_world(task: Task, trace: Trace) -> Score:
         results = _TestResults.model_validate(state["evaluation"] if isinstance(state, dict) else state)
     except (ValidationError, KeyError) as error:
         raise AgentError(
+            "scorer.failed",
             f"the attempt at task {task.id!r} has no evaluation by AppWorld to score; "
-            "the scorer 'appworld' needs the agent appworld:URL"
+            "the scorer 'appworld' needs the agent appworld:URL",
         ) from error
     note = f"{len(results.passes)} of {results.num_tests} tests pass."
     if not results.success:

@@ -66,7 +66,9 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     """
     if not callable(function):
         kind = type(function).__name__
-        raise UsageError(f"scorer {name!r}{origin}: a scorer must be a function (task, answer), not {kind}")
+        raise UsageError(
+            "scorer.invalid", f"scorer {name!r}{origin}: a scorer must be a function (task, answer), not {kind}"
+        )
     takes_trace = False
     try:
         signature = inspect.signature(function)
@@ -74,7 +76,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
         signature.bind(None, None, **({"trace": None} if takes_trace else {}))
     except TypeError:
         text = f"scorer {name!r}{origin}: the function must take (task, answer), or (task, answer, trace)"
-        raise UsageError(text) from None
+        raise UsageError("scorer.invalid", text) from None
     except ValueError:  # some builtins have no signature; the first call will show
         pass
 
@@ -85,7 +87,9 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
         try:
             return as_score(await thread.call(call))
         except Exception as error:
-            raise AgentError(f"scorer {name!r} failed on task {task.id!r}: {error_line(error)}") from error
+            raise AgentError(
+                "scorer.failed", f"scorer {name!r} failed on task {task.id!r}: {error_line(error)}"
+            ) from error
 
     return AnswerScorer(name, score, pure=False)
 
@@ -97,10 +101,15 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
     if ":" in name:
         return function_scorer(name, import_function(name))
     if name in ("software", *JUDGED):
-        raise UsageError(f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone")
+        raise UsageError(
+            "scorer.invalid", f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone"
+        )
     if name in COMPARING:
         if name == "choice" and not (choices and all(map(normalise, choices))):
-            raise UsageError("scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`")
+            raise UsageError(
+                "settings.missing",
+                "scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`",
+            )
         compare = RULES.get(name) or partial(one_choice, choices or ())
         # The time of a search is limited, and how far it gets in that differs.
         return AnswerScorer(name, partial(_score_target, name, compare), needs_target=True, pure=name != "regex")
@@ -116,7 +125,9 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
     if name not in registered:
         others = "".join(f", {entry}" for entry in plugins.describe(GROUP))
         raise UsageError(
-            f"unknown scorer {name!r}; use one of {', '.join(SCORERS)}{others}, or your own function as module:function"
+            "scorer.unknown",
+            f"unknown scorer {name!r}; use one of {', '.join(SCORERS)}{others}, or your own function as "
+            "module:function",
         )
     origin = f" of the package {plugins.package_of(registered[name])!r}"
     return function_scorer(name, plugins.load_registered(GROUP, name), origin)
@@ -137,9 +148,11 @@ def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
 
 def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, trace: Trace) -> Score:
     if task.target is None:
-        raise TaskFileError(f"task {task.id!r} has no target, which scorer {name!r} needs")
+        raise TaskFileError("tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs")
     if fault := target_fault(name, task.target):
-        raise TaskFileError(f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it")
+        raise TaskFileError(
+            "tasks.invalid_target", f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it"
+        )
     return compare(task.target, trace.answer)
 
 

@@ -97,7 +97,8 @@ class TraceStream:
             self._problem(Problem(address, None, "a Harbor result without an ATIF trajectory below it"))
         if not self.count:
             raise TaskFileError(
-                f"{shown(self.address)}: no trace could be read: {self._reasons()}; accepted are {ACCEPTED}"
+                "traces.unreadable",
+                f"{shown(self.address)}: no trace could be read: {self._reasons()}; accepted are {ACCEPTED}",
             )
         if self.at_end is not None:
             self.at_end(self.summary)

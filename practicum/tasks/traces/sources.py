@@ -86,9 +86,11 @@ def _local(root: Path, problem: Callable[[Problem], None]) -> Iterator[Source]:
     try:
         root.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise TaskFileError(f"{root}: no such file or folder; give the path of stored traces") from None
+        raise TaskFileError(
+            "traces.not_found", f"{root}: no such file or folder; give the path of stored traces"
+        ) from None
     except OSError as error:
-        raise TaskFileError(f"{root}: cannot be read ({error.strerror})") from None
+        raise TaskFileError("traces.unreadable", f"{root}: cannot be read ({error.strerror})") from None
     for file in _files(root, problem):
         is_run = file.name in RUN_FILES
         found = file.parent if is_run else file
@@ -133,7 +135,9 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
     try:
         import fsspec
     except ImportError:
-        raise TaskFileError(f"{address}: reading from a store needs a package: {pip_install('cloud')}") from None
+        raise TaskFileError(
+            "extra.missing", f"{address}: reading from a store needs a package: {pip_install('cloud')}"
+        ) from None
     for name in _LOGGERS:
         # Where nobody set up logging, they would print the traceback of an error that is raised besides.
         if not (logger := logging.getLogger(name)).handlers:
@@ -175,7 +179,9 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
     except TaskFileError:
         raise
     except ImportError as error:
-        raise TaskFileError(f"{address}: {scheme}:// needs a package: {_package(scheme, error)}") from None
+        raise TaskFileError(
+            "extra.missing", f"{address}: {scheme}:// needs a package: {_package(scheme, error)}"
+        ) from None
     # A store raises errors of its own, of any type.
     except Exception as error:
         raise _failure(address, error) from None
@@ -251,7 +257,9 @@ class _Object(io.RawIOBase):
             self._file = self._system.open(self._path, "rb")
             now = self._version()
             if any(before[key] != now[key] for key in before.keys() & now.keys()):
-                raise TaskFileError(f"{self._address}: it changed while it was read; give the same command again")
+                raise TaskFileError(
+                    "traces.changed", f"{self._address}: it changed while it was read; give the same command again"
+                )
             self._file.seek(self._at)
             return bytes(self._file.read(most))
         except TaskFileError:
@@ -259,7 +267,7 @@ class _Object(io.RawIOBase):
         except Exception as error:  # of any type; the first one says what happened
             if isinstance(error, FileNotFoundError) or _status(error) == _MISSING:
                 why = "it was deleted while it was read; nothing was learned from it"
-                raise TaskFileError(f"{self._address}: {why}, give the same command again") from None
+                raise TaskFileError("traces.changed", f"{self._address}: {why}, give the same command again") from None
             raise _failure(self._address, first, self._at) from None
 
     def _version(self) -> dict[str, Any]:
@@ -270,12 +278,18 @@ class _Object(io.RawIOBase):
 def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
     """The error of a store in one line that holds no secret."""
     if isinstance(error, FileNotFoundError):
-        return TaskFileError(f"{address}: there is no such object; give the address of stored traces")
+        return TaskFileError(
+            "traces.not_found", f"{address}: there is no such object; give the address of stored traces"
+        )
     if isinstance(error, PermissionError) or _status(error) in _DENIED:
-        return TaskFileError(f"{address}: access is denied; set the credentials of this store (docs/traces.md)")
+        return TaskFileError(
+            "traces.unreadable", f"{address}: access is denied; set the credentials of this store (docs/traces.md)"
+        )
     said = _URLS.sub(lambda found: shown(found[0]), f"{type(error).__name__}: {error}".rstrip(": "))
     after = f" after {at:,} bytes" if at else ""
-    return TaskFileError(f"{address}: cannot be read{after} ({one_line(said, 200)}); nothing was learned from it")
+    return TaskFileError(
+        "traces.unreadable", f"{address}: cannot be read{after} ({one_line(said, 200)}); nothing was learned from it"
+    )
 
 
 def _status(error: BaseException) -> int | None:

@@ -31,7 +31,9 @@ def rows(file: BinaryIO, place: Place) -> Iterator[tuple[int, Mapping[str, Any]]
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise TaskFileError(f"{place.source.shown}: Parquet needs a package: {pip_install('parquet')}") from None
+        raise TaskFileError(
+            "extra.missing", f"{place.source.shown}: Parquet needs a package: {pip_install('parquet')}"
+        ) from None
     number = 0
     try:
         # With a buffer and without reading ahead, the pages of a row group are read one after another, not all at once.
