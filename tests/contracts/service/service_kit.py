@@ -108,11 +108,26 @@ class Reply:
         return [json.loads(line) for line in lines if line != b"[DONE]"]
 
 
-def refused(reply: Reply, status: int, code: str | None = None) -> None:
-    """Require an error of this status, in the form of OpenAI's API, in one line."""
-    assert reply.status == status, reply.body
+STATUSES: dict[str, int] = {
+    "edit.empty": 400, "edit.refused": 400, "entry.changed": 409, "entry.deleted": 409, "entry.unknown": 404,
+    "correction.unknown": 404, "interaction.unknown": 404, "key.duplicate": 400, "key.expired": 401,
+    "key.forbidden": 403, "key.invalid": 400, "key.missing": 401, "key.not_configured": 403, "key.unknown": 404,
+    "key.wrong": 401, "learning.disabled": 409, "outcome.invalid": 400, "request.malformed": 400,
+    "request.not_passed": 403, "request.too_large": 413, "request.too_many": 429, "request.unknown_path": 404,
+    "request.wrong_verb": 405, "response.unknown": 404, "review.decided": 409, "review.unknown": 404,
+    "rollout.decided": 409, "rollout.pending": 409, "section.invalid": 400, "service.timeout": 503,
+    "space.in_use": 409, "space.invalid_name": 400, "space.learning": 409, "space.unknown": 404,
+    "store.unwritable": 507, "user.removal_unfinished": 507, "user.unknown": 404, "version.unchanged": 400,
+    "version.unknown": 400,
+}  # fmt: skip
+"""The status of an error over HTTP, by its code."""
+
+
+def refused(reply: Reply, code: str) -> None:
+    """Require an error with this code, in the form of OpenAI's API, in one line."""
     error = reply.json["error"]
-    assert {"message", "type", "code", "param"} <= error.keys()
+    assert (reply.status, error["code"] or code) == (STATUSES[code], code), reply.body
+    assert {"message", "type", "param"} <= error.keys()
     assert error["message"]
     assert "\n" not in error["message"]
 
@@ -281,13 +296,15 @@ class Service:
 
 
 @contextmanager
-def serving(model: Model, store: Path | str, *options: object, keys: str = "", **variables: str) -> Iterator[Service]:
+def serving(
+    model: Model, store: Path | str, *options: object, keys: str = "", upstream: str = "", **variables: str
+) -> Iterator[Service]:
     """A service on a store, for as long as the block lasts. `keys` are those of PRACTICUM_SERVE_KEYS."""
     folder = store if isinstance(store, Path) else Path(str(options[options.index("--folder") + 1]))
     folder.parent.mkdir(parents=True, exist_ok=True)
     errors = folder.parent / f"{folder.name}.{unique('errors')}"
     more = {**({"PRACTICUM_SERVE_KEYS": keys} if keys else {}), **variables}
-    given = [PRACTICUM, "serve", "--upstream", model.url, "--store", store, "--port", 0, "--json", *options]
+    given = [PRACTICUM, "serve", "--upstream", upstream or model.url, "--store", store, "--port", 0, "--json", *options]
     with errors.open("w") as file, subprocess.Popen(
         [str(one) for one in given], stdout=subprocess.PIPE, stderr=file, text=True, env=environment(**more)
     ) as process:  # fmt: skip

@@ -151,10 +151,16 @@ def test_a_rollback_by_number_holds_from_the_next_request_of_every_session(space
     assert "Rule two." in old.shown("And again?")
 
 
-@pytest.mark.parametrize("body", [{}, {"version": 999}, {"version": "x"}, {"version": -1}, {"version": True}],
-                         ids=range(5))  # fmt: skip
-def test_a_rollback_to_nothing_is_refused(body: dict[str, Any], space: Client) -> None:
-    refused(space.send("POST", "/v1/rollback", body), 400)
+NOWHERE: list[tuple[dict[str, Any], str]] = [
+    ({}, "version.unknown"), ({"version": 999}, "version.unknown"), ({"version": 0}, "version.unchanged"),
+    ({"version": "x"}, "request.malformed"), ({"version": -1}, "request.malformed"),
+    ({"version": True}, "request.malformed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "code"), NOWHERE, ids=range(len(NOWHERE)))
+def test_a_rollback_to_nothing_is_refused(body: dict[str, Any], code: str, space: Client) -> None:
+    refused(space.send("POST", "/v1/rollback", body), code)
 
 
 def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again(locked: Client) -> None:
@@ -256,7 +262,7 @@ def test_no_learning_keeps_corrections_alone(model: Model, tmp_path: Path) -> No
     with serving(model, tmp_path / "store", "--no-learning") as service:
         service.client.correct()
         assert "the blue team" in service.client.shown()
-        refused(service.client.send("POST", "/v1/learn"), 409)
+        refused(service.client.send("POST", "/v1/learn"), "learning.disabled")
 
 
 @pytest.mark.slow

@@ -227,8 +227,8 @@ def test_practicum_mcp_has_the_roles_that_it_is_given(roles: tuple[str, ...], pl
 def test_without_a_key_that_is_right_mcp_is_closed(locked: Client) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     stranger = Client(locked.url, locked.model).with_headers(x_forwarded_for="203.0.113.40")
-    refused(stranger.send("POST", "/mcp", call), 401)
-    refused(stranger.with_key("w" * 40).send("POST", "/mcp", call), 401)
+    refused(stranger.send("POST", "/mcp", call), "key.missing")
+    refused(stranger.with_key("w" * 40).send("POST", "/mcp", call), "key.wrong")
 
 
 def test_an_agent_forgets_notes_alone_and_a_reviewer_everything(locked: Client) -> None:
@@ -295,7 +295,7 @@ def test_nonsense_at_mcp_is_an_error_and_changes_nothing(body: bytes, space: Cli
 
 
 def test_a_body_at_mcp_has_at_most_a_mebibyte(space: Client) -> None:
-    refused(space.send("POST", "/mcp", b" " * (2**20 + 1)), 413)
+    refused(space.send("POST", "/mcp", b" " * (2**20 + 1)), "request.too_large")
 
 
 def test_mcp_without_keys_refuses_other_sites_and_hosts(space: Client) -> None:

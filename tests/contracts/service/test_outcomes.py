@@ -74,8 +74,8 @@ def test_one_interaction_has_one_outcome_which_later_reports_change(space: Clien
     reply, user = space.ask(), space.as_user("u1")
     reports: list[tuple[Client, dict[str, Any], str]] = [
         (space, {"score": 0.0}, "kept"), (space, {"score": 0.0}, "repeated"), (user, {"score": 1.0}, "outranked"),
-        (user, {"comment": "no"}, "changed"), (space, {"score": 1.0}, "changed"), (space, {"comment": "yes"}, "changed"),
-        (space, {"comment": "yes", "score": 1.0}, "repeated"),
+        (user, {"comment": "no"}, "changed"), (space, {"score": 1.0}, "changed"),
+        (space, {"comment": "yes"}, "changed"), (space, {"comment": "yes", "score": 1.0}, "repeated"),
     ]  # fmt: skip
     assert [who.report(reply, **said)["status"] for who, said, _ in reports] == [status for *_, status in reports]
 
@@ -97,19 +97,19 @@ NO_FEEDBACK = [
 
 @pytest.mark.parametrize("body", NO_FEEDBACK, ids=range(len(NO_FEEDBACK)))
 def test_what_is_no_feedback_is_refused(body: bytes, space: Client) -> None:
-    refused(space.send("POST", "/v1/feedback", body), 400)
+    refused(space.send("POST", "/v1/feedback", body), "outcome.invalid")
 
 
 def test_feedback_about_nothing_known_or_of_more_than_a_megabyte_is_refused(space: Client, plain: Service) -> None:
-    refused(space.try_report("unknown", score=1.0), 404)
-    refused(space.try_report(session="unknown", score=1.0), 404)
-    refused(new_space(plain.client).try_report(space.ask(), score=1.0), 404)
-    refused(space.try_report("x", comment="y" * 2**20), 413)
+    refused(space.try_report("unknown", score=1.0), "interaction.unknown")
+    refused(space.try_report(session="unknown", score=1.0), "interaction.unknown")
+    refused(new_space(plain.client).try_report(space.ask(), score=1.0), "interaction.unknown")
+    refused(space.try_report("x", comment="y" * 2**20), "request.too_large")
 
 
 def test_what_was_refused_is_not_stored(space: Client) -> None:
     reply = space.ask()
-    refused(space.try_report(reply, target=RIGHT, score=7), 400)
+    refused(space.try_report(reply, target=RIGHT, score=7), "outcome.invalid")
     assert RIGHT not in space.shown()
     assert space.report(reply, score=1.0)["status"] == "kept"
 
@@ -125,7 +125,7 @@ def test_many_reports_at_once_are_all_kept(space: Client) -> None:
 # Sessions
 
 NAMED: dict[str, tuple[str, dict[str, str], dict[str, Any], str, str]] = {
-    "practicum's header first": (CHAT, {"x-practicum-session": "a", "session_id": UUID}, {}, "a", "x-practicum-session"),
+    "practicum's header": (CHAT, {"x-practicum-session": "a", "session_id": UUID}, {}, "a", "x-practicum-session"),
     "a header with a session": (RESPONSES, {"session-id": UUID, "thread-id": "t"}, {}, UUID, "session-id"),
     "a conversation before a thread": (
         RESPONSES, {"thread-id": "t", "conversation_id": UUID}, {}, UUID, "conversation_id"
@@ -325,8 +325,8 @@ def test_the_same_note_again_replaces_itself(space: Client) -> None:
 def test_a_blank_text_is_refused_and_replaces_nothing(text: str | None, space: Client) -> None:
     space.correct()
     reply = space.ask()
-    for refusal in (space.try_report(reply, target=text), space.send("POST", "/v1/notes", {"text": text})):
-        refused(refusal, 400)
+    refused(space.try_report(reply, target=text), "outcome.invalid")
+    refused(space.send("POST", "/v1/notes", {"text": text}), "request.malformed")
     assert RIGHT in space.shown()
 
 

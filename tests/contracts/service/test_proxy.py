@@ -46,6 +46,12 @@ def test_a_correction_holds_from_the_next_request_in_every_protocol(path: str, s
     assert after.startswith(first.prompt[: first.prompt.index(QUESTION)])
 
 
+def values(answer: bytes) -> list[object]:
+    """The JSON values of an answer, or of the events of a stream, without ids."""
+    lines = without_ids(answer).split(b"\n")
+    return [json.loads(line.removeprefix(b"data: ")) for line in lines if b"{" in line]
+
+
 @FORMS
 @PROTOCOLS
 def test_answers_pass_unchanged(path: str, stream: bool, space: Client, model: Model) -> None:
@@ -61,9 +67,7 @@ def test_answers_pass_unchanged(path: str, stream: bool, space: Client, model: M
         raw = raw.replace(json.dumps(added, separators=(",", ":")).encode(), b"{}")
     else:
         raw = through.body
-    values = [json.loads(without_ids(line.removeprefix(b"data: "))) for line in raw.split(b"\n") if b"{" in line]
-    wanted = [json.loads(without_ids(line.removeprefix(b"data: "))) for line in direct.body.split(b"\n") if b"{" in line]
-    assert values == wanted
+    assert values(raw) == values(direct.body)
     if path != RESPONSES:
         assert without_ids(through.body) == without_ids(direct.body)
 
@@ -144,8 +148,9 @@ def test_an_error_of_the_upstream_comes_back_as_it_is_and_is_no_interaction(
 
 def test_an_upstream_that_is_silent_or_breaks_off_is_an_error_of_the_protocol(passing: Service) -> None:
     client = passing.client
-    refused(client.send("POST", CHAT, BODIES[CHAT], **{FAULT: "hang"}), 504)
-    refused(client.send("POST", CHAT, BODIES[CHAT], **{FAULT: "die"}), 502)
+    for fault, status in (("hang", 504), ("die", 502)):
+        reply = client.send("POST", CHAT, BODIES[CHAT], **{FAULT: fault})
+        assert (reply.status, "message" in reply.json["error"]) == (status, True)
     for path in (CHAT, MESSAGES):
         stream = client.send("POST", path, {**BODIES[path], "stream": True}, **{FAULT: "die"})
         assert stream.status == 200
@@ -185,7 +190,7 @@ def test_what_is_too_large_to_be_read_passes_unread_and_is_counted(passing: Serv
 
 def test_a_body_of_more_than_32_mb_is_refused(space: Client) -> None:
     reply = space.send("POST", CHAT, b"x" * (32 * 2**20 + 1))
-    refused(reply, 413)
+    refused(reply, "request.too_large")
     assert not reply.received
 
 
@@ -238,7 +243,7 @@ ADDRESSES = {
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_an_address_of_another_api_is_answered_with_the_right_one(path: str, space: Client) -> None:
     reply = space.send("POST", path, BODIES[CHAT])
-    refused(reply, 404)
+    refused(reply, "request.unknown_path")
     assert space.url + ADDRESSES[path] in reply.json["error"]["message"]
     assert not reply.received
 
@@ -253,7 +258,7 @@ def test_a_header_of_practicum_that_is_blank_or_too_long_or_sent_twice_is_refuse
     path, body = ("/v1/notes", b'{"text": "x"}') if name == "agent" else (CHAT, json.dumps(BODIES[CHAT]).encode())
     header = f"x-practicum-{name}"
     for value in (" ", "x" * 201):
-        refused(space.send("POST", path, body, **{header: value}), 400)
+        refused(space.send("POST", path, body, **{header: value}), "request.malformed")
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
     twice = space.raw(f"{head}{header}: a\r\n{header}: a\r\n\r\n".encode() + body)
     assert twice.startswith(b"HTTP/1.1 400 ")
@@ -278,10 +283,10 @@ def test_with_the_services_key_a_client_asks_models_and_nothing_else(locked: Cli
     for path in NOT_PASSED:
         for method in ("GET", "POST"):
             reply = agent.send(method, f"/v1/{path}", {} if method == "POST" else None)
-            refused(reply, 403)
+            refused(reply, "request.not_passed")
             assert f"--pass /v1/{path.partition('/')[0]}" in reply.json["error"]["message"]
             assert not reply.received
-    refused(agent.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}), 403)
+    refused(agent.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}), "request.not_passed")
     # A key that may do everything in all spaces needs no option for that.
     assert locked.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}).received
 
@@ -293,7 +298,7 @@ def test_a_response_is_read_and_continued_in_its_own_space_alone(locked: Client,
     id = mine.ask(path=RESPONSES).json["id"]
     going_on = {"input": "And then?", "previous_response_id": id}
     assert mine.send("POST", RESPONSES, going_on).received
-    refused(other.send("POST", RESPONSES, going_on), 404)
+    refused(other.send("POST", RESPONSES, going_on), "response.unknown")
     assert mine.send("GET", f"/v1/responses/{id}").received
     for method in ("GET", "DELETE"):
         assert not other.send(method, f"/v1/responses/{id}").received
@@ -307,7 +312,7 @@ def test_a_path_that_is_not_in_its_normal_form_is_refused(path: str, space: Clie
 
 
 def test_other_methods_are_refused(space: Client) -> None:
-    refused(space.send("TRACE", "/v1/models"), 405)
+    refused(space.send("TRACE", "/v1/models"), "request.wrong_verb")
 
 
 def test_with_pass_key_the_clients_own_key_reaches_the_upstream_and_all_paths_pass(passing: Service) -> None:
@@ -316,7 +321,7 @@ def test_with_pass_key_the_clients_own_key_reaches_the_upstream_and_all_paths_pa
     assert sent.headers["authorization"] == "Bearer theirs"
     assert not [name for name in sent.headers if name.startswith("x-practicum")]
     assert client.send("GET", "/v1/files").received
-    refused(Client(client.url, client.model).with_key("theirs").send("POST", CHAT, BODIES[CHAT]), 401)
+    refused(Client(client.url, client.model).with_key("theirs").send("POST", CHAT, BODIES[CHAT]), "key.missing")
 
 
 def test_the_services_own_key_does_not_reach_the_upstream(locked: Client) -> None:
@@ -328,7 +333,7 @@ def test_a_path_that_the_operator_names_passes(model: Model, tmp_path: Path) -> 
     with serving(model, tmp_path / "store", "--pass", "/v1/files", keys="default=" + "k" * 20) as service:
         client = service.client.with_key("k" * 20)
         assert client.send("GET", "/v1/files/f1").received
-        refused(client.send("GET", "/v1/batches"), 403)
+        refused(client.send("GET", "/v1/batches"), "request.not_passed")
 
 
 # The last interaction

@@ -63,15 +63,15 @@ def test_of_two_who_decide_the_second_is_told(space: Client) -> None:
     user.report(user.ask(), target=RIGHT)
     (id,), _ = waiting(space)
     decide(space, id, "approve")
-    refused(space.send("POST", "/v1/review", {"id": id, "decision": "approve"}), 409)
-    refused(space.send("POST", "/v1/review", {"id": "c99", "decision": "approve"}), 404)
-    refused(space.send("POST", "/v1/review", {"id": "9.9", "decision": "approve"}), 404)
+    refused(space.send("POST", "/v1/review", {"id": id, "decision": "approve"}), "review.decided")
+    refused(space.send("POST", "/v1/review", {"id": "c99", "decision": "approve"}), "correction.unknown")
+    refused(space.send("POST", "/v1/review", {"id": "9.9", "decision": "approve"}), "review.unknown")
 
 
 @pytest.mark.parametrize("body", [{}, {"id": "c1"}, {"id": 1, "decision": "approve"}, {"id": "c1", "decision": "?"}],
                          ids=range(4))  # fmt: skip
 def test_a_decision_that_is_none_is_refused(body: dict[str, object], space: Client) -> None:
-    refused(space.send("POST", "/v1/review", body), 400)
+    refused(space.send("POST", "/v1/review", body), "request.malformed")
 
 
 @pytest.mark.parametrize("who", ["a user", "an agent", "the operator"])
@@ -108,7 +108,7 @@ def test_the_filter_flags(case: str, space: Client) -> None:
 
 def test_plain_words_are_not_flagged(space: Client) -> None:
     agent = space.with_headers(x_practicum_agent="yes")
-    for text in ("Lost cards go to the blue team.", "Rufe `make test` auf, bevor du etwas änderst.", "紛失したカードは青チーム"):
+    for text in ("Lost cards go to the blue team.", "Rufe `make test` auf, bevor du es änderst.", "紛失したカードは青"):
         assert agent.post("/v1/notes", text=text)["note"] == "in effect"
 
 
@@ -132,7 +132,7 @@ def test_what_is_learned_from_users_waits_and_changes_no_version(locked: Client)
     approved = locked.post("/v1/review", id=id, decision="approve")
     assert approved["state"] == "approved"
     assert until(lambda: locked.health()["candidate"]) == approved["version"]
-    refused(locked.send("POST", "/v1/review", {"id": id, "decision": "reject"}), 409)
+    refused(locked.send("POST", "/v1/review", {"id": id, "decision": "reject"}), "review.decided")
 
 
 def test_a_learned_edit_that_is_rejected_is_gone(locked: Client) -> None:
@@ -140,7 +140,7 @@ def test_a_learned_edit_that_is_rejected_is_gone(locked: Client) -> None:
     decide(locked, id, "reject", "no")
     assert id not in waiting(locked)[1]
     assert (locked.health()["version"], rollouts(locked)) == (0, [])
-    refused(locked.send("POST", "/v1/review", {"id": id, "decision": "approve"}), 409)
+    refused(locked.send("POST", "/v1/review", {"id": id, "decision": "approve"}), "review.decided")
 
 
 def test_what_tools_and_documents_said_waits_too(locked: Client) -> None:
@@ -197,26 +197,30 @@ def test_an_edit_is_a_version_that_all_sessions_see_with_their_next_request(spac
 def test_an_edit_of_an_entry_that_changed_since_it_was_seen_is_refused(space: Client) -> None:
     space.add_entry("one")
     space.post("/v1/playbook", id="e0", text="two", seen=1)
-    refused(space.send("POST", "/v1/playbook", {"id": "e0", "text": "three", "seen": 1}), 409)
-    refused(space.send("POST", "/v1/remove", {"id": "e0", "seen": 1}), 409)
+    refused(space.send("POST", "/v1/playbook", {"id": "e0", "text": "three", "seen": 1}), "entry.changed")
+    refused(space.send("POST", "/v1/remove", {"id": "e0", "seen": 1}), "entry.changed")
     assert space.entries() == ["two"]
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
-    [({"text": "x"}, 400), ({"section": "x"}, 400), ({"id": "e0"}, 400), ({"id": "x", "text": "y"}, 400),
-     ({"text": " ", "section": "x"}, 400), ({"text": "x", "section": "a\nb"}, 400), ({"id": "e9", "text": "y"}, 404),
-     ({"text": "x" * 20_001, "section": "x"}, 400)], ids=range(8),
+    ("body", "code"),
+    [
+        ({"text": "x"}, "request.malformed"), ({"section": "x"}, "request.malformed"),
+        ({"id": "e0"}, "request.malformed"), ({"id": "x", "text": "y"}, "request.malformed"),
+        ({"text": " ", "section": "x"}, "request.malformed"), ({"text": "x", "section": "a\nb"}, "request.malformed"),
+        ({"id": "e9", "text": "y"}, "entry.unknown"), ({"text": "x" * 20_001, "section": "x"}, "request.malformed"),
+    ],
+    ids=range(8),
 )  # fmt: skip
-def test_an_edit_that_is_none_is_refused_and_makes_no_version(body: dict[str, str], status: int, space: Client) -> None:
-    refused(space.send("POST", "/v1/playbook", body), status)
+def test_an_edit_that_is_none_is_refused_and_makes_no_version(body: dict[str, str], code: str, space: Client) -> None:
+    refused(space.send("POST", "/v1/playbook", body), code)
     assert space.health()["version"] == 0
 
 
 def test_while_a_version_is_tried_the_playbook_is_not_edited(locked: Client) -> None:
     teach(locked, 8)
     learn(locked)
-    refused(locked.send("POST", "/v1/playbook", {"text": "x", "section": "rules"}), 409)
+    refused(locked.send("POST", "/v1/playbook", {"text": "x", "section": "rules"}), "rollout.pending")
 
 
 def test_the_playbook_is_listed_by_section_searched_and_read_in_parts(space: Client) -> None:
