@@ -184,7 +184,12 @@ def test_a_stop_lets_streams_end_and_loses_nothing(number: signal.Signals, model
 def test_a_round_of_learning_is_cut_by_a_stop_and_goes_on_afterwards(model: Model, tmp_path: Path) -> None:
     word = unique("held")
     gate = threading.Event()
-    model.answers["response_format"] = lambda body: gate.wait(60) and "{}" or "{}"
+
+    def hold(body: object) -> str:
+        gate.wait(60)
+        return "{}"
+
+    model.answers["response_format"] = hold
     try:
         with serving(model, tmp_path / "store", *LEARNING, "--method", "ace") as service:
             teach(service.client, 8, word)

@@ -26,17 +26,10 @@ from service_model import Model
 LEARNED_FROM_USERS = (*LEARNING, "--trust-users")
 
 
-@pytest.fixture(scope="module")
-def trusting(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Service:  # type: ignore[misc]
-    """A service that learns from users."""
-    with serving(model, tmp_path_factory.mktemp("trusting") / "store", *LEARNED_FROM_USERS) as service:
-        yield service  # type: ignore[misc]
-
-
 @pytest.fixture
-def crowd(trusting: Service) -> Client:
-    """A new space of that service."""
-    return new_space(trusting.client)
+def crowd(passing: Service) -> Client:
+    """A new space of the service that learns from users."""
+    return new_space(passing.client)
 
 
 def every_answer(space: Client, *interactions: str) -> str:
@@ -47,8 +40,11 @@ def every_answer(space: Client, *interactions: str) -> str:
         ("/v1/history", {}), ("/v1/playbook", {"limit": 200}),
     )]  # fmt: skip
     browser, at = Browser(space), f"/s/{space.space}"
+    assert browser.sign_in(space.headers["x-practicum-key"]).status == 303
     for path in ("", "/playbook", "/review", "/interactions", "/corrections", "/costs", "/alarms"):
-        texts.append(browser.get(at + path).text)
+        page = browser.get(at + path)
+        assert page.status == 200
+        texts.append(page.text)
     texts += [browser.get(f"{at}/interactions/{id}").text for id in interactions]
     return "\n".join(texts)
 
@@ -69,7 +65,7 @@ def test_a_user_is_written_out_with_all_that_came_of_it(crowd: Client) -> None:
 
 
 def test_a_user_is_removed_from_every_answer_from_what_was_learned_and_from_the_files(
-    crowd: Client, trusting: Service
+    crowd: Client, passing: Service
 ) -> None:
     word, bird = unique("quetzal"), unique("albatross")
     anna, ben = crowd.as_user("anna"), crowd.as_user("ben")
@@ -89,7 +85,7 @@ def test_a_user_is_removed_from_every_answer_from_what_was_learned_and_from_the_
     assert ids[0] not in every_answer(crowd)
     assert "anna" not in every_answer(crowd)
     assert crowd.ask("Which team handles case 3?").prompt.count(word) == 0
-    assert files_with(trusting.store, word, *ids) == []
+    assert files_with(passing.store, word, *ids) == []
     # Others keep all of theirs.
     assert f"{bird} team 3" in crowd.shown(f"Which team handles {bird} 3?")
     assert f"{bird} team" in json.dumps(crowd.get("/v1/playbook", limit=200))
@@ -135,18 +131,18 @@ def test_a_session_with_others_is_learned_from_again_without_the_user(crowd: Cli
     assert crowd.metric("practicum_outcomes_waiting", space=crowd.space) == 1
 
 
-def test_a_users_notes_are_the_users_too(crowd: Client, trusting: Service) -> None:
+def test_a_users_notes_are_the_users_too(crowd: Client, passing: Service) -> None:
     word = unique("quetzal")
     crowd.as_user("anna").post("/v1/notes", text=f"The {word} is fed at noon.", about="feeding")
     crowd.post("/v1/notes", text="The albatross is fed at ten.")
     assert crowd.send("DELETE", "/v1/user", {"user": "anna"}).json["corrections"] == 1
     refused(crowd.send("DELETE", "/v1/user", {"user": "anna"}), "user.unknown")
     assert "albatross" in crowd.shown("When is the albatross fed?")
-    assert files_with(trusting.store, word) == []
+    assert files_with(passing.store, word) == []
 
 
-def test_other_spaces_keep_what_they_have_of_the_user(trusting: Service) -> None:
-    one, two = new_space(trusting.client), new_space(trusting.client)
+def test_other_spaces_keep_what_they_have_of_the_user(passing: Service) -> None:
+    one, two = new_space(passing.client), new_space(passing.client)
     for space in (one, two):
         teach(space.as_user("anna"), 1)
     assert one.send("DELETE", "/v1/user", {"user": "anna"}).json["interactions"] == 1
@@ -221,13 +217,13 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
 
 
 def test_practicum_forget_removes_what_was_learned_from_an_attempt_beside_the_service(
-    crowd: Client, trusting: Service
+    crowd: Client, passing: Service
 ) -> None:
     word, bird = unique("quetzal"), unique("albatross")
     teach(crowd, 8, word)
     teach(crowd, 8, bird)
     learn_live(crowd)
-    run = trusting.store / "spaces" / crowd.space
+    run = passing.store / "spaces" / crowd.space
     entry = next(one for one in crowd.get("/v1/playbook", limit=200)["entries"] if word in one["text"])
     done = command("forget", run, "--entry", entry["id"], "--yes")
     assert done.returncode == 0, done.stderr
