@@ -201,7 +201,7 @@ def test_a_round_of_learning_is_cut_by_a_stop_and_goes_on_afterwards(model: Mode
     finally:
         gate.set()
         del model.answers["response_format"]
-    with serving(model, tmp_path / "store", *LEARNING, "--method", "episodes") as service:
+    with serving(model, tmp_path / "store", *LEARNING, "--method", "ace") as service:
         assert service.client.metric("practicum_outcomes_waiting") > 0
 
 

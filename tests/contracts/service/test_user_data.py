@@ -76,10 +76,10 @@ def test_a_user_is_removed_from_every_answer_from_what_was_learned_and_from_the_
     anna.report(anna.ask(f"And the other {word}?"), target=f"It is no {word}.")
     ids += teach(anna, 2, word, 100)
     assert f"{word} team" in json.dumps(crowd.get("/v1/playbook", limit=200))
-    assert word in crowd.shown(f"Which team handles {word} 3?")
+    assert f"{word} team 3" in anna.shown(f"Which team handles {word} 3?")
     done = crowd.send("DELETE", "/v1/user", {"user": "anna"}).json
     assert (done["left"], done["state"]) == (0, "done")
-    assert done["interactions"] == len(ids) + 1
+    assert done["interactions"] == len(ids) + 2
     assert done["entries"] > 0
     assert word not in every_answer(crowd, theirs[0])
     assert ids[0] not in every_answer(crowd)
@@ -147,16 +147,6 @@ def test_other_spaces_keep_what_they_have_of_the_user(passing: Service) -> None:
         teach(space.as_user("anna"), 1)
     assert one.send("DELETE", "/v1/user", {"user": "anna"}).json["interactions"] == 1
     assert len(two.get("/v1/user", user="anna")["items"]) == 3
-
-
-def test_with_text_what_has_rare_words_of_the_user_is_removed_wherever_it_came_from(crowd: Client) -> None:
-    word = unique("quetzalcoatlus")
-    teach(crowd.as_user("anna"), 8, word)
-    teach(crowd, 1, f"{word} of the operator and the others of the house")
-    learn_live(crowd)
-    done = crowd.send("DELETE", "/v1/user", {"user": "anna", "text": True}).json
-    assert done["left"] == 0
-    assert word not in json.dumps(crowd.get("/v1/playbook", limit=200))
 
 
 @pytest.mark.slow
