@@ -118,7 +118,7 @@ STATUSES: dict[str, int] = {
     "rollout.decided": 409, "rollout.pending": 409, "section.invalid": 400, "service.timeout": 503,
     "space.in_use": 409, "space.invalid_name": 400, "space.learning": 409, "space.unknown": 404,
     "store.unwritable": 507, "user.removal_unfinished": 507, "user.unknown": 404, "version.unchanged": 400,
-    "version.unknown": 400,
+    "version.unknown": 400, "upstream.broken": 502, "upstream.timeout": 504, "upstream.unreachable": 502,
 }  # fmt: skip
 """The status of an error over HTTP, by its code."""
 
@@ -126,8 +126,8 @@ STATUSES: dict[str, int] = {
 def refused(reply: Reply, code: str) -> None:
     """Require an error with this code, in the form of OpenAI's API, in one line."""
     error = reply.json["error"]
-    assert (reply.status, error["code"] or code) == (STATUSES[code], code), reply.body
-    assert {"message", "type", "param"} <= error.keys()
+    assert (reply.status, error["code"]) == (STATUSES[code], code), reply.body
+    assert {"message", "type", "param", "fields"} <= error.keys()
     assert error["message"]
     assert "\n" not in error["message"]
 
@@ -483,6 +483,13 @@ class Agent:
         result = self.wait(lambda client: client.call_tool(tool, given))
         (content,) = result.content
         return Told(content.text, result.structured_content, bool(result.is_error))
+
+    def refuses(self, tool: str, code: str, **given: Any) -> None:
+        """Call a tool that answers with an error of this code, in one line."""
+        told = self.call(tool, **given)
+        assert told.failed, told.text
+        assert told.data["error"]["code"] == code, told.data
+        assert "\n" not in told.text
 
     def do(self, tool: str, **given: Any) -> Told:
         """Call a tool that does what it is asked."""

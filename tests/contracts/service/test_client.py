@@ -233,10 +233,12 @@ def test_what_is_no_report_is_refused_where_it_is_made(case: str, space: client.
 
 
 def test_feedback_about_nothing_known_is_refused(space: client.Space) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as refusal:
         space.feedback_sync("nobody", score=1.0)
-    with pytest.raises(UsageError), space.session("none") as session:
+    assert refusal.value.code == "interaction.unknown"
+    with pytest.raises(UsageError) as refusal, space.session("none") as session:
         session.report(score=1.0)
+    assert refusal.value.code == "interaction.unknown"
 
 
 @pytest.mark.parametrize("name", ["Jürgen", "two\nlines", "x" * 201, " "])
@@ -284,9 +286,17 @@ def test_a_wrong_key_and_another_space_are_said(locked: Client) -> None:
     with client.open(locked.url, key=key) as space, space.task("Which team?") as task:
         task.report(target=RIGHT)
     assert task.outcome is not None
-    for given in ({"key": "w" * 20}, {}, {"key": key, "space": "other"}):
-        with client.open(locked.url, **given) as space, pytest.raises(UsageError), space.task("Which team?"):
+    wrong: dict[str, dict[str, str]] = {
+        "key.wrong": {"key": "w" * 20}, "key.missing": {}, "key.forbidden": {"key": key, "space": "other"}
+    }  # fmt: skip
+    for code, given in wrong.items():
+        with (
+            client.open(locked.url, **given) as space,  # type: ignore[arg-type]
+            pytest.raises(UsageError) as refusal,
+            space.task("Which team?"),
+        ):
             pass
+        assert refusal.value.code == code
 
 
 def test_the_providers_key_goes_to_the_service_only_with_pass_key(passing: Service, locked: Client) -> None:

@@ -139,7 +139,7 @@ def test_forget_takes_a_note_back(agent: Agent) -> None:
     id = agent.do("remember", note=f"The {word} sleeps.", about=f"the {word}").data["id"]
     agent.do("forget", id=id)
     assert "sleeps" not in agent.do("recall", task=f"What does the {word} do?").text
-    assert agent.call("forget", id=id).failed
+    agent.refuses("forget", "review.decided", id=id)
 
 
 def test_history_names_versions_and_alarms(agent: Agent) -> None:
@@ -152,31 +152,31 @@ def test_review_lists_approves_and_rejects(agent: Agent) -> None:
     assert {*ids} <= {one["id"] for one in listed}
     assert agent.do("review", decision="approve", id=ids[0]).data["state"] == "live"
     assert agent.do("review", decision="reject", id=ids[1], reason="no").data["state"] == "rejected"
-    assert agent.call("review", decision="approve", id=ids[0]).failed
+    agent.refuses("review", "review.decided", decision="approve", id=ids[0])
 
 
 WRONG = {
-    "an unknown field": ("recall", {"question": QUESTION}), "a blank task": ("recall", {"task": " "}),
-    "nothing to correct": ("correct", {"interaction": "i1"}),
-    "a score that is none": ("report_outcome", {"interaction": "i1", "score": 7}),
-    "an interaction of nobody": ("report_outcome", {"interaction": "i1", "score": 1}),
-    "an entry of nobody": ("forget", {"id": "e999"}), "no id": ("forget", {"id": "zzz"}),
-    "too many arguments": ("recall", {f"a{n}": 1 for n in range(101)}),
+    "an unknown field": ("recall", "request.malformed", {"question": QUESTION}),
+    "a blank task": ("recall", "request.malformed", {"task": " "}),
+    "nothing to correct": ("correct", "outcome.invalid", {"interaction": "i1"}),
+    "a score that is none": ("report_outcome", "request.malformed", {"interaction": "i1", "score": 7}),
+    "an interaction of nobody": ("report_outcome", "interaction.unknown", {"interaction": "i1", "score": 1}),
+    "an entry of nobody": ("forget", "entry.unknown", {"id": "e999"}),
+    "no id": ("forget", "request.malformed", {"id": "zzz"}),
+    "too many arguments": ("recall", "request.malformed", {f"a{n}": 1 for n in range(101)}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_a_model_gives_wrongly_is_an_error_of_one_line(case: str, agent: Agent) -> None:
-    tool, given = WRONG[case]
-    told = agent.call(tool, **given)
-    assert told.failed
-    assert "\n" not in told.text
-    assert "Traceback" not in told.text
+    tool, code, given = WRONG[case]
+    agent.refuses(tool, code, **given)
 
 
 def test_an_unknown_tool_is_an_error_of_the_protocol(agent: Agent) -> None:
-    with pytest.raises(MCPError):
+    with pytest.raises(MCPError) as refusal:
         agent.call("guess")
+    assert refusal.value.error.data["code"] == "request.malformed"
 
 
 def test_the_playbook_is_searched_and_listed_and_a_resource_with_its_sections(plain: Service) -> None:
@@ -209,9 +209,7 @@ def test_at_mcp_the_tools_are_those_of_the_keys_roles(roles: tuple[str, ...], lo
         listed = {tool.name for tool in agent.tools()}
         assert listed == {name for name, role in TOOLS.items() if role in roles or "admin" in roles}
         for name in TOOLS.keys() - listed:
-            told = agent.call(name, **GIVEN.get(name, {}))
-            assert told.failed
-            assert TOOLS[name] in told.text
+            agent.refuses(name, "key.forbidden", **GIVEN.get(name, {}))
 
 
 @pytest.mark.slow
@@ -221,7 +219,7 @@ def test_practicum_mcp_has_the_roles_that_it_is_given(roles: tuple[str, ...], pl
     with over_stdio("--store", plain.store, "--space", space.space, *options) as agent:
         allowed = roles or ("ask", "report")
         assert {tool.name for tool in agent.tools()} == {name for name, role in TOOLS.items() if role in allowed}
-        assert agent.call("review").failed
+        agent.refuses("review", "key.forbidden")
 
 
 def test_without_a_key_that_is_right_mcp_is_closed(locked: Client) -> None:
@@ -236,7 +234,7 @@ def test_an_agent_forgets_notes_alone_and_a_reviewer_everything(locked: Client) 
         id = agent.do("recall", task=QUESTION).data["interaction"]
         agent.do("correct", interaction=id, right_answer=RIGHT)
         note = agent.do("remember", note=NOTE, about="lost cards").data["id"]
-        assert agent.call("forget", id="c1").failed
+        agent.refuses("forget", "key.forbidden", id="c1")
         agent.do("forget", id=note)
     with over_http(locked) as reviewer:
         reviewer.do("forget", id="c1")
@@ -247,7 +245,7 @@ def test_what_was_noted_for_a_user_is_forgotten_by_that_user_alone(locked: Clien
     key = agent_key(locked, "ask", "report")
     with over_http(key.as_user("anna")) as anna, over_http(key) as agent:
         id = anna.do("remember", note="Mine.").data["id"]
-        assert agent.call("forget", id=id).failed
+        agent.refuses("forget", "key.forbidden", id=id)
         anna.do("forget", id=id)
 
 
@@ -422,6 +420,6 @@ def test_a_store_that_cannot_be_opened_is_an_error_of_each_call_until_it_can_be(
     store.write_text("no folder")
     with over_stdio("--store", store) as agent:
         for _ in range(2):
-            assert agent.call("recall", task=QUESTION).failed
+            agent.refuses("recall", "store.unwritable", task=QUESTION)
         store.unlink()
         agent.do("recall", task=QUESTION)
