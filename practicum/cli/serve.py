@@ -13,7 +13,7 @@ from typer import Option
 
 from practicum.cli import options as opt
 from practicum.cli.inputs import pairs
-from practicum.cli.output import Printer
+from practicum.cli.output import Printer, print_json
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def serve(
         # Without a password.
         name = str(where) if isinstance(where, Path) else where.render_as_string()
         about: dict[str, Any] = {"address": address, "spaces": settings.spaces, "store": name, "folder": str(folder)}
-        out.result({**about, "warnings": warnings})
+        if json_:
+            # At once: this is printed while the service runs, and not as the result of a command that ends.
+            print_json({**about, "warnings": warnings})
         out.print(f"practicum serves {upstream} at {address}/v1: space {', '.join(settings.spaces)}, store {name}")
         for warning in warnings:
             out.print(f"warning: {warning}")

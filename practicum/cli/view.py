@@ -10,7 +10,7 @@ from pathlib import Path
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer
+from practicum.cli.output import Printer, print_json
 from practicum.core.errors import UsageError
 
 
@@ -40,7 +40,9 @@ def view(
         out.print(f"{pages:,} pages written: open {first}")
         return
     with suppress(KeyboardInterrupt), Server(site.page, port or 0) as server:
-        out.result({"address": server.address})
+        if json_:
+            # At once: the command has no result while it serves.
+            print_json({"address": server.address})
         out.print(f"{server.address} shows {', '.join(map(str, runs))}; Ctrl-C ends it")
         sys.stdout.flush()
         if not no_open and _has_screen():

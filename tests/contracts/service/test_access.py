@@ -175,6 +175,7 @@ def test_an_admin_of_one_space_manages_keys_of_that_space_alone(keyed: Service) 
         refused(local.send("DELETE", "/v1/keys", {"name": "x", "space": "default"}), "key.forbidden")
 
 
+@pytest.mark.slow
 def test_practicum_key_works_beside_a_running_service(keyed: Service) -> None:
     name = unique("ops")
     where = ("--store", keyed.store)

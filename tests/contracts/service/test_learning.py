@@ -174,6 +174,7 @@ def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again
     assert "another team" in json.dumps(locked.entries())
 
 
+@pytest.mark.slow
 def test_practicum_name_takes_a_version_back_from_another_terminal(locked: Client, keyed: Any) -> None:
     for text in ("one", "two"):
         locked.add_entry(f"Rule {text}.")

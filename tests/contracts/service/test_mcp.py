@@ -329,6 +329,7 @@ def test_the_configuration_that_is_printed_names_whole_paths(tmp_path: Path) -> 
     assert str(tmp_path / "memory") in how["args"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--service", "http://127.0.0.1:9", "--store", "s"), ("--role", "admin"),
                                        ("--service", "nowhere")], ids=range(3))  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...]) -> None:

@@ -168,6 +168,19 @@ def test_a_client_that_leaves_a_stream_ends_the_upstreams_work(path: str, space:
     assert [one["status"] for one in listed] == [499]
 
 
+ENDINGS = {"cut": 200, "error": 502, "die": 502}
+"""How a stream of the model server ends, and the status that its interaction has."""
+
+
+@pytest.mark.parametrize("fault", ENDINGS)
+@PROTOCOLS
+def test_a_stream_is_whole_once_it_has_its_last_event(path: str, fault: str, space: Client) -> None:
+    space.send("POST", path, {**BODIES[path], "stream": True}, **{FAULT: fault})
+    (kept,) = until(lambda: space.get("/v1/interactions")["interactions"])
+    assert kept["status"] == ENDINGS[fault]
+    assert (kept["answer"] == UNKNOWN) == (fault == "cut")
+
+
 @pytest.mark.parametrize("raw", [b"", b"no json", b"[]", b'{"messages": 3}', b"\xff\xfe", b"[" * 9_999], ids=range(6))
 def test_a_request_that_is_not_of_the_protocol_is_the_upstreams_to_refuse(
     raw: bytes, space: Client, model: Model
@@ -261,6 +274,15 @@ def test_a_header_of_practicum_that_is_blank_or_too_long_or_sent_twice_is_refuse
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
     twice = space.raw(f"{head}{header}: a\r\n{header}: a\r\n\r\n".encode() + body)
     assert twice.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.slow
+def test_a_small_model_gets_right_answers_as_earlier_turns(model: Model, tmp_path: Path) -> None:
+    with serving(model, tmp_path / "store", "--profile", "small") as service:
+        service.client.correct()
+        roles = [turn["role"] for turn in service.client.ask().sent.json["messages"]]
+        assert roles == ["user", "assistant", "user"]
+        assert service.client.ask().sent.json["messages"][1]["content"] == RIGHT
 
 
 # Which paths pass
@@ -364,5 +386,3 @@ def test_practicum_feedback_reports_on_the_last_interaction(space: Client) -> No
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["correction"] == "in effect"
     assert RIGHT in space.shown()
-    done = command("feedback", "--last", *where)
-    assert done.returncode == 0, done.stderr

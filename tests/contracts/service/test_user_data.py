@@ -206,6 +206,7 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
         assert "albatross" in service.client.shown("Which team handles albatross 3?")
 
 
+@pytest.mark.slow
 def test_practicum_forget_removes_what_was_learned_from_an_attempt_beside_the_service(
     crowd: Client, passing: Service
 ) -> None:
