@@ -31,7 +31,7 @@ import pytest
 from mcp.client.client import Client as Connected
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from service_model import MARK, Model, Received
+from service_model import FAULT, MARK, Model, Received
 
 PRACTICUM = Path(sys.executable).with_name("practicum")
 LIMIT = 120.0
@@ -116,7 +116,7 @@ STATUSES: dict[str, int] = {
     "request.not_passed": 403, "request.too_large": 413, "request.too_many": 429, "request.unknown_path": 404,
     "request.wrong_verb": 405, "response.unknown": 404, "review.decided": 409, "review.unknown": 404,
     "rollout.decided": 409, "rollout.pending": 409, "section.invalid": 400, "service.timeout": 503,
-    "space.in_use": 409, "space.invalid_name": 400, "space.learning": 409, "space.unknown": 404,
+    "space.in_use": 409, "space.invalid_name": 404, "space.learning": 409, "space.unknown": 404,
     "store.unwritable": 507, "user.removal_unfinished": 507, "user.unknown": 404, "version.unchanged": 400,
     "version.unknown": 400, "upstream.broken": 502, "upstream.timeout": 504, "upstream.unreachable": 502,
 }  # fmt: skip
@@ -162,9 +162,16 @@ class Client:
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """Send a request; `body` is bytes, or a value that is sent as JSON."""
+        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        reply = self._sent(method, path, raw, headers)
+        if reply.status == 502 and not reply.received and FAULT not in headers:
+            # The model server closes idle connections after 5 seconds, which a request may meet on a slow machine.
+            return self._sent(method, path, raw, headers)
+        return reply
+
+    def _sent(self, method: str, path: str, raw: bytes | None, headers: Mapping[str, str]) -> Reply:
         mark = unique("m")
         given = {MARK: mark, **self.headers, **headers}
-        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         address = urlsplit(self.url)
         connection = HTTPConnection(address.hostname or "", address.port, timeout=LIMIT)
         try:
