@@ -21,16 +21,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import simulated_world
+from measure import Target, load_average, print_end
+from simulated_world import INSTRUCTIONS, LABELS, attempt, respond, tasks, words
+
 import practicum
-from practicum.bench import simulated_world
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import INSTRUCTIONS, LABELS, attempt, respond, tasks, words
 from practicum.core.context import seed_context
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.components import Parts
 from practicum.session.learn import learn
 from practicum.session.result import Watch
-from practicum.testing.server import ServerProcess, start_process
+from practicum.testing import ServerProcess, start_process
 
 RATIO, CACHED = 1.03, 0.85
 """Targets: wall time over the sum of the latencies, and the share of the agent's tokens from the cache."""
@@ -66,7 +67,7 @@ async def bare_ratio(server: ServerProcess, calls: int = 15) -> float:
 
 async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
     """One run against a fresh server. A run of one task comes before it, which loads libraries and the embedder."""
-    with start_process(simulated_world.MODULE) as server:
+    with start_process(simulated_world.SCRIPT, **simulated_world.LATENCIES) as server:
         began = time.perf_counter()
         await learned(server, 1, rounds, folder / "warm")
         startup = time.perf_counter() - began - server.stats()["latency_sum"]

@@ -23,14 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from measure import BenchError, Target, in_process, load_average, peak_mb, print_end
 from pydantic import Field
 
-from practicum.bench.measure import Target, in_process, load_average, peak_mb, print_end
 from practicum.core.bounded import EntryId, Output
-from practicum.core.errors import PracticumError
 from practicum.core.files import allow_many_files
 from practicum.core.gc import collect_rarely
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 TARGETS = {64: 2.2, 1000: 2.5}
 """CPU milliseconds a call, by calls at once."""
@@ -197,7 +196,7 @@ def profiled(work: Callable[[], dict[str, float]], path: str) -> dict[str, float
 def compare(at_once: int, calls: int, repeat: int) -> list[dict[str, Any]]:
     """Every variant with `at_once` calls in flight: the best CPU and the highest memory of its turns."""
     turns: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
-    with start_process(latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
+    with start_process() as server:
         for _ in range(repeat):
             for variant, kept in turns.items():
                 server.reset()
@@ -241,7 +240,7 @@ def main() -> None:
     try:
         for at_once in options.at_once:
             rows += compare(at_once, options.calls, options.repeat)
-    except PracticumError as error:
+    except BenchError as error:
         sys.exit(str(error))
     print(
         f"{'':12} {'at once':>7} {'seen':>5} {'CPU ms/call':>11} {'x openai':>8} {'peak MB':>8} {'calls/s':>8}  turns"

@@ -37,8 +37,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from measure import load_average
+
 import practicum
-from practicum.bench.measure import load_average
 from practicum.cluster.messages import Outcome
 from practicum.cluster.pool import Pool
 from practicum.core import playbook
@@ -228,7 +229,7 @@ print(practicum.run_sync(cluster_bench.learned(folder, address)), flush=True)
 async def learned(folder: Path, address: str | None) -> str:
     """A short run that learns, begun or gone on with; its context."""
     from practicum.session.learn import begun
-    from practicum.testing.fill import fill
+    from practicum.testing import fill
 
     def respond(call: Call) -> str:
         with (folder.parent / f"{folder.name}.calls").open("a") as file:

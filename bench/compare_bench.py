@@ -16,16 +16,17 @@ import tempfile
 import time
 from pathlib import Path
 
+import simulated_world
+from measure import Target, load_average, print_end
+from simulated_world import INSTRUCTIONS, LABELS
+
 import practicum
 from practicum.analysis.compare.harness import ComparisonWatch
 from practicum.analysis.compare.outcome import RunOutcome
-from practicum.bench import simulated_world
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import INSTRUCTIONS, LABELS
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.learn import learn
 from practicum.session.opening import Shared
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 MOST = 0.02
 """Share of the wall time that the harness may take."""
@@ -86,7 +87,10 @@ def main() -> None:
     options = parser.parse_args()
     before = load_average()
     pairs, outside = [], []
-    with start_process(simulated_world.MODULE) as server, tempfile.TemporaryDirectory() as name:
+    with (
+        start_process(simulated_world.SCRIPT, **simulated_world.LATENCIES) as server,
+        tempfile.TemporaryDirectory() as name,
+    ):
         asyncio.run(by_hand(server.url, Path(name) / "warm"))
         for n in range(options.pairs):
             hand = asyncio.run(by_hand(server.url, Path(name) / f"hand-{n}"))

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from measure import Target, load_average, print_end
 
-from practicum.bench.measure import Target, load_average, print_end
 from practicum.blocks.update.dedupe import duplicates
 from practicum.core.context import Context, Page
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
@@ -56,9 +56,9 @@ def section(chance: random.Random) -> str:
     return f"section {chance.randrange(SECTIONS)}"
 
 
-def mixed_edits(chance: random.Random, text: Words) -> Delta:
+def mixed_edits(chance: random.Random, text: Words, entries: int) -> Delta:
     """Edits as curators write them: of ten, three additions, two updates, three votes, a merge and a deletion."""
-    ids = (f"e{n}" for n in chance.sample(range(ENTRIES), 2 * EDITS))
+    ids = (f"e{n}" for n in chance.sample(range(entries), 2 * EDITS))
     source = ("task:new", "rollout:step 1")
     kinds: list[Callable[[], Edit]] = [
         *[lambda: Add(section(chance), text(), sources=source)] * 3,
@@ -82,14 +82,14 @@ def milliseconds(work: Callable[[], Any]) -> tuple[float, Any]:
     return 1000 * (time.perf_counter() - began), made
 
 
-def context_times() -> dict[str, list[float]]:
+def context_times(entries: int) -> dict[str, list[float]]:
     chance = random.Random(0)
     text = writer(chance)
-    adds = (Add(section(chance), text(), sources=(f"task:{n}", f"rollout:step {n}")) for n in range(ENTRIES))
+    adds = (Add(section(chance), text(), sources=(f"task:{n}", f"rollout:step {n}")) for n in range(entries))
     base = Context().apply(Delta(tuple(adds))).context
     times: dict[str, list[float]] = {"apply": [], "show_cold": [], "show_after_edits": []}
     for _ in range(REPEATS):
-        context, delta = cold(base), mixed_edits(chance, text)
+        context, delta = cold(base), mixed_edits(chance, text, entries)
         took, _ = milliseconds(lambda context=context: render_full(context))
         times["show_cold"].append(took)
         took, outcome = milliseconds(lambda context=context, delta=delta: context.apply(delta))
@@ -105,9 +105,9 @@ def unit_vectors(rng: np.random.Generator, n: int) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def dedupe_times() -> dict[str, list[float]]:
+def dedupe_times(entries: int) -> dict[str, list[float]]:
     rng = np.random.default_rng(0)
-    old, new = unit_vectors(rng, ENTRIES), unit_vectors(rng, EDITS)
+    old, new = unit_vectors(rng, entries), unit_vectors(rng, EDITS)
     new[::10] = old[: EDITS // 10]  # one in ten is a duplicate
     times: dict[str, list[float]] = {"dedupe_one_section": [], "dedupe_8_sections": []}
     for _ in range(REPEATS):
@@ -122,9 +122,10 @@ def dedupe_times() -> dict[str, list[float]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=int, default=ENTRIES, help="entries of the context, from 2,000 (100,000)")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
-    before, times = load_average(), {**context_times(), **dedupe_times()}
+    before, times = load_average(), {**context_times(options.entries), **dedupe_times(options.entries)}
     targets = [
         Target(what=f"{name}, ms", value=statistics.median(took), bound=TARGETS[name], note=f"best {min(took):.3g}")
         for name, took in times.items()

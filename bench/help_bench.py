@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from practicum.bench.measure import Target, load_average, print_end
+from measure import Target, load_average, print_end
 
 SECONDS = 0.3
 """Target for the median."""

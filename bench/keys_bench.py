@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from measure import load_average
 
-from practicum.bench.measure import load_average
 from practicum.serve import access
 from practicum.serve.access import Keys, Wrong, add_key, read_keys
 from practicum.serve.log import FolderDatabase, Log

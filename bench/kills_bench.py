@@ -43,11 +43,11 @@ from typing import Any
 import aiohttp
 import psycopg
 from aiohttp import web
+from measure import Target, load_average, print_end
+from simulated_upstream import TEXT
 
-from practicum.bench.measure import Target, load_average, print_end
 from practicum.core.subprocesses import environment, python_command
-from practicum.testing.fill import fill
-from practicum.testing.upstream import TEXT, UpstreamOptions, upstream
+from practicum.testing import ServerOptions, fill, serve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres import Server as PostgresServer
@@ -880,7 +880,7 @@ async def alarms_at() -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
 async def run(options: argparse.Namespace, folder: Path, store: FolderStore | PostgresStore) -> Campaign:
     rng, ledger, paid, aimed = Random(options.seed), Ledger(), Paid(), asyncio.Event()
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(upstream(UpstreamOptions(chunks=8, responder=paid.answer)))
+        behind = await stack.enter_async_context(serve(ServerOptions(chunks=8, responder=paid.answer, keep=False)))
         hook, alarms = await stack.enter_async_context(alarms_at())
         http = await stack.enter_async_context(aiohttp.ClientSession())
         nodes = list[Node]()

@@ -17,7 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from practicum.bench.measure import load_average, print_end
+from measure import load_average, print_end
+
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.core.context import Context, seed_context
 from practicum.core.counts import Count

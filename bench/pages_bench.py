@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from measure import Target, load_average, print_end
+from simulated_upstream import CHUNKS, SCRIPT
 from sqlalchemy import insert
 
-from practicum.bench.measure import Target, load_average, print_end
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Update
 from practicum.core.subprocesses import environment, python_command
@@ -222,7 +223,7 @@ def started(command: Sequence[str]) -> Iterator[str]:
 
 async def measure(folder: Path, interaction: str) -> dict[str, Any]:
     """The times of all pages, and of requests beside 50 users of them."""
-    with started(python_command("practicum.testing.upstream")) as behind:
+    with started(python_command(SCRIPT, f"--chunks={CHUNKS}")) as behind:
         given = ("serve", "--upstream", f"{behind}/v1#gpt-4.1", "--store", str(folder), "--port", "0", "--no-learning")
         with started(python_command("practicum.cli.app", *given)) as url:
             async with aiohttp.ClientSession() as http:

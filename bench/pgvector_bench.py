@@ -1,6 +1,6 @@
 """The index of many entries in PostgreSQL (pgvector) beside that in files: built, searched and extended in one run.
 
-Entries and questions are those of `practicum bench store`, with tags that 10%, 1% and 0.01% of them have. The true
+Entries and questions are those of `store_bench.py`, with tags that 10%, 1% and 0.01% of them have. The true
 answer compares all. Rounds alternate between the two, and the medians count. PostgreSQL needs the extension vector.
 
     python bench/pgvector_bench.py postgresql://USER@HOST/DATABASE --entries 100000
@@ -16,8 +16,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.store import ClusteredEmbedder, memories
+from measure import Target, load_average, print_end
+from store_bench import ClusteredEmbedder, memories
+
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delta
 from practicum.retrieval.search import Filter, Retriever

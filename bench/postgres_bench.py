@@ -15,13 +15,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from measure import Target, load_average, print_end
+from simulated_world import LABELS, Responder, tasks
+
 import practicum
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import LABELS, Responder, tasks
 from practicum.core.types import Prompt, Usage
 from practicum.store.database import Store
 from practicum.store.journal import Journal, JournalRow
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing import ServerOptions, serve
 
 AT_ONCE = (1, 16, 100)
 BOUND = 1.5
@@ -70,7 +71,7 @@ async def measure(folder: Path, url: str, rounds: int) -> dict[str, dict[str, fl
     finally:
         for store in stores.values():
             store.close()
-    async with serve(ServerOptions(latency=0, per_1k_prompt=0, per_output=0, responder=Responder())) as server:
+    async with serve(ServerOptions(responder=Responder())) as server:
         for number in range(-1, rounds):
             for where in (FILE, DATABASE):
                 place = folder / f"{where}-{mark}-{number}"

@@ -21,8 +21,7 @@ from practicum.core.words import quantity
 from practicum.models.client import CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
 from practicum.models.spread import Server, Spread
-from practicum.testing.fill import pseudo_words
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing import ServerOptions, pseudo_words, serve
 
 ENTRIES, ADDED = 100, 4
 """Entries of the playbook before the first step, and added by each step."""
@@ -73,7 +72,7 @@ async def measure(ways: Sequence[type[Spread] | None], servers: int, steps: int,
 
 
 async def _measure(way: type[Spread] | None, servers: int, steps: int, batch: int) -> float:
-    options = ServerOptions(latency=0.02, per_1k_prompt=0, per_output=0)
+    options = ServerOptions(latency=0.02)
     async with AsyncExitStack() as stack:
         urls = [(await stack.enter_async_context(serve(options))).url for _ in range(servers)]
         models = Models(ClientSettings())

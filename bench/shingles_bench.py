@@ -16,7 +16,8 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from practicum.bench.measure import load_average, print_end
+from measure import load_average, print_end
+
 from practicum.core.shingles import Rarity, grams, pieces
 
 LENGTHS = (3, 5, 8, 12)

@@ -21,8 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from measure import Target, load_average, print_end
+
 import practicum
-from practicum.bench.measure import Target, load_average, print_end
 from practicum.core.edits import Add, Delta
 from practicum.session.config import Config, Splits
 from practicum.session.records import begin, create
@@ -110,18 +111,19 @@ def percentile(values: list[float]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="entries (100 10000)")
     parser.add_argument("--json", action="store_true", help="print one JSON line last")
-    as_json = parser.parse_args().json
+    options = parser.parse_args()
     before, found, targets = load_average(), dict[str, dict[str, float]](), []
     with tempfile.TemporaryDirectory(prefix="practicum-space-") as folder:
-        for size in SIZES:
+        for size in options.sizes:
             for method, section in METHODS.items():
                 chance, name = random.Random(0), f"{method}, {size:,} entries"
                 run = a_run(Path(folder) / f"{method}-{size}", method, size, chance)
                 found[name] = numbers = asyncio.run(measure(run, section, chance))
                 print(f"{name}: " + ", ".join(f"{key} {value:,.3g}" for key, value in numbers.items()), flush=True)
                 targets.append(Target(what=f"{name}: p99, ms", value=numbers["open_p99"], bound=TARGET_MS))
-    print_end("space", found, targets, before, as_json)
+    print_end("space", found, targets, before, options.json)
     return int(not all(target.met for target in targets))
 
 

@@ -24,9 +24,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import LABELS, Responder, tasks
-from practicum.testing.server import Body, ServerOptions, serve
+from measure import Target, load_average, print_end
+from simulated_world import LABELS, Responder, tasks
+
+from practicum.testing import Body, ServerOptions, serve
 
 FIRST_CALL, EXIT = 0.8, 0.2
 """Targets for the medians, in seconds."""
@@ -67,7 +68,7 @@ def _cpu_seconds(process: int) -> float:
 async def one_start(tree: Path, folder: Path, count: int) -> Start:
     """Run the command once, with the practicum of a source tree."""
     clock = Clock()
-    async with serve(ServerOptions(latency=0, per_1k_prompt=0, per_output=0, responder=clock)) as server:
+    async with serve(ServerOptions(responder=clock)) as server:
         command = (
             *(sys.executable, "-m", "practicum.cli.app", "learn", "tasks.jsonl", "--model", f"{server.url}#sim"),
             *("--choices", ",".join(LABELS), "--set", "rounds=0", "--epochs", "1", "--out", str(folder / "run")),

@@ -19,8 +19,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from measure import load_average, print_end
 
-from practicum.bench.measure import load_average, print_end
 from practicum.engine.specifics import tell_apart
 from practicum.retrieval.vectors import open_embedder
 

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from practicum.bench.measure import Target, load_average, print_end
+from measure import Target, load_average, print_end
 
 GROWN, STEPS, BATCH = 500, 3, 40
 """Target: MB for a million traces. The steps of the run, and the traces of each."""

@@ -13,13 +13,13 @@ import postgres
 import psycopg
 import pytest
 from databases import quick
-from helpers import AT_ONCE, Launcher, launched
+from helpers import Launcher, launched
 from profiles import PROFILE
 from sqlalchemy import make_url
 
 from practicum.core.installation import HOME_VARIABLE, KEY_BYTES, KEY_FILE
 from practicum.store.sqlite import SYNCHRONOUS_VARIABLE
-from practicum.testing.server import ServerProcess, start_process
+from practicum.testing import ServerProcess, start_process
 
 hypothesis.settings.load_profile(PROFILE)
 
@@ -113,7 +113,7 @@ def launcher() -> Iterator[Launcher]:
 
 @pytest.fixture(scope="session")
 def _fast_server() -> Iterator[ServerProcess]:
-    with start_process(**AT_ONCE) as process:
+    with start_process() as process:
         yield process
 
 

@@ -19,7 +19,7 @@ import pytest
 from helpers import Launcher
 
 import practicum
-from practicum.testing.server import ServerProcess, start_process
+from practicum.testing import ServerProcess, start_process
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -149,7 +149,7 @@ def test_the_programs_for_production_print_what_their_page_shows(
 ) -> None:
     """Its programs and commands, after those of the quickstart that make the run; the model is a server's."""
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}")
-    with start_process("bench_server", latency=0, per_1k_prompt=0, per_output=0) as server:
+    with start_process("bench_server") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         with served(launcher, tmp_path) as shell:

@@ -27,8 +27,8 @@ from statistics import fmean
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from measure import load_average, print_end
 
-from practicum.bench.measure import load_average, print_end
 from practicum.core.differences import Claim, claims
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic

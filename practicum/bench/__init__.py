@@ -1,1 +1,1 @@
-"""Benchmarks of practicum itself: `practicum bench`. Each prints its targets next to what was measured."""
+"""`practicum bench`: measurements with the user's own models and data."""

@@ -38,7 +38,7 @@ from practicum.session.setup import set_up
 from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.folder import is_run
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 SIMULATED = "simulated"
 """The simulated model (see `overloaded_curator`), on a server in a process of its own."""
@@ -212,7 +212,7 @@ async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Cl
         yield client
         return
     models = Models(ClientSettings(concurrency=plan.config.get("concurrency", 16)))
-    with start_process(overloaded_curator.MODULE) as server:
+    with start_process(overloaded_curator.MODULE, **overloaded_curator.LATENCIES) as server:
         try:
             simulated = cast(ProviderClient, models.open(f"{server.url}#sim"))
             # A name that does not depend on the server's port, so that a resumed run finds its answers.

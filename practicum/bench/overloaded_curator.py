@@ -11,12 +11,16 @@ from __future__ import annotations
 import json
 import re
 from random import Random
+from typing import Any
 
 from practicum.models.scripted import Call
-from practicum.testing.server import Body, main
+from practicum.testing import Body, main
 
 MODULE = "practicum.bench.overloaded_curator"
 """The module that `start_process` starts."""
+
+LATENCIES: dict[str, Any] = {"latency": 0.2, "per_1k_prompt": 0.02, "per_output": 0.002}
+"""Seconds of a call of the simulated server, much like those of a hosted model."""
 
 MAX_KEPT = 8
 """Most lessons of one call that are kept."""

@@ -39,7 +39,7 @@ from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Progress, Watch
-from practicum.testing.fill import fill
+from practicum.testing import fill
 
 KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
 ANSWERS = {kind: f"{kind[::-1]}lyn" for kind in KINDS}

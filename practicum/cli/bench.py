@@ -1,4 +1,4 @@
-"""`practicum bench`: measurements that anyone can repeat, each with its targets beside what was reached."""
+"""`practicum bench`: measurements with your own models and data, each with its targets and what was reached."""
 
 from __future__ import annotations
 
@@ -21,60 +21,16 @@ if TYPE_CHECKING:
     from practicum.bench.measure import Target
     from practicum.bench.overload import OverloadRow
     from practicum.bench.robustness import RobustnessRow
-    from practicum.bench.speed import SpeedResult
 
-app = typer.Typer(name="bench", help="Measure speed and quality. Compare numbers of one run.", no_args_is_help=True)
+app = typer.Typer(
+    name="bench", help="Measure with your own models and data. Compare numbers of one run.", no_args_is_help=True
+)
 app.command("paper", cls=opt.Learning)(bench_paper.paper)
 
-PARTS = (
-    "sequential, naive, combee, combee-model, combee-auto, asynchronous, rcl, scaled, network, heavy-tail, in-flight"
-)
 WINDOW = 16_384
 """Tokens that a model in this process reads, because the prompts are long."""
 
 ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-1"
-
-
-@app.command("speed")
-def speed(
-    tasks: int = Option(90, min=1, help="Tasks to learn from."),
-    only: str | None = Option(None, help=f"What to measure, as a,b,c (default: all): {PARTS}."),
-    at_once: int = Option(1000, min=1, help="Attempts in flight at zero latency."),
-    output_tokens: int | None = Option(None, min=1, help="Tokens that every answer counts as (default: its own)."),
-    json_: opt.Json = False,
-) -> None:
-    """Measure the wall time of learning one task at a time, in batches and asynchronously, on a simulated server."""
-    from practicum.bench.measure import load_average
-    from practicum.bench.speed import SpeedPlan
-    from practicum.bench.speed import speed as measure
-    from practicum.cli.inputs import names
-    from practicum.testing.server import ServerOptions
-
-    chosen: Any = {} if only is None else {"parts": names(only, "--only")}
-    latencies = ServerOptions(output_tokens=output_tokens)
-    plan = SpeedPlan(tasks=tasks, latencies=latencies, at_once=at_once, **chosen)
-    out, load = Printer(json_), load_average()
-    found = measure(plan, out.print)
-    _print_speed(out, found)
-    _end(out, "speed", {"tasks": tasks, **found.as_json()}, found.targets(), load)
-
-
-def _print_speed(out: Printer, found: SpeedResult) -> None:
-    one, rows = found.row("sequential"), []
-    for row in found.rows:
-        times, ceiling = row.speed_up(one) if one else (None, None)
-        ratios = (_format(row.critical_s, ".2f"), _format(row.ratio, ".3f"), _format(times, ".1f"))
-        counts = (row.calls, f"{row.tokens:,}", f"{row.cached_share:.0%}", row.most)
-        rows.append((row.name, row.iterations, f"{row.wall_s:.2f}", *ratios, _format(ceiling, ".1f"), *counts))
-    columns = ("way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached")
-    if rows:
-        out.table((*columns, "at once"), rows, text=("way",))
-    for name, seconds in found.tail.items():
-        out.print(f"heavy tail, {name}: {' + '.join(f'{s:.1f}' for s in seconds)} = {sum(seconds):.1f} s")
-    if found.in_flight:
-        measured = ("method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s")
-        many = [(r.method, r.at_once, r.most, r.calls, r.cpu_ms, r.peak_mb, r.wall_s) for r in found.in_flight]
-        out.table(measured, many, text=("method",))
 
 
 @app.command("overload")
@@ -146,20 +102,6 @@ def _print_overload(out: Printer, rows: Sequence[OverloadRow]) -> None:
     )
 
 
-@app.command("store")
-def store(
-    memories: int = Option(1_000_000, min=1_000, help="Memories; the targets are for a million."),
-    json_: opt.Json = False,
-) -> None:
-    """Measure retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
-    from practicum.bench.measure import load_average
-    from practicum.bench.store import store as measure
-
-    out, load = Printer(json_), load_average()
-    found = measure(memories, out.print)
-    _end(out, "store", found.as_json(), found.targets(), load)
-
-
 @app.command("retrieval")
 def retrieval(
     turns: Path = Argument(
@@ -220,12 +162,10 @@ def robustness(
     folder: opt.BenchFolder = None,
     json_: opt.Json = False,
 ) -> None:
-    """Measure ACE with a harmful or weak reflector in a simulated world, with the gate and without it; then orders of
-    strangers in a service, in many disguises, and who is shown them.
+    """Measure ACE with a harmful or weak reflector in a simulated world, with the gate and without it.
 
     With your own tasks and models: practicum bench paper ace17.
     """
-    from practicum.bench import content
     from practicum.bench.plots import robustness_plot
     from practicum.bench.robustness import ReflectorSetting, targets
     from practicum.bench.robustness import robustness as measure
@@ -248,11 +188,8 @@ def robustness(
     rows = measure(settings, seeds, report)
     robustness_plot(rows, folder / "robustness.png")
     _print_robustness(out, rows)
-    attacks = content.content()
-    lines = [(row.way, row.attacks, len(row.shown), ", ".join(row.shown)) for row in attacks]
-    out.table(("content of strangers", "attacks", "shown", "which"), lines, text=("content of strangers", "which"))
-    value = {"seeds": seeds, "rows": [row.as_json() for row in rows], "content": [row.as_json() for row in attacks]}
-    _end(out, "robustness", value, [*targets(rows), *content.targets(attacks)], folder=folder)
+    value = {"seeds": seeds, "rows": [row.as_json() for row in rows]}
+    _end(out, "robustness", value, targets(rows), folder=folder)
 
 
 def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
@@ -264,124 +201,6 @@ def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
         lines.append((row.setting.name, "yes" if row.gate else "no", *scores, *gains, *counts))
     columns = ("reflector", "gate", "base", "score", "gain", "least gain", "dropped", "calls")
     out.table(columns, lines, text=("reflector", "gate"))
-
-
-@app.command("poison")
-def poison(
-    count: int = Option(18, "--attacks", min=3, help="Attacks of each seed: AgentDojo, MINJA, AgentPoison in turn."),
-    seeds: int = Option(3, min=1, help="Repetitions, each with other attacks and tasks."),
-    model: str | None = Option(None, help="Ask this model what it takes over from traces, framed and not."),
-    folder: opt.BenchFolder = None,
-    json_: opt.Json = False,
-) -> None:
-    """Measure how far strangers get who want to teach an agent: attacks by every way, with each defence and without.
-
-    The attacks of AgentDojo are read from its package: pip install --no-deps agentdojo==0.1.35.
-    """
-    from practicum.bench.poison import NONE, WAYS, PoisonRow, measure, sets, taken_over, targets
-    from practicum.session.records import new_folder
-
-    out, folder, rows = Printer(json_), folder or new_folder("poison"), list[PoisonRow]()
-    asked = []
-
-    def report(row: PoisonRow) -> None:
-        found = f"{row.shown} of {row.attacks} shown, {row.obeyed} obeyed, {row.waiting} wait, " if row.attacks else ""
-        out.print(f"{row.defences}; {row.way}: {found}score {mean(row.scores):.1%}")
-
-    if model is None:
-        rows = measure(sets(), (*WAYS, NONE), count, seeds, report)
-    else:
-        for one in taken_over(model, count, 0, folder):
-            how = "with framing" if one.framed else "without framing"
-            out.print(f"{how}: the orders of {one.taken} of {one.attacks} attacks are in {one.lessons} lessons")
-            asked.append(one)
-    value = {"attacks": count, "seeds": seeds, "rows": [row.as_json() for row in rows]}
-    value |= {"taken_over": [one.as_json() for one in asked]}
-    _end(out, "poison", value, targets(rows), folder=folder)
-
-
-@app.command("canary")
-def canary(
-    rollouts: int = Option(400, min=1, help="Simulated rollouts of each canary, and streams of each drift."),
-    seed: int = Option(0, min=0, help="Seed of all chance."),
-    json_: opt.Json = False,
-) -> None:
-    """Measure how soon a worse canary is taken back and a fall of the scores is seen, and how often falsely.
-
-    The scores are simulated; the tests are those of the learning service. No model is asked.
-    """
-    from practicum.bench.canary import canary as measure
-    from practicum.bench.canary import quantile, targets
-
-    out = Printer(json_)
-    rows = measure(rollouts, seed, lambda row: out.print(f"{row.name}: {row.share:.1%}"))
-    lines = []
-    for row in rows:
-        times = [quantile(scores, share) for scores in (row.found, row.total) for share in (0.5, 0.9)]
-        cells = (_format(value, ".0f") for value in times)
-        lines.append((row.name, row.case.within, *cells, _share(row.share, row.ci95)))
-    columns = ("event: mean scores", "within", "median", "90%", "in all: median", "90%", "% of rollouts")
-    out.table(columns, lines, text=("event: mean scores",))
-    out.print(
-        "median, 90%: scored requests of the canary (or values of the stream) until the event; in all: with those of "
-        "the live version; % of rollouts: where it happened, with its 95% interval"
-    )
-    value = {"rollouts": rollouts, "seed": seed, "rows": [row.as_json() for row in rows]}
-    _end(out, "canary", value, targets(rows))
-
-
-@app.command("serve")
-def serve(
-    runs: int = Option(3, min=1, help="Runs; each number is the median of theirs."),
-    seconds: float = Option(5.0, min=1.0, help="Seconds of each load."),
-    litellm: Path | None = Option(None, help="The Python of an environment with litellm[proxy], to measure it too."),
-    json_: opt.Json = False,
-) -> None:
-    """Measure the proxy: requests a second on one core, time to the first byte, CPU time and memory.
-
-    Needs Linux and two cores. The upstream is simulated and answers at once.
-    """
-    from practicum.bench.measure import load_average
-    from practicum.bench.serve import ServePlan
-    from practicum.bench.serve import serve as measure
-
-    out, load = Printer(json_), load_average()
-    found = measure(ServePlan(runs=runs, seconds=seconds, litellm=litellm), out.print)
-    lines = []
-    for row in found.rows:
-        times = (f"{ms:.2f}" for ms in (row.p50_ms, row.p99_ms, row.over_p50_ms, row.over_p99_ms))
-        counts = (f"{row.per_second:,.0f}", f"{row.busy:.0%}", f"{row.cpu_ms:.2f}", f"{row.rate:.0f}")
-        lines.append((row.server, row.kind, *counts, *times, f"{row.late:.1%}", f"{row.mb:.0f}"))
-    columns = ("requests/s", "busy", "CPU ms", "at /s", "p50 ms", "p99 ms", "more p50", "more p99", "late", "MB")
-    out.table(("server", "kind", *columns), lines, text=("server", "kind"))
-    out.print(
-        "busy: share of the server's core at that many requests/s (far below 100%: the load or the machine "
-        "was the limit); p50, p99: to the first byte, at so many requests/s; more: than without a proxy; late: "
-        "requests that went on unchanged, because what to show came too late"
-    )
-    out.print(f"prompt unchanged at the front: {mean(found.prefix):.1%} on average, {min(found.prefix):.1%} at least")
-    _end(out, "serve", {"runs": runs, **found.as_json()}, found.targets(), load)
-
-
-@app.command("spaces")
-def spaces(
-    count: int = Argument(
-        10_000, min=2, metavar="SPACES", help="Spaces of 1,000 entries; each takes 2 MB on the disk."
-    ),
-    requests: int = Option(4_000, min=10, help="Requests of each pattern."),
-    memory: int = Option(4_000, min=1, metavar="MB", help="What the service may use for open spaces."),
-    folder: Path | None = Option(None, help="Where the spaces are made, and stay (default: a folder for now)."),
-    json_: opt.Json = False,
-) -> None:
-    """Measure a service with many spaces, of which only some fit in its memory."""
-    from practicum.bench.measure import load_average
-    from practicum.bench.spaces import SpacesPlan
-    from practicum.bench.spaces import spaces as measure
-
-    out, load = Printer(json_), load_average()
-    found = measure(SpacesPlan(spaces=count, requests=requests, memory=memory, folder=folder), out.print)
-    out.print(f"{found.open:,} of {found.spaces:,} spaces open in the end, {found.peak_mb:,.0f} MB at most")
-    _end(out, "spaces", found.as_json(), found.targets(), load)
 
 
 def _end(

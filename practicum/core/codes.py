@@ -121,7 +121,6 @@ CODES: Mapping[str, str] = {
     "server.cannot_listen": "The port or the address cannot be used: choose another one.",
     "editor.unavailable": "No usable editor is set: set EDITOR, or edit a file.",
     "practicum.bug": "This is a bug in practicum: please report it, with what --debug or the log shows.",
-    "bench.failed": "The benchmark could not be measured: see the message.",
     # Files
     "file.exists": "The file or folder exists: give another name.",
     "file.unreadable": "The file cannot be read: check the path and its permissions.",

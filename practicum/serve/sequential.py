@@ -17,7 +17,7 @@ is lost.
 
 `Drift` finds a fall of the mean of one stream against its own past, by a CUSUM of such bets (e-CUSUM; Shin, Ramdas and
 Rinaldo 2024, "E-detectors"). Its baseline is estimated, so its error is measured and not proven: see
-`practicum bench canary`, which measures all of this.
+`bench/canary_bench.py`, which measures all of this.
 
 `kinds` finds kinds of tasks, whose scores `CanaryTest` compares separately as strata.
 """

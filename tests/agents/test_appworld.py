@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from appworlds import HUNG, AppWorlds, serving
-from helpers import AT_ONCE, Launcher, client, context_bytes, wait_until
+from helpers import Launcher, client, context_bytes, wait_until
 
 import practicum
 from practicum.core.context import Context
@@ -22,7 +22,7 @@ from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.tasks.load import load_tasks
 from practicum.tasks.scoring.appworld import score_world
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 Code = Callable[[str, int], str | None]
 
@@ -115,9 +115,6 @@ def test_a_server_holds_one_world_at_a_time_and_several_servers_work_at_once() -
             assert list(dict.fromkeys(id for _, id in server.seen)) == opened
 
 
-SLOW: dict[str, Any] = {"per_1k_prompt": 0, "per_output": 0}
-
-
 def received(log: Path) -> int:
     """How many calls a simulated model has got so far."""
     return len(log.read_text().splitlines()) if log.exists() else 0
@@ -182,7 +179,7 @@ def test_the_world_is_closed_if_no_turn_or_no_budget_is_left(server: AppWorlds, 
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_world_is_closed_at_ctrl_c(server: AppWorlds, launcher: Launcher, tmp_path: Path, times: int) -> None:
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"id": "s1_1", "input": "Do s1_1, please."}) + "\n")
-    with start_process(latency=30 if times > 1 else 0.3, log=str(tmp_path / "log"), **SLOW) as model:
+    with start_process(latency=30 if times > 1 else 0.3, log=str(tmp_path / "log")) as model:
         command = ("learn", "tasks.jsonl", "--agent", f"appworld:{server.address}", "--model", f"{model.url}#sim")
         running = launcher.start((*command, "--out", "run", "--json"), tmp_path)
         wait_until(lambda: received(tmp_path / "log") > 0 or running.ended(), what="a call")
@@ -251,7 +248,7 @@ def test_a_server_that_fails_in_the_middle_loses_the_attempt_and_is_named(server
 
 def test_another_kind_of_server_is_recognized() -> None:
     parts = practicum.Parts(clients={"agent": coding(solved)})
-    with start_process(**AT_ONCE) as other:
+    with start_process() as other:
         work = practicum.evaluate(
             sums("s1_1"), Context(), parts=parts, agent=f"appworld:{other.url.removesuffix('/v1')}"
         )

@@ -24,7 +24,7 @@ from practicum.agents.external import FunctionAgent
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View, render_annotated, render_full
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing import ServerOptions, serve
 
 Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
 
@@ -130,9 +130,7 @@ def served(view: View, **options: Any) -> tuple[Trace, list[Any]]:
         return " word1\n"
 
     async def one() -> Trace:
-        async with serve(
-            ServerOptions(latency=0, per_1k_prompt=0, per_output=0, responder=respond, **options)
-        ) as server:
+        async with serve(ServerOptions(responder=respond, **options)) as server:
             agent = FunctionAgent(frameworks.endpoint(f"{server.url}#mine", temperature=0.5))
             return await agent(TASK, view, Place())
 

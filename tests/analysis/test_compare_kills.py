@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from helpers import Launcher, make_tasks, wait_until, write_tasks
 
-from practicum.testing.server import ServerProcess, start_process
+from practicum.testing import ServerProcess, start_process
 
 KILLS = 10
 CONCURRENCY = 4
@@ -97,7 +97,7 @@ def test_a_comparison_killed_at_ten_random_moments_ends_with_the_same_report(
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
     write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))
     log, folder = tmp_path / "log", tmp_path / "killed"
-    with start_process(latency=0.02, per_1k_prompt=0, per_output=0, log=str(log)) as server:
+    with start_process(latency=0.02, log=str(log)) as server:
         whole = launcher.run(command(server.url, "whole"), tmp_path)
         assert whole.code == 0, whole.err
         once = received(log)
@@ -134,7 +134,7 @@ def test_ctrl_c_lets_the_calls_in_flight_of_every_run_finish(tmp_path: Path, lau
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
     write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))
     log, folder = tmp_path / "log", tmp_path / "c"
-    with start_process(latency=0.1, per_1k_prompt=0, per_output=0, log=str(log)) as server:
+    with start_process(latency=0.1, log=str(log)) as server:
         running = launcher.start(command(server.url, "c"), tmp_path)
         wait_until(lambda: received(log) >= 12 or running.ended(), what="a dozen calls")
         running.kill(signal.SIGINT)

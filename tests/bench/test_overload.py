@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import pytest
 from helpers import Launcher
 
 from practicum.bench import overloaded_curator
-from practicum.bench.facts import MAX_FACTS, Fact, FactCount, count_facts, make_facts
+from practicum.bench.facts import Fact, FactCount, count_facts, make_facts
 from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
-from practicum.bench.plots import LOOKS, overload_plot
 from practicum.bench.shared_budget import SharedBudget
 from practicum.cli.app import main
 from practicum.core.errors import UsageError
 from practicum.models.budget import BudgetLimits
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import ScriptedClient
 from practicum.session.records import load_context
 
 ROW_KEYS = {
@@ -37,21 +35,6 @@ def measure(
     budget = SharedBudget(BudgetLimits(calls=calls))
     rows = asyncio.run(overload(plan, out, client=client or ScriptedClient(overloaded_curator.respond), budget=budget))
     return {(row.method, row.n): row for row in rows}
-
-
-def test_facts_are_distinct_and_the_same_for_a_seed() -> None:
-    many = make_facts(MAX_FACTS)
-    assert len({fact.key.casefold() for fact in many}) == len({fact.value for fact in many}) == MAX_FACTS
-    assert all(fact.key in fact.text and fact.value in fact.text and len(fact.text) < 100 for fact in many)
-    assert make_facts(20, 1) == make_facts(20, 1)
-    assert make_facts(20, 1) != make_facts(20, 2)
-    assert count_facts(many, [fact.text for fact in many]) == FactCount(MAX_FACTS, 0)
-
-
-@pytest.mark.parametrize("count", [0, -1, MAX_FACTS + 1])
-def test_the_number_of_facts_is_bounded(count: int) -> None:
-    with pytest.raises(UsageError, match="facts: the number must be from 1 to"):
-        make_facts(count)
 
 
 KNOWN = (Fact("Elkby", "1234", ""), Fact("Ulmdale", "5678", ""))
@@ -114,30 +97,12 @@ def test_rows_have_the_targets_that_apply_to_them(measured: dict[tuple[str, int]
     assert targets([row for row in rows if row.method == "naive"], "simulated") == []
 
 
-@pytest.mark.slow
-def test_every_method_takes_few_lessons(tmp_path: Path) -> None:
-    rows = measure(OverloadPlan(sizes=(1, 2, 3)), tmp_path)
-    assert all(rows[arm, 1].readable == 1 for arm in ARMS)
-
-
 def test_combee_keeps_lessons_of_a_curator_whose_answers_cannot_be_parsed(tmp_path: Path) -> None:
     unreadable = ScriptedClient(lambda call: "what?")
     bad = measure(OverloadPlan(sizes=(4,), arms=("naive", "combee")), tmp_path, unreadable)
     assert (bad["naive", 4].readable, bad["combee", 4].readable) == (0, 1)
     assert bad["naive", 4].counts["lost_updates"] == 1
     assert bad["combee", 4].by_code == 4
-
-
-def test_a_number_with_the_wrong_name_counts_as_wrong(tmp_path: Path) -> None:
-    def mixing(call: Call) -> str:
-        if (call.schema or {})["title"] != "Summary":
-            return overloaded_curator.respond(call)
-        texts = re.findall(r"^# Reflection \d+\n- (.*)$", call.prompt.user, re.MULTILINE)
-        (one,), (other,) = (re.findall(r"\d{4}", text) for text in texts)
-        return json.dumps({"points": [texts[0].replace(one, other)]})
-
-    row = measure(OverloadPlan(sizes=(2,), arms=("summarized",)), tmp_path, ScriptedClient(mixing))["summarized", 2]
-    assert (row.readable, row.wrong) == (0, 0.5)
 
 
 def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Path) -> None:
@@ -156,13 +121,6 @@ def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Pat
     assert fresh["combee", 10].tokens == whole["combee", 10].tokens
 
 
-def test_a_limit_covers_all_measurements(tmp_path: Path) -> None:
-    rows = measure(OverloadPlan(sizes=(4, 8), arms=("sequential",)), tmp_path, calls=6)
-    assert rows["sequential", 4].stopped is None
-    assert rows["sequential", 8].calls == 2
-    assert rows["sequential", 8].stopped
-
-
 @pytest.mark.parametrize(
     ("other", "message"), [({"seed": 1}, "seed=0, not 1"), ({"config": {"temperature": 0.5}}, "temperature=0.0")]
 )
@@ -177,14 +135,6 @@ def test_a_measurement_is_a_run_that_can_be_loaded(tmp_path: Path) -> None:
     context = load_context(row.run)
     assert {entry.text for entry in context} == {fact.text for fact in make_facts(4)}
     assert all(entry.sources[0].startswith("task:fact-") for entry in context)
-
-
-def test_the_plot(measured: dict[tuple[str, int], OverloadRow], tmp_path: Path) -> None:
-    assert set(LOOKS) == set(ARMS)
-    overload_plot(list(measured.values()), tmp_path / "all.png", "local:/models/one.gguf")
-    overload_plot([measured["naive", 40]], tmp_path / "one.png", "simulated")
-    for name in ("all.png", "one.png"):
-        assert (tmp_path / name).read_bytes().startswith(PNG)
 
 
 @pytest.fixture

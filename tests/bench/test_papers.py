@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simulated_world
 from appworlds import serving
 from fenced import needs_fences
 from helpers import make_tasks, run_command, write_tasks
@@ -21,7 +22,6 @@ import practicum
 from practicum import methods
 from practicum.analysis.compare.harness import Comparison
 from practicum.analysis.compare.plan import run_folder
-from practicum.bench import simulated_world
 from practicum.bench.harmful import HARMFUL
 from practicum.bench.papers import TABLES
 from practicum.bench.papers.mael import NO_EXPERIENCE, TASK

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from helpers import AT_ONCE, make_tasks, run_command, write_tasks
+from helpers import make_tasks, run_command, write_tasks
 
 from practicum.core.words import one_line
 from practicum.store.database import Store
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 LONGEST = 280
 """Characters of a message in the table."""
@@ -211,7 +211,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
             )
         }
         for fault, behaviour in {**faults, "reasoning": "only-reasoning-content"}.items():
-            server = stack.enter_context(start_process(**AT_ONCE, behaviours=((behaviour, 1),)))
+            server = stack.enter_context(start_process(behaviours=((behaviour, 1),)))
             names[f"e{fault}"] = f"{server.url}#small"
         yield here, names
 

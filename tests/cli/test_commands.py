@@ -19,7 +19,7 @@ from practicum.core.errors import ModelError
 from practicum.methods import GROUP, NAMES
 from practicum.models import local
 from practicum.store.database import Store
-from practicum.testing.server import ServerProcess
+from practicum.testing import ServerProcess
 
 LEARN_KEYS = {
     "run", "version", "entries", "context_tokens", "seconds", "scores", "usage", "by_role", "journal", "refused",

@@ -12,7 +12,6 @@ from typer.main import get_command
 
 from practicum import __version__
 from practicum.bench.overload import ARMS
-from practicum.bench.speed import PARTS
 from practicum.cli import bench, tasks
 from practicum.cli.app import make_app
 from practicum.cli.inputs import METHOD_OPTIONS, config_values
@@ -30,7 +29,7 @@ GROUPS = {
     "store": {"copy", "connect", "list", "remove"},
     "key": {"add", "list", "remove"},
     "memory": {"list", "search", "add", "remove", "reembed"},
-    "bench": {"speed", "overload", "store", "paper", "robustness", "poison", "serve", "canary"},
+    "bench": {"overload", "paper", "retrieval", "robustness"},
 }
 
 
@@ -113,7 +112,6 @@ def test_options_become_keywords_of_a_configuration() -> None:
 def test_listed_choices_are_those_of_the_library() -> None:
     structure, _ = get_args(get_args(SETTINGS["structure"])[0])
     assert get_args(structure) == get_args(Structure)
-    assert ", ".join(PARTS) == bench.PARTS
     assert ", ".join(ARMS) == bench.ARMS
     assert set(re.split(", | or ", tasks.FORMATS)) == set(FORMATS)
 

@@ -20,7 +20,7 @@ from practicum.client import blocks
 from practicum.serve import service
 from practicum.serve.access import Keys, read_keys
 from practicum.serve.app import App
-from practicum.testing.upstream import Received
+from practicum.testing import Received
 
 KEY = "the-key-of-practicum"
 

@@ -14,7 +14,7 @@ from helpers import wait_until
 from practicum.core.errors import ModelError
 from practicum.core.subprocesses import environment, python_command
 from practicum.models.local import LocalServer
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 SHADOWED = ("json", "ctypes", "struct", "runpy", "threading", "asyncio", "urllib", "pip", "argparse", "xllamacpp")
 
@@ -41,7 +41,7 @@ def test_a_local_model_imports_nothing_from_the_current_folder(marker: Path, tmp
 
 
 def test_a_server_for_measurements_imports_nothing_from_the_current_folder(marker: Path) -> None:
-    with start_process(latency=0) as server:
+    with start_process() as server:
         assert server.stats()
     assert not marker.exists()
 

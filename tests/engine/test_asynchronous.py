@@ -39,7 +39,7 @@ from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
 from practicum.store.journal import NOTE_ROLE, JournalRow
-from practicum.testing.server import ServerProcess, start_process
+from practicum.testing import ServerProcess, start_process
 
 RULES = seed_context([("rules", f"If case {n}, do this{n}.") for n in range(6)])
 
@@ -1016,7 +1016,7 @@ def test_kills_amid_a_heavy_tail_repeat_only_what_was_in_flight(tmp_path: Path, 
     log, folder, rng = tmp_path / "log", tmp_path / "run", Random(11)
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(24))
     how = ("--method", "combee", "--asynchronous", "--batch-size", "6", "--set", "rounds=1", "--concurrency", "8")
-    with start_process(latency=0.03, per_1k_prompt=0, per_output=0, tail=1.0, log=str(log)) as server:
+    with start_process(latency=0.03, tail=1.0, log=str(log)) as server:
         first = ("learn", "tasks.jsonl", *how, "--model", f"{server.url}#sim", "--out", "run")
         lost, orders = [], [list[str]()]
         for _ in range(6):

@@ -27,7 +27,7 @@ from practicum.session.story import Story
 from practicum.store import schema, sqlite
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
-from practicum.testing.server import ServerProcess, start_process
+from practicum.testing import ServerProcess, start_process
 
 ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
 SEED = seed_context([("rules", "If x, do y.")])
@@ -54,7 +54,7 @@ def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def slow_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with start_process(latency=0.03, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as process:
+    with start_process(latency=0.03, log=str(tmp_path / "log")) as process:
         yield process
 
 

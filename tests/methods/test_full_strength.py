@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import AT_ONCE, make_tasks
+from helpers import make_tasks
 from scripts import Learned, number, right
 
 import practicum
 from practicum.core.playbook import export, load
 from practicum.core.views import indented
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.testing.fill import fill
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing import ServerOptions, fill, serve
 
 STEPS = """\
 Share a bill among people who were there for different nights:
@@ -158,7 +157,7 @@ def test_every_kind_of_server_carries_them(
         return "wrong"
 
     async def work() -> practicum.Result:
-        async with serve(ServerOptions(responder=respond, **AT_ONCE)) as server:
+        async with serve(ServerOptions(responder=respond)) as server:
             settings = {"rounds": 0, "curator": "edits", "rules_shown": True}
             return await practicum.learn(
                 make_tasks(1), out=tmp_path / "run", model=f"{server.url}#sim", structure=structure, profile=profile,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from helpers import AT_ONCE, client, make_tasks
+from helpers import client, make_tasks
 
 import practicum
 from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
@@ -23,7 +23,7 @@ from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import override_config
 from practicum.session.result import Result
-from practicum.testing.server import ServerOptions, ServerProcess, serve
+from practicum.testing import ServerOptions, ServerProcess, serve
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -61,7 +61,7 @@ def learn_from(folder: Path, faults: list[tuple[str, int]], n: int = 4, **config
     """A run with a server that has faults, and the server's counts."""
 
     async def work() -> tuple[Result, dict[str, Any]]:
-        async with serve(ServerOptions(behaviours=faults, **AT_ONCE)) as server:
+        async with serve(ServerOptions(behaviours=faults)) as server:
             return await _learn(server.url, folder, n, config), server.stats()
 
     return practicum.run_sync(work())
@@ -274,7 +274,7 @@ def test_every_way_to_structure_works(tmp_path: Path, structure: str) -> None:
         return 'Here: ```json\n{"reason": "so", "right": true}\n``` That is all.' if structure == "prompted" else None
 
     async def work() -> practicum.Evaluation:
-        async with serve(ServerOptions(responder=respond, **AT_ONCE)) as server:
+        async with serve(ServerOptions(responder=respond)) as server:
             model, context = f"{server.url}#sim", practicum.Context()
             return await practicum.evaluate(make_tasks(3), context, model=model, structure=structure, scorer="judge")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from helpers import AT_ONCE, client, make_tasks
+from helpers import client, make_tasks
 from profiles import cases
 from pydantic import Field
 from pydantic_ai.profiles.google import GoogleJsonSchemaTransformer
@@ -33,8 +33,7 @@ from practicum.core.types import Profile
 from practicum.models.chat import is_strict, untitled
 from practicum.models.local import compact_grammar
 from practicum.models.prompting import json_schema
-from practicum.testing.fill import fill
-from practicum.testing.server import Body, ServerOptions, serve
+from practicum.testing import Body, ServerOptions, fill, serve
 
 Schema = dict[str, Any]
 
@@ -243,7 +242,7 @@ def test_every_kind_of_server_is_understood(method: str, server: str, profile: P
         return loose(body) if server == "loose" else None
 
     async def work() -> practicum.Result:
-        async with serve(ServerOptions(responder=respond, **AT_ONCE)) as at:
+        async with serve(ServerOptions(responder=respond)) as at:
             return await practicum.learn(
                 make_tasks(3), out=tmp_path / "run", method=method, model=f"{at.url}#sim", profile=profile,
                 structure="tool" if server == "tool" else "native", scorer="judge", settings=MORE.get(method, {}),

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from helpers import AT_ONCE, make_tasks
+from helpers import make_tasks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.models.spread import MORE_THAN_MEAN, SIDE_BY_SIDE, Server, Spread
 from practicum.session.live import Live
 from practicum.session.result import Result
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing import ServerOptions, serve
 
 DOWN = "http://127.0.0.1:"
 
@@ -168,7 +168,7 @@ def test_a_run_goes_on_without_a_server_and_ends_with_the_same_context(tmp_path:
     async def work() -> None:
         async with AsyncExitStack() as stack:
             stacks = [await stack.enter_async_context(AsyncExitStack()) for _ in range(3)]
-            servers = [await own.enter_async_context(serve(ServerOptions(**AT_ONCE))) for own in stacks]
+            servers = [await own.enter_async_context(serve(ServerOptions())) for own in stacks]
             addresses = [server.url for server in servers]
             whole = await learn(tmp_path / "whole", addresses)
             # The one that is asked most fails from now on.
@@ -176,7 +176,7 @@ def test_a_run_goes_on_without_a_server_and_ends_with_the_same_context(tmp_path:
             await stacks[ill].aclose()
             if fault != "refused":
                 port = urlsplit(addresses[ill]).port or 0
-                await stack.enter_async_context(serve(ServerOptions(port=port, behaviours=[(fault, 1)], **AT_ONCE)))
+                await stack.enter_async_context(serve(ServerOptions(port=port, behaviours=[(fault, 1)])))
             said = Said()
             result = await learn(tmp_path / "run", addresses, said)
             assert [e.text for e in result.context] == [e.text for e in whole.context]
@@ -224,7 +224,7 @@ def test_a_run_is_resumed_on_other_servers(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(serve(ServerOptions(**AT_ONCE))) for _ in range(4)]
+            servers = [await stack.enter_async_context(serve(ServerOptions())) for _ in range(4)]
             a, b, c, d = (server.url for server in servers)
             whole = await learn(tmp_path / "whole", [a, b])
             stopped = await learn(tmp_path / "run", [a, b], max_calls=5)
@@ -289,8 +289,8 @@ def test_keys_go_to_a_server_of_a_list_as_to_one_alone(tmp_path: Path, monkeypat
 def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
     async def work() -> None:
         async with (
-            serve(ServerOptions(behaviours=[("404", 1)], **AT_ONCE)) as a,
-            serve(ServerOptions(behaviours=[("404", 1)], **AT_ONCE)) as b,
+            serve(ServerOptions(behaviours=[("404", 1)])) as a,
+            serve(ServerOptions(behaviours=[("404", 1)])) as b,
         ):
             with pytest.raises(ModelError, match=rf"({a.url}|{b.url})#sim was not found: check the model's name"):
                 await learn(tmp_path / "run", [a.url, b.url])

@@ -18,8 +18,8 @@ import pytest
 from indexed import Run
 from runs import Words
 from sqlalchemy import make_url
+from store_bench import ClusteredEmbedder, memories
 
-from practicum.bench.store import ClusteredEmbedder, memories
 from practicum.core.context import initial_context
 from practicum.core.edits import Add, Delete, Update
 from practicum.core.errors import StoreError, UsageError

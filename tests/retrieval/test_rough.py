@@ -17,7 +17,7 @@ from practicum.retrieval import search
 from practicum.retrieval.rough import Rough
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors, WordLlama
-from practicum.testing.fill import pseudo_words
+from practicum.testing import pseudo_words
 
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 200), spread=st.floats(0.0, 8.0))

@@ -12,8 +12,7 @@ from serving import CHAT, Reply, Served, asynchronous, served
 from practicum.core.counts import Count
 from practicum.serve import tables
 from practicum.serve.protocols import read_answer, read_stream
-from practicum.testing.behaviours import BEHAVIOURS
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing import BEHAVIOURS, ServerOptions, serve
 
 
 def sse(*events: Any) -> bytes:
@@ -127,10 +126,11 @@ def kept(on: Served, interaction: str) -> dict[str, Any]:
 async def test_a_right_answer_with_thoughts_is_right_and_reaches_the_client_unchanged(
     tmp_path: Path, behaviour: str, stream: bool
 ) -> None:
-    options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon", latency=0)
+    options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon")
     async with serve(options) as model, served(tmp_path, address=model.url) as on:
         body = {"messages": [{"role": "user", "content": "Which team?"}], "model": "sim", "stream": stream}
         through: Reply = await on.send("POST", CHAT, body)
+        model.reset()  # so that the same request gets the same id
         async with on.http.post(f"{model.url}/chat/completions", json=body) as direct:
             assert through.body == await direct.read()
         found = kept(on, through.interaction)
@@ -147,7 +147,7 @@ async def test_an_answer_that_says_nothing_is_counted_and_not_scored_and_its_cor
     tmp_path: Path, behaviour: str
 ) -> None:
     assert behaviour in BEHAVIOURS
-    options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon", latency=0)
+    options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon")
     async with serve(options) as model, served(tmp_path, address=model.url) as on:
         reply = await on.ask("Which team?", model="sim")
         silence = kept(on, reply.interaction)["silence"]

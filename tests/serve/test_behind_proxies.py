@@ -281,10 +281,10 @@ async def test_streams_pass_a_proxy_word_by_word_and_end_with_the_client(name: s
         writer.write(head(*lines) + body)
         async with asyncio.timeout(30):
             await reader.readuntil(b"Sentence 1")
-        assert at.upstream.left == 0
+        assert at.upstream.stats()["left"] == 0
         # Without waiting for the proxy's goodbye of TLS.
         writer.transport.abort()
-        await until(lambda: at.upstream.left == 1)
+        await until(lambda: at.upstream.stats()["left"] == 1)
 
 
 # Agents

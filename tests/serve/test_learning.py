@@ -21,7 +21,7 @@ from practicum.session.amend import roll_back
 from practicum.session.review import count_pending
 from practicum.store.database import Store
 from practicum.store.names import name_version
-from practicum.testing.upstream import Answer
+from practicum.testing import Answer
 
 SOLVED = "Solved tasks that are similar"
 """Begins what a prompt shows of learned episodes."""

@@ -20,11 +20,11 @@ import psycopg
 import pytest
 from loads import CLIENTS, Load, Server, free_port
 from postgres import server_alone
-from serving import asynchronous, until
+from serving import asynchronous, say_text, until
 
 from practicum.serve.shared import SCHEMA
 from practicum.store.postgresql import lock_number
-from practicum.testing.upstream import UpstreamOptions, upstream
+from practicum.testing import ServerOptions, serve
 
 KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "4"))
 
@@ -127,7 +127,7 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
 async def nodes_at(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list[Node], Callable[[Node], list[str]]]]:
     """Two nodes that are not started yet, with clients, and the command that starts one."""
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(upstream(UpstreamOptions(chunks=8)))
+        behind = await stack.enter_async_context(serve(ServerOptions(responder=say_text, chunks=8)))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         nodes = [Node(Server(free_port(), behind, http), Random(seed + n)) for n in range(2)]
 

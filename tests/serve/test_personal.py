@@ -24,7 +24,7 @@ from practicum.serve.personal import export_user, forget_user
 from practicum.session.amend import writing
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.testing.upstream import Answer
+from practicum.testing import Answer
 
 
 @asynchronous

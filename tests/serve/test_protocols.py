@@ -19,7 +19,7 @@ from practicum.serve.protocols import (
     read_stream,
     with_metadata,
 )
-from practicum.testing.upstream import Answer, UpstreamOptions, upstream
+from practicum.testing import Answer, ServerOptions, serve
 
 JSON = st.recursive(
     st.none()
@@ -128,8 +128,8 @@ async def test_a_stream_is_read_as_the_whole_response(path: str, said: Answer) -
 
     text = {"messages": [{"role": "user", "content": "?"}], "input": "?", "max_tokens": 9, "model": "m"}
     body = {name: value for name, value in text.items() if (name == "input") == (path == RESPONSES) or name == "model"}
-    options = UpstreamOptions(responder=lambda _: said, chunks=7)
-    async with upstream(options) as at, aiohttp.ClientSession() as http:
+    options = ServerOptions(responder=lambda _: said, chunks=7)
+    async with serve(options) as at, aiohttp.ClientSession() as http:
         url = at.url.removesuffix("/v1") + path
         async with http.post(url, json=body) as response:
             whole = read_answer(await response.read())
@@ -138,7 +138,8 @@ async def test_a_stream_is_read_as_the_whole_response(path: str, said: Answer) -
     assert whole is not None
     assert stream is not None
     assert stream.text == whole.text
-    assert (stream.input_tokens, stream.cached_tokens) == (whole.input_tokens, whole.cached_tokens) == (120, 64)
+    assert (stream.input_tokens, stream.output_tokens) == (whole.input_tokens, whole.output_tokens)
+    assert whole.output_tokens > 0
     for one in (whole, stream):
         if isinstance(said, str):
             assert one.text == said

@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-
-from practicum.bench.canary import (
+from canary_bench import (
     ALARM,
     BETTER,
     KINDS,
@@ -25,9 +22,10 @@ from practicum.bench.canary import (
     case_rows,
     draw,
     quantile,
-    targets,
 )
-from practicum.cli.app import main
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from practicum.serve.sequential import LEAST, THRESHOLD, CanaryTest, Drift, kind_of, kinds
 
 STRATA = 3
@@ -328,29 +326,3 @@ def test_equal_vectors_are_one_kind_and_outliers_are_none_of_their_own() -> None
     vectors, _ = clouds([100, 100, 3])
     assert len(kinds(vectors, most=2)) <= 2
     assert all(len(kinds(vectors, most=3, seed=seed)) >= 1 for seed in range(5))
-
-
-# ---- the bench
-
-
-def test_quantiles_and_targets_count_rollouts_where_nothing_happened() -> None:
-    assert quantile([3, 1, inf, 2], 0.5) == 2
-    assert quantile([3, 1, inf, 2], 0.9) is None
-    worse, equal = CanaryCase(live=[0.8], canary=[0.5], bound=60), CanaryCase(live=[0.8], canary=[0.8])
-    found = [
-        CanaryRow(event=WORSE, case=worse, found=(10, inf, inf), total=(20, inf, inf)),
-        CanaryRow(event=WORSE, case=worse, found=(10, 20, inf), total=(20, 40, inf)),
-        CanaryRow(event=WORSE, case=equal, found=(10, inf, inf), total=(20, inf, inf)),
-    ]
-    assert [target.met for target in targets(found)] == [False, True, False]
-    assert found[0].as_json()["median"] is None
-    assert found[1].as_json()["total_median"] == 40
-
-
-def test_the_command_measures_all_cases(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["bench", "canary", "--rollouts", "2", "--json"])
-    assert not end.value.code
-    found = json.loads(capsys.readouterr().out)
-    assert found["bench"] == "canary"
-    assert len(found["rows"]) == len(found["targets"]) >= 35

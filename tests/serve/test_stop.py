@@ -17,12 +17,12 @@ import aiohttp
 import pytest
 from helpers import Launcher, Running
 from loads import Server, free_port, in_front
-from serving import CHAT, asynchronous, served, serving, until
+from serving import CHAT, asynchronous, say_text, served, serving, until
 from sqlalchemy.exc import OperationalError
 
 from practicum.serve.log import DATABASE_FILE
 from practicum.serve.service import LATELY, PROBE, Service
-from practicum.testing.upstream import Upstream, UpstreamOptions
+from practicum.testing import ServerOptions, SimulatedServer
 
 QUESTION = "Which team handles lost cards?"
 ASKED = {"messages": [{"role": "user", "content": QUESTION}], "stream": True}
@@ -135,7 +135,7 @@ class Slow:
     """An upstream that answers whoever asks as a client, and keeps the learner waiting."""
 
     def __init__(self) -> None:
-        self.behind, self.learned = Upstream(UpstreamOptions(chunks=8)), 0
+        self.behind, self.learned = SimulatedServer(ServerOptions(responder=say_text, chunks=8)), 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] == "POST" and b"x-mark" not in dict(scope["headers"]):

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import AT_ONCE, make_tasks, run_command, write_tasks
+from helpers import make_tasks, run_command, write_tasks
 
 import practicum
 from practicum.core.counts import Count
 from practicum.core.errors import ProviderError
 from practicum.core.types import Recorded, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.testing.server import ServerOptions, ServerProcess, serve, start_process
+from practicum.testing import ServerOptions, ServerProcess, serve, start_process
 
 GPT_OSS = "<|channel|>analysis<|message|>Eagle?<|end|><|start|>assistant<|channel|>final<|message|>word0<|return|>"
 GPT_OSS_JSON = "<|channel|>analysis<|message|>Eagle?<|end|><|start|>assistant<|channel|>final <|constrain|>json"
@@ -124,7 +124,7 @@ SILENT = {
 
 
 async def _evaluate(behaviour: str, every: int) -> practicum.Evaluation:
-    options = ServerOptions(behaviours=[(behaviour, every)], responder=lambda body: "word0", **AT_ONCE)
+    options = ServerOptions(behaviours=[(behaviour, every)], responder=lambda body: "word0")
     async with serve(options) as server:
         tasks = [Task(f"t{n}", f"Say word0 ({n})", "word0") for n in range(4)]
         return await practicum.evaluate(
@@ -149,7 +149,7 @@ def test_answers_without_text_are_counted_by_kind_and_nothing_else_fails(behavio
 
 @contextmanager
 def server(behaviour: str) -> Iterator[ServerProcess]:
-    with start_process(**AT_ONCE, behaviours=((behaviour, 1),)) as process:
+    with start_process(behaviours=((behaviour, 1),)) as process:
         yield process
 
 

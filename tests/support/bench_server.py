@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from practicum.testing.server import main
+from practicum.testing import main
 
 
 def respond(body: dict[str, Any]) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from typing import Any
 
-from aiohttp import web
-from helpers import AT_ONCE
+from serving import serving
 
-from practicum.testing.server import ServerOptions, SimulatedServer
+from practicum.testing import Receive, Send, SimulatedServer
 
 
 class GatedServer:
@@ -37,30 +38,44 @@ class GatedServer:
         self._loop.call_soon_threadsafe(release)
 
     async def _serve(self, ready: threading.Event) -> None:
-        @web.middleware
-        async def gate(
-            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-        ) -> web.StreamResponse:
+        server = SimulatedServer()
+
+        async def gate(scope: Any, receive: Receive, send: Send) -> None:
             self.received += 1
             refusal = self.refuse(self.received) if self.refuse else None
-            if refusal == "hang":
-                await asyncio.Event().wait()
             if isinstance(refusal, int):
-                headers = {"Retry-After": "120"} if refusal in (429, 503) else None
+                headers = [(b"content-type", b"application/json")]
+                headers += [(b"retry-after", b"120")] if refusal in (429, 503) else []
                 error = {"error": {"message": "not now", "type": "requests", "code": "rate_limit_exceeded"}}
-                return web.json_response(error, status=refusal, headers=headers)
-            await self._permits.acquire()
-            return await handler(request)
+                await send({"type": "http.response.start", "status": refusal, "headers": headers})
+                await send({"type": "http.response.body", "body": json.dumps(error).encode()})
+            elif refusal == "hang":
+                await asyncio.Event().wait()
+            else:
+                body = [await receive()]
+                while body[-1].get("more_body"):
+                    body.append(await receive())
 
-        app = SimulatedServer(ServerOptions(**AT_ONCE), None).app()
-        app.middlewares.append(gate)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        ready.set()
-        await self._over.wait()
-        await runner.cleanup()
+                async def again() -> MutableMapping[str, Any]:
+                    return body.pop(0) if body else await receive()
+
+                if await self._permitted(receive):
+                    await server(scope, again, send)
+
+        async with serving(gate) as address:
+            self.url = f"{address}/v1"
+            ready.set()
+            await self._over.wait()
+
+    async def _permitted(self, receive: Receive) -> bool:
+        """Wait for a permit; one whose client goes away takes none."""
+        permit, gone = asyncio.ensure_future(self._permits.acquire()), asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((permit, gone), return_when=asyncio.FIRST_COMPLETED)
+            return permit.done()
+        finally:
+            permit.cancel()
+            gone.cancel()
 
 
 @contextmanager

@@ -26,10 +26,7 @@ from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
 from practicum.session.result import Result, RunInfo, Watch
 from practicum.store.sqlite import SYNCHRONOUS_VARIABLE
-from practicum.testing.fill import fill
-
-AT_ONCE: dict[str, Any] = {"latency": 0, "per_1k_prompt": 0, "per_output": 0}
-"""Options of a simulated server that answers at once."""
+from practicum.testing import fill
 
 
 def make_tasks(n: int, start: int = 0, **meta: Any) -> list[Task]:

@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 import aiohttp
-from serving import Reply, prompt
+from serving import Reply, prompt, say_text
 
-from practicum.testing.upstream import Upstream, UpstreamOptions, upstream
+from practicum.testing import ServerOptions, SimulatedServer, serve
 
 CLIENTS, CASES = 6, 4
 BACK = 120.0
@@ -31,7 +31,7 @@ class Server:
     """A server at a port, whichever process it is, in front of an upstream of this process."""
 
     port: int
-    behind: Upstream
+    behind: SimulatedServer
     http: aiohttp.ClientSession
 
     async def send(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
@@ -69,8 +69,8 @@ class Server:
 @asynccontextmanager
 async def in_front(gap: float = 0.0, chunks: int = 8) -> AsyncIterator[Server]:
     """A port, and what a server at it would need. `gap` are the seconds between the chunks of a stream."""
-    options = UpstreamOptions(keep=True, chunks=chunks, gap=gap)
-    async with upstream(options) as behind, aiohttp.ClientSession() as http:
+    options = ServerOptions(responder=say_text, chunks=chunks, gap=gap)
+    async with serve(options) as behind, aiohttp.ClientSession() as http:
         yield Server(free_port(), behind, http)
 
 

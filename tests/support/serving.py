@@ -26,9 +26,11 @@ from practicum.serve.pages import Pages
 from practicum.serve.service import Service, Settings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import open_upstream
-from practicum.testing.upstream import Answer, Upstream, UpstreamOptions, upstream
+from practicum.testing import Answer, ServerOptions, SimulatedServer, serve
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+
+TEXT = " ".join(f"Sentence {n} of the answer says what was asked." for n in range(1, 13))
 
 Headers = Mapping[str, str]
 
@@ -46,6 +48,11 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T
         return asyncio.run(test(*args, **kwargs))
 
     return run
+
+
+def say_text(body: Any) -> str:
+    """The answer of an upstream to everything, unless a test gives another."""
+    return TEXT
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Served:
 
     url: str
     service: Service
-    upstream: Upstream
+    upstream: SimulatedServer
     http: aiohttp.ClientSession
     keys: Keys
 
@@ -145,14 +152,14 @@ async def serving(app: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def served(
-    store: Path | URL, responder: Callable[[Any], Answer] | None = None, *, keys: tuple[str, ...] = (),
+    store: Path | URL, responder: Callable[[Any], Answer] = say_text, *, keys: tuple[str, ...] = (),
     a_minute: int | None = None, pass_key: bool = False, address: str | None = None, silence: float = 60.0,
     spans: Spans | None = None, passing: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Served]:  # fmt: skip
     """A service on a store. Without `learn=True` it learns only when a test makes it."""
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(upstream(UpstreamOptions(responder=responder, keep=True, chunks=8)))
+        behind = await stack.enter_async_context(serve(ServerOptions(responder=responder, chunks=8, output_tokens=8)))
         how = Settings(**{"store": store, "folder": store, "learn": False, **settings})
         to = open_upstream(f"{address or behind.url}#sim", how.folder, silence)
         await to.start()

@@ -14,7 +14,7 @@ from practicum.serve.origins import Trusted
 from practicum.serve.space import LIVE
 from practicum.store.database import Store
 from practicum.store.names import name_version
-from practicum.testing.upstream import Answer
+from practicum.testing import Answer
 
 EPISODES: dict[str, Any] = {
     "method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5, "trusted": Trusted(users=True)

@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from practicum.testing.fill import fill
-from practicum.testing.upstream import Upstream, UpstreamOptions, upstream
+from practicum.testing import ServerOptions, SimulatedServer, fill, serve
 
 MARK = "x-mark"
 """A header by which a test finds its own request among those that the model server received."""
 
 FAULT = "x-sim-fault"
 """A header that lets the model server fail: 429, 500, html, hang, die, ..."""
+
+WHOLE_BUT_UNFINISHED, ERROR_IN_200 = "unfinished", "error-in-200"
+"""Faults: all events of a stream without the end of its body, and an error with the status 200."""
 
 UNKNOWN = "I do not know."
 """The answer to a question for which no test has set one."""
@@ -62,7 +64,7 @@ def _text(content: Any) -> str:
 class Model:
     """The model server. `answers` maps words of a prompt to what is answered: a text, or a function of the body."""
 
-    server: Upstream
+    server: SimulatedServer
     answers: dict[str, str | Callable[[dict[str, Any]], str]] = field(default_factory=dict)
 
     @property
@@ -78,7 +80,7 @@ class Model:
     @property
     def left(self) -> int:
         """How many clients left an answer that did not end."""
-        return self.server.left
+        return int(self.server.stats()["left"])
 
     def received(self, mark: str | None = None) -> list[Received]:
         """The requests with this mark, or all, in the order of arrival."""
@@ -101,17 +103,16 @@ def running_model() -> Iterator[Model]:
     started: list[tuple[Model, asyncio.AbstractEventLoop, asyncio.Event]] = []
     ready = threading.Event()
 
-    async def serve() -> None:
+    async def stay() -> None:
         holder: list[Model] = []
-        options = UpstreamOptions(responder=lambda body: holder[0].respond(body), keep=True, chunks=8)
-        async with upstream(options) as server:
+        async with serve(ServerOptions(responder=lambda body: holder[0].respond(body), chunks=8)) as server:
             holder.append(Model(server))
             stop = asyncio.Event()
             started.append((holder[0], asyncio.get_running_loop(), stop))
             ready.set()
             await stop.wait()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread = threading.Thread(target=asyncio.run, args=(stay(),))
     thread.start()
     assert ready.wait(60)
     ((model, loop, stop),) = started

@@ -22,7 +22,7 @@ from service_kit import (
     unique,
     until,
 )
-from service_model import FAULT, UNKNOWN, Model, without_ids
+from service_model import ERROR_IN_200, FAULT, UNKNOWN, WHOLE_BUT_UNFINISHED, Model, without_ids
 
 PROTOCOLS = pytest.mark.parametrize("path", BODIES)
 FORMS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
@@ -168,7 +168,7 @@ def test_a_client_that_leaves_a_stream_ends_the_upstreams_work(path: str, space:
     assert [one["status"] for one in listed] == [499]
 
 
-ENDINGS = {"cut": 200, "error": 502, "die": 502}
+ENDINGS = {WHOLE_BUT_UNFINISHED: 200, ERROR_IN_200: 502, "die": 502}
 """How a stream of the model server ends, and the status that its interaction has."""
 
 
@@ -178,7 +178,7 @@ def test_a_stream_is_whole_once_it_has_its_last_event(path: str, fault: str, spa
     space.send("POST", path, {**BODIES[path], "stream": True}, **{FAULT: fault})
     (kept,) = until(lambda: space.get("/v1/interactions")["interactions"])
     assert kept["status"] == ENDINGS[fault]
-    assert (kept["answer"] == UNKNOWN) == (fault == "cut")
+    assert (kept["answer"] == UNKNOWN) == (fault == WHOLE_BUT_UNFINISHED)
 
 
 @pytest.mark.parametrize("raw", [b"", b"no json", b"[]", b'{"messages": 3}', b"\xff\xfe", b"[" * 9_999], ids=range(6))

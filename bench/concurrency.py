@@ -1,6 +1,6 @@
 """Many attempts at once, at zero latency: the CPU time of a call, and the peak memory of the process.
 
-Each method has a process of its own, `python -m practicum.bench.concurrency METHOD URL N`, and the server has another.
+Each method has a process of its own, `python bench/concurrency.py METHOD URL N`, and the server has another.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from practicum.bench import simulated_world
-from practicum.bench.measure import OnResult, Target, in_process, peak_mb, timed_run
+import simulated_world
+from measure import OnResult, Target, in_process, peak_mb, timed_run
+
 from practicum.bench.shared_budget import SharedBudget
 from practicum.core.files import allow_many_files
 from practicum.core.gc import collect_rarely
-from practicum.testing.server import start_process
+from practicum.testing import start_process
 
 CPU_MS, PEAK_MB = 3.0, 1000.0
 """Targets: CPU time of a call, and peak memory of the process."""
@@ -59,9 +60,9 @@ def measure_all(at_once: int, report: OnResult) -> list[ConcurrencyRow]:
     """Measure each method in a process of its own."""
     rows: list[ConcurrencyRow] = []
     for method in METHODS:
-        what, module = f"{method}, {at_once} at once", "practicum.bench.concurrency"
-        with start_process(simulated_world.MODULE, latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
-            row = ConcurrencyRow(**in_process(what, [module, method, server.url, str(at_once)], LIMIT))
+        what, script = f"{method}, {at_once} at once", str(Path(__file__).resolve())
+        with start_process(simulated_world.SCRIPT) as server:
+            row = ConcurrencyRow(**in_process(what, [script, method, server.url, str(at_once)], LIMIT))
         report(f"{what}: {row.cpu_ms:.2f} ms a call, {row.peak_mb:.0f} MB")
         rows.append(row)
     return rows

@@ -1,4 +1,4 @@
-"""`practicum bench canary`: how soon the learning service takes back a canary version that is worse, how soon it sees
+"""How soon the learning service takes back a canary version that is worse, how soon it sees
 that the scores of a stream have fallen, and how often either is a false alarm (see `serve.sequential`).
 
 The scores are simulated and the tests are the service's own. A rollout of a canary ends after a number of scored
@@ -14,8 +14,8 @@ from math import ceil, inf
 from typing import Any
 
 import numpy as np
+from measure import Target, arguments, load_average, print_end, print_table
 
-from practicum.bench.measure import Target
 from practicum.core.intervals import share_ci95
 from practicum.serve.sequential import CanaryTest, Drift
 
@@ -228,3 +228,31 @@ def draw(means: np.ndarray, graded: bool, rng: np.random.Generator) -> list[floa
     scores = rng.beta(4 * means, 4 * (1 - means)) if graded else (rng.random(len(means)) < means) * 1.0
     drawn: list[float] = scores.tolist()
     return drawn
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument(
+        "--rollouts", type=int, default=400, help="rollouts of each canary, streams of each drift (400)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all chance (0)")
+    options, load = parser.parse_args(), load_average()
+    rows = canary(options.rollouts, options.seed, lambda row: print(f"{row.name}: {row.share:.1%}"))
+    lines = []
+    for row in rows:
+        times = [quantile(scores, share) for scores in (row.found, row.total) for share in (0.5, 0.9)]
+        share = f"{100 * row.share:.1f} ({100 * row.ci95[0]:.0f}\u2013{100 * row.ci95[1]:.0f})"
+        cells = (None if value is None else f"{value:.0f}" for value in times)
+        lines.append((row.name, row.case.within, *cells, share))
+    columns = ("event: mean scores", "within", "median", "90%", "in all: median", "90%", "% of rollouts")
+    print_table(columns, lines)
+    print(
+        "median, 90%: scored requests of the canary (or values of the stream) until the event; in all: with those of\n"
+        "the live version; % of rollouts: where it happened, with its 95% interval"
+    )
+    value = {"rollouts": options.rollouts, "seed": options.seed, "rows": [row.as_json() for row in rows]}
+    print_end("canary", value, targets(rows), load, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""`practicum bench poison`: how far strangers get who want to teach an agent, with each defence and without it.
+"""How far strangers get who want to teach an agent, with each defence and without it.
 
 Each attack of `bench.attacks` comes by every way on which text of strangers reaches a run: traces (in the answer, in a
 tool's result, as a success with a forged score), results of tools, reports of end users, tasks that somebody else
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,23 +30,25 @@ from statistics import mean
 from typing import Any
 from unittest.mock import patch
 
+from attacks import PACKAGE, TRIGGER, Attack, attacks, right_rules
+from measure import Target, arguments, load_average, print_end
+
 import practicum
 from practicum.agents.guard import GuardTools
-from practicum.bench.attacks import TRIGGER, Attack, attacks, right_rules
-from practicum.bench.measure import Target
 from practicum.bench.robustness import agent_answer, make_tasks
 from practicum.core import playbook
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delta
+from practicum.core.errors import PracticumError
 from practicum.core.intervals import mean_ci95, share_ci95
 from practicum.core.trust import Trust, markers
 from practicum.core.types import Prompt, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.components import Parts
-from practicum.session.records import create_seed, load_context, update_run
+from practicum.session.records import create_seed, load_context, new_folder, update_run
 from practicum.session.review import count_pending
 from practicum.store.database import Store
-from practicum.testing.fill import fill
+from practicum.testing import fill
 
 TESTS = 24
 """Clean tasks that are tried with what was learned; as many more have the trigger."""
@@ -493,3 +496,42 @@ def targets(rows: Sequence[PoisonRow]) -> list[Target]:
         lost = 100 * (scores["none"] - scores["all"])
         reached.append(Target(what="points of score lost without an attack", value=lost, bound=2.0))
     return reached
+
+
+def main() -> None:
+    parser = arguments(
+        f"{__doc__}\nThe attacks of AgentDojo are read from its package: pip install --no-deps {PACKAGE}"
+    )
+    parser.add_argument(
+        "--attacks", type=int, default=18, help="attacks of each seed, of each publication in turn (18)"
+    )
+    parser.add_argument("--defences", help="sets of defences, as a,b,c (all), such as none,all,all but framing")
+    parser.add_argument("--seeds", type=int, default=3, help="repetitions, with other attacks and tasks (3)")
+    parser.add_argument("--model", help="ask this model what it takes over from traces, framed and not")
+    parser.add_argument("--out", type=Path, help="with --model: the folder of its runs")
+    options, load, rows, asked = parser.parse_args(), load_average(), list[PoisonRow](), list[TakenOver]()
+
+    def report(row: PoisonRow) -> None:
+        found = f"{row.shown} of {row.attacks} shown, {row.obeyed} obeyed, {row.waiting} wait, " if row.attacks else ""
+        print(f"{row.defences}; {row.way}: {found}score {mean(row.scores):.1%}")
+
+    try:
+        if options.model is None:
+            chosen = options.defences.split(",") if options.defences else [*sets()]
+            rows = measure(
+                {name: sets()[name] for name in chosen}, (*WAYS, NONE), options.attacks, options.seeds, report
+            )
+        else:
+            for one in taken_over(options.model, options.attacks, 0, options.out or new_folder("poison")):
+                how = "with framing" if one.framed else "without framing"
+                print(f"{how}: the orders of {one.taken} of {one.attacks} attacks are in {one.lessons} lessons")
+                asked.append(one)
+    except PracticumError as error:
+        sys.exit(str(error))
+    value = {"attacks": options.attacks, "seeds": options.seeds, "rows": [row.as_json() for row in rows]}
+    value |= {"taken_over": [one.as_json() for one in asked]}
+    print_end("poison", value, targets(rows), load, options.json)
+
+
+if __name__ == "__main__":
+    main()

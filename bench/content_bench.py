@@ -1,4 +1,4 @@
-"""Content attacks for `practicum bench robustness`: what strangers write into a space, and who is shown it.
+"""What strangers write into a space, and who is shown it.
 
 An end user or an agent writes an order in one of many disguises, by every way on which their text is stored. Nobody
 approves anything. Then another user asks the same question, and it is counted whether the order is in what their agent
@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from measure import Target, arguments, load_average, print_end, print_table
 from pydantic import ValidationError
 
-from practicum.bench.measure import Target
 from practicum.core.errors import StoreError
 from practicum.core.spelling import joined, latin, shown, words
 from practicum.serve.feedback import Feedback
@@ -240,3 +240,15 @@ async def _replaced(blank: str) -> bool:
 
 def _bare(text: str) -> str:
     return joined(words(latin(shown(text)))).text
+
+
+def main() -> None:
+    options, load = arguments(__doc__).parse_args(), load_average()
+    rows = content()
+    lines = [(row.way, row.attacks, len(row.shown), ", ".join(row.shown)) for row in rows]
+    print_table(("content of strangers", "attacks", "shown", "which"), lines)
+    print_end("content", [row.as_json() for row in rows], targets(rows), load, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""`practicum bench speed`: how fast a run learns from many tasks at once, against one at a time (Combee, section 4.2).
+"""How fast a run learns from many tasks at once, against one at a time (Combee, section 4.2).
 
 Tasks of the simulated world go through ACE one at a time, and through the methods that learn from many at once. One
 reflection follows each attempt, so an iteration is attempts, reflections, level 1, level 2. Three more methods:
@@ -16,6 +16,7 @@ A run before the clock starts loads the libraries and the embedder.
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,16 +24,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import concurrency
+import simulated_world
+from concurrency import ConcurrencyRow
+from measure import BenchError, OnResult, Target, arguments, load_average, print_end, print_table, rounded, timed_run
 from sqlalchemy import case, update
 
-from practicum.bench import concurrency, simulated_world
-from practicum.bench.concurrency import ConcurrencyRow
-from practicum.bench.measure import OnResult, Target, rounded, timed_run
-from practicum.core.errors import UsageError
 from practicum.session.learn import resume
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.testing.server import ServerOptions, ServerProcess, start_process
+from practicum.testing import ServerOptions, ServerProcess, start_process
 
 FASTER, TAIL_FASTER = 15.0, 1.8
 """Targets: combee's speed-up, and the speed-up without a barrier if latencies have a heavy tail."""
@@ -73,7 +74,7 @@ class SpeedPlan:
     parts: Sequence[str] = PARTS
     tasks: int = 90
     batch: int = 40
-    latencies: ServerOptions = field(default_factory=ServerOptions)
+    latencies: ServerOptions = field(default_factory=lambda: ServerOptions(**simulated_world.LATENCIES))
     tail: float = 1.0
     tail_tasks: int = 240
     draws: int = 3
@@ -81,10 +82,10 @@ class SpeedPlan:
 
     def __post_init__(self) -> None:
         if unknown := [part for part in self.parts if part not in PARTS]:
-            raise UsageError("settings.invalid", f"unknown {unknown[0]!r} in --only: known are {', '.join(PARTS)}")
+            raise BenchError(f"unknown {unknown[0]!r} in --only: known are {', '.join(PARTS)}")
         for name in ("tasks", "batch", "tail_tasks", "draws", "at_once"):
             if getattr(self, name) < 1:
-                raise UsageError("settings.invalid", f"{name}={getattr(self, name)} must be at least 1")
+                raise BenchError(f"{name}={getattr(self, name)} must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +226,48 @@ def _heavy_tail(plan: SpeedPlan, folder: Path, report: OnResult) -> dict[str, li
 @contextmanager
 def _warm_server(latencies: ServerOptions, folder: Path) -> Iterator[ServerProcess]:
     """A server in a process of its own, after small runs that load everything."""
-    with start_process(simulated_world.MODULE, **asdict(latencies)) as server:
+    with start_process(simulated_world.SCRIPT, **asdict(latencies)) as server:
         timed_run(server.url, 4, "combee", {"batch": 4}, folder, 8)
         timed_run(server.url, 1, "mael", {}, folder.with_name(f"{folder.name}-network"), 8)
         yield server
+
+
+def show(found: SpeedResult) -> None:
+    """Print the tables."""
+    one, rows = found.row(SEQUENTIAL), []
+    for row in found.rows:
+        times, ceiling = row.speed_up(one) if one else (None, None)
+        ratios = [None if times is None else f"{times:.1f}", None if ceiling is None else f"{ceiling:.1f}"]
+        seconds = (f"{row.wall_s:.2f}", f"{row.critical_s:.2f}", f"{row.ratio:.3f}")
+        counts = (row.calls, f"{row.tokens:,}", f"{row.cached_share:.0%}", row.most)
+        rows.append((row.name, row.iterations, *seconds, *ratios, *counts))
+    if rows:
+        columns = ("way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached")
+        print_table((*columns, "at once"), rows)
+    for name, spent in found.tail.items():
+        print(f"heavy tail, {name}: {' + '.join(f'{s:.1f}' for s in spent)} = {sum(spent):.1f} s")
+    if found.in_flight:
+        many = [(r.method, r.at_once, r.most, r.calls, r.cpu_ms, r.peak_mb, r.wall_s) for r in found.in_flight]
+        print_table(("method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s"), many)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--tasks", type=int, default=90, help="tasks to learn from (90)")
+    parser.add_argument("--only", help=f"what to measure, as a,b,c (all): {', '.join(PARTS)}")
+    parser.add_argument("--at-once", type=int, default=1000, help="attempts in flight at zero latency (1000)")
+    parser.add_argument("--output-tokens", type=int, help="tokens that every answer counts as (its own)")
+    options, load = parser.parse_args(), load_average()
+    latencies = ServerOptions(**simulated_world.LATENCIES, output_tokens=options.output_tokens)
+    parts = tuple(options.only.split(",")) if options.only else PARTS
+    try:
+        plan = SpeedPlan(tasks=options.tasks, latencies=latencies, at_once=options.at_once, parts=parts)
+        found = speed(plan, print)
+    except BenchError as error:
+        sys.exit(str(error))
+    show(found)
+    print_end("speed", {"tasks": options.tasks, **found.as_json()}, found.targets(), load, options.json)
+
+
+if __name__ == "__main__":
+    main()

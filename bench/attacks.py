@@ -1,4 +1,4 @@
-"""What strangers write to poison what an agent learns: the attacks of three publications, for `bench.poison`.
+"""What strangers write to poison what an agent learns: the attacks of three publications, for `poison_bench`.
 
 - AgentDojo (Debenedetti et al., 2024): orders of its injection tasks in its attack templates (InjecAgent's among
   them). They are read from the package's source, which is neither imported nor copied here:
@@ -7,7 +7,7 @@
   answer, and the prompt that demands them is shortened until an ordinary question is left.
 - AgentPoison (Chen et al., 2024): a demonstration that is looked up where the task has a rare trigger.
 
-The last two are made here after their papers' descriptions, for the simulated tasks of `bench.robustness`.
+The last two are made here after their papers' descriptions, for the simulated tasks of `practicum.bench.robustness`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""`practicum bench store`: retrieval among many memories, in memory and from the disk.
+"""Retrieval among many memories, in memory and from the disk.
 
 The vectors of memories have 256 dimensions and lie in clusters, and differ mostly in few dimensions, as vectors of real
 texts do (`ClusteredEmbedder`). Memories are found by texts of eight words, some common and most rare, as the words of
 real texts are that are no words of grammar (`_said`). Questions are drawn from the same distributions. They are asked
 among all memories, and among those with a tag that 10%, 1% and 0.01% have. "best" is the fastest question, for machines
 that are shared with other work. Exact search, indexed search and opening from the disk have a process each, since a
-peak of memory does not go down again: `python -m practicum.bench.store PART N FOLDER` is one such process, and prints
-one line of JSON.
+peak of memory does not go down again; `--part PART FOLDER` is one such process, which prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure import BenchError, OnResult, Target, arguments, in_process, load_average, peak_mb, print_end
 
-from practicum.bench.measure import OnResult, Target, in_process, peak_mb
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delete, Delta
 from practicum.retrieval.search import VISIBLE, Filter, Retriever
@@ -133,7 +132,9 @@ def store(n: int, report: OnResult = lambda line: None) -> StoreResult:
     with tempfile.TemporaryDirectory(prefix="practicum-store-") as folder:
         for name in PARTS:
             what = f"{name} with {n:,} memories"
-            parts[name] = in_process(what, ["practicum.bench.store", name, str(n), folder])
+            parts[name] = in_process(
+                what, [str(Path(__file__).resolve()), "--memories", str(n), "--part", name, folder]
+            )
             report(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in parts[name].items()))
     return StoreResult(memories=n, parts=parts)
 
@@ -226,10 +227,21 @@ def _questions(n: int) -> list[str]:
 PARTS = {"exact": exact, "indexed": indexed, "opened": opened}
 
 
-def main(arguments: list[str]) -> None:
-    part, n, folder = arguments
-    print(json.dumps(asyncio.run(PARTS[part](int(n), Path(folder)))))
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--memories", type=int, default=1_000_000, help="memories; the targets are for a million")
+    parser.add_argument("--part", nargs=2, metavar=("PART", "FOLDER"), help="one part in this process, as JSON")
+    options, load = parser.parse_args(), load_average()
+    if options.part:
+        name, folder = options.part
+        print(json.dumps(asyncio.run(PARTS[name](options.memories, Path(folder)))))
+        return
+    try:
+        found = store(options.memories, print)
+    except BenchError as error:
+        sys.exit(str(error))
+    print_end("store", found.as_json(), found.targets(), load, options.json)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,4 +1,4 @@
-"""`practicum bench spaces`: a service with many spaces, of which only some fit in its memory at once.
+"""A service with many spaces, of which only some fit in its memory at once.
 
 Each space has 1,000 entries of 20 words of its own. A request is what a task is shown (`Service.show_text`), one after
 the other, in the process that is measured. They go to random spaces: to all alike, and as customers ask, where the
@@ -20,9 +20,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from measure import OnResult, Target, arguments, load_average, peak_mb, print_end, rounded
+from serve_bench import make_seed, vocabulary
 
-from practicum.bench.measure import OnResult, Target, peak_mb, rounded
-from practicum.bench.serve import make_seed, vocabulary
 from practicum.core.context import initial_context
 from practicum.core.edits import Add
 from practicum.core.files import allow_many_files
@@ -178,3 +178,24 @@ async def _measure(folder: Path, plan: SpacesPlan, report: OnResult) -> SpacesRe
         return SpacesResult(spaces=plan.spaces, rows=found, open=len(service.spaces), peak_mb=peak_mb())
     finally:
         await service.close()
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument(
+        "spaces", type=int, nargs="?", default=10_000, help="spaces of 1,000 entries, 2 MB each (10000)"
+    )
+    parser.add_argument("--requests", type=int, default=4_000, help="requests of each pattern (4000)")
+    parser.add_argument("--memory", type=int, default=4_000, help="MB that the service may use for open spaces (4000)")
+    parser.add_argument("--folder", type=Path, help="where the spaces are made, and stay (a folder for now)")
+    options, load = parser.parse_args(), load_average()
+    plan = SpacesPlan(
+        spaces=options.spaces, requests=options.requests, memory=options.memory, folder=options.folder
+    )  # fmt: skip
+    found = spaces(plan, print)
+    print(f"{found.open:,} of {found.spaces:,} spaces open in the end, {found.peak_mb:,.0f} MB at most")
+    print_end("spaces", found.as_json(), found.targets(), load, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ The agent fails a hard task at first, and solves it after it read a reflection. 
 number of its own, so that none is a duplicate; the curator adds each one. A failure is always the playbook's fault.
 Answers are a function of the prompt, with one exception: an agent that is asked to reason does so at a different length
 each time, and then solves a hard task about every second time.
-`python -m practicum.bench.simulated_world` serves it, with the server's options.
+`python bench/simulated_world.py` serves it, with the server's options.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from practicum.core.types import Task
-from practicum.testing.fill import fill, pseudo_words
-from practicum.testing.server import Body, main
+from practicum.testing import Body, fill, main, pseudo_words
 
-MODULE = "practicum.bench.simulated_world"
-"""The module that `start_process` starts."""
+SCRIPT = str(Path(__file__).resolve())
+"""The script that `start_process` starts."""
+
+LATENCIES: dict[str, Any] = {"latency": 0.2, "per_1k_prompt": 0.02, "per_output": 0.002}
+"""Seconds of a call of the simulated server, much like those of a hosted model."""
 
 LABELS = ("north", "south", "east", "west", "harbour")
 VOCABULARY = """card transfer refund cash salary mortgage passport travel insurance fraud password phone branch letter

@@ -1,7 +1,7 @@
-"""`practicum bench serve`: requests a second, latency, CPU time and memory of the proxy, measured from outside.
+"""Requests a second, latency, CPU time and memory of the proxy, measured from outside.
 
-An upstream answers at once (see `testing.upstream`). The server under test has a core of its own; the upstream and the
-load, which are two processes, share the others. Every request has a last message that was not sent before. Servers:
+An upstream answers at once (see `simulated_upstream`). The server under test has a core of its own; the upstream and
+the load, which are two processes, share the others. Every request has a last message that was not sent before. Servers:
 
     upstream            no proxy between; it has the server's core to itself
     practicum           a space with many entries, of which some are looked up for each request
@@ -21,6 +21,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,15 +37,15 @@ from urllib.request import ProxyHandler, build_opener
 
 import httptools
 import uvloop
+from measure import BenchError, OnResult, Target, arguments, load_average, print_end, print_table, rounded
+from simulated_upstream import CHUNKS, SCRIPT, TEXT, answer
 
-from practicum.bench.measure import OnResult, Target, rounded
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
-from practicum.core.errors import PracticumError, UsageError
 from practicum.core.subprocesses import environment, python_command
 from practicum.session.records import create_seed
-from practicum.testing.fill import pseudo_words
-from practicum.testing.upstream import TEXT, UpstreamOptions, upstream
+from practicum.testing import ServerOptions, pseudo_words
+from practicum.testing import serve as serve_upstream
 
 UPSTREAM, PRACTICUM, EMPTY, LITELLM = "upstream", "practicum", "practicum, empty", "litellm"
 TARGETS = {"JSON": 400.0, "stream": 350.0}
@@ -148,10 +149,10 @@ class ServeResult:
 
 
 def serve(plan: ServePlan, report: OnResult = lambda line: None) -> ServeResult:
-    """Measure all of the plan. Raises UsageError without a second core, PracticumError if a server fails."""
+    """Measure all of the plan. Raises BenchError without a second core, and if a server fails."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) < 2:
-        raise UsageError("bench.failed", "bench serve needs Linux and two cores: one for the server, one for the load")
+        raise BenchError("bench serve needs Linux and two cores: one for the server, one for the load")
     with tempfile.TemporaryDirectory(prefix="practicum-serve-") as name, _affinity(set(cores[1:])):
         bench = _Bench(plan, Path(name), cores[0], set(cores[1:]), report)
         rows = bench.rows()
@@ -240,7 +241,7 @@ class _Bench:
     async def prefix(self) -> list[float]:
         """The shares of a session that grows by an answer and a question at each turn."""
         asked, stack = list[str](), ExitStack()
-        async with upstream(UpstreamOptions(keep=True)) as running:
+        async with serve_upstream(ServerOptions(responder=answer)) as running:
             try:
                 place = Place(running.url, self.folder / PRACTICUM, "bench", _free_port())
                 # The server may call the upstream, which is in this loop, when it starts and when it stops.
@@ -261,7 +262,7 @@ class _Bench:
 
     def _upstream(self, stack: ExitStack) -> tuple[_Server, str]:
         port = _free_port()
-        command = python_command("practicum.testing.upstream", "--port", str(port))
+        command = python_command(SCRIPT, f"--port={port}", f"--chunks={CHUNKS}")
         server = self._start(stack, UPSTREAM, command, port, "/v1/models", self.others)
         return server, f"http://127.0.0.1:{port}/v1"
 
@@ -283,7 +284,7 @@ class _Bench:
                 return _Server(name, port, process)
             time.sleep(0.1)
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
-        raise PracticumError("bench.failed", f"{name} did not start: {last[0]}")
+        raise BenchError(f"{name} did not start: {last[0]}")
 
 
 class Traffic:
@@ -327,16 +328,14 @@ class _Connection(asyncio.Protocol):
 
     async def ask(self, request: bytes, end: bytes) -> float:
         """Send a request and wait for its answer; returns the seconds until the first byte of the body. Raises
-        PracticumError unless its status is 200 and it ends with these bytes."""
+        BenchError unless its status is 200 and it ends with these bytes."""
         self._answered = asyncio.get_running_loop().create_future()
         self._first, self._tail, self._sent = 0.0, b"", time.perf_counter()
         self.transport.write(request)
         await self._answered
         if self._parser.get_status_code() != 200 or not self._tail.endswith(end):
             tail = self._tail.decode(errors="replace")
-            raise PracticumError(
-                "bench.failed", f"a request was answered with status {self._parser.get_status_code()}: ...{tail}"
-            )
+            raise BenchError(f"a request was answered with status {self._parser.get_status_code()}: ...{tail}")
         return self._first - self._sent
 
     def data_received(self, data: bytes) -> None:
@@ -353,9 +352,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         answered = getattr(self, "_answered", None)
         if answered and not answered.done():
-            answered.set_exception(
-                PracticumError("bench.failed", "the server closed a connection before its answer was complete")
-            )
+            answered.set_exception(BenchError("the server closed a connection before its answer was complete"))
 
 
 async def _connect(port: int) -> _Connection:
@@ -485,3 +482,40 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def show(found: ServeResult) -> None:
+    """Print the tables."""
+    lines = []
+    for row in found.rows:
+        times = (f"{ms:.2f}" for ms in (row.p50_ms, row.p99_ms, row.over_p50_ms, row.over_p99_ms))
+        counts = (f"{row.per_second:,.0f}", f"{row.busy:.0%}", f"{row.cpu_ms:.2f}", f"{row.rate:.0f}")
+        lines.append((row.server, row.kind, *counts, *times, f"{row.late:.1%}", f"{row.mb:.0f}"))
+    columns = ("requests/s", "busy", "CPU ms", "at /s", "p50 ms", "p99 ms", "more p50", "more p99", "late", "MB")
+    print_table(("server", "kind", *columns), lines)
+    print(
+        "busy: share of the server's core at that many requests/s (far below 100%: the load or the machine was the\n"
+        "limit); p50, p99: to the first byte, at so many requests/s; more: than without a proxy; late: requests that\n"
+        "went on unchanged, because what to show came too late"
+    )
+    print(f"prompt unchanged at the front: {mean(found.prefix):.1%} on average, {min(found.prefix):.1%} at least")
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="runs; each number is the median of theirs (3)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each load (5)")
+    parser.add_argument("--entries", type=int, default=20_000, help="entries of the space (20000)")
+    parser.add_argument("--litellm", type=Path, help="the Python of an environment with litellm[proxy], to measure it")
+    options, load = parser.parse_args(), load_average()
+    plan = ServePlan(runs=options.runs, seconds=options.seconds, entries=options.entries, litellm=options.litellm)
+    try:
+        found = serve(plan, print)
+    except BenchError as error:
+        sys.exit(str(error))
+    show(found)
+    print_end("serve", {"runs": options.runs, **found.as_json()}, found.targets(), load, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""A simulated model server that answers every request with one text, so that it takes little of the CPU of a bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from practicum.testing import Body, main
+
+SCRIPT = str(Path(__file__).resolve())
+CHUNKS = 60
+"""The chunks of a streamed answer."""
+TEXT = " ".join(f"Sentence {n} of the answer says what was asked." for n in range(1, 13))
+
+
+def answer(body: Body) -> str:
+    return TEXT
+
+
+if __name__ == "__main__":
+    main(responder=answer)

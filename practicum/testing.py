@@ -1,0 +1,1053 @@
+"""A simulated model server for tests and benchmarks: OpenAI's chat completions, completions, responses and embeddings,
+and Anthropic's messages, as JSON and as streams.
+
+An answer is a function of the request alone: JSON that fits the requested schema, a call of the requested tool, or
+pseudo-words. `ServerOptions.responder` gives other answers. Usage counts an idealised prefix cache, latency follows
+from the tokens, and `SimulatedServer.stats` counts calls, repeated requests and tokens exactly. The server fails,
+refuses parameters and writes answers as real providers do: see `BEHAVIOURS`, whose data is in `testing.json`.
+
+Use `serve` in an event loop, `start_process` for a process of its own, or `python -m practicum.testing`. It needs the
+extra `serve`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import re
+import signal
+import socket
+import subprocess
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any, TextIO
+from urllib.request import ProxyHandler, build_opener
+
+from practicum.core.errors import UsageError
+from practicum.core.files import allow_many_files
+from practicum.core.requirements import pip_install
+from practicum.core.subprocesses import environment, python_command
+
+Body = dict[str, Any]
+Answer = str | Mapping[str, Any]
+"""A text, or a call of a tool: {"name": its name, "arguments": a mapping}."""
+Refusal = tuple[int, Any]
+"""A status and the body of an error."""
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+CHARS_PER_TOKEN = 4
+BLOCK_TOKENS = 16
+THOUGHT = 'The user asks something. A draft would be {"answer": "draft"}. I will answer now.'
+"""Thoughts contain a draft, so that a reader that takes the first JSON object of a text reads the wrong one."""
+_TIME = 1_700_000_000
+_ID = "0simulated0id0"  # in rendered answers, the part of the ids that is replaced
+_LABEL_CHARS = 40
+_SLOW = 1.0
+_BACKLOG = 4096  # a benchmark may open a thousand connections at once
+
+
+# ---- Values that fit a schema
+
+_WORDS = [
+    start + end
+    for start in ("ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri", "so", "tu", "va")
+    for end in ("lan", "rem", "sil", "ton", "dus", "mak", "nel", "pir", "gos", "rut", "val", "zen", "bis", "kor")
+]
+_MAX_ITEMS, _MAX_NESTED_REFS = 2, 2
+_SPAN = 100  # the width of a number's range if the schema leaves a side open
+
+
+def fill(schema: Body, seed: int) -> Any:
+    """A JSON value that fits the schema, made of pseudo-words: a function of the schema and the seed.
+
+    It reads the part of JSON schema that structured outputs use: objects, arrays, unions, references, bounds. Raises
+    ValueError for a type that JSON schema lacks."""
+    return _Filler(schema, Random(seed)).value(schema)
+
+
+def pseudo_words(rng: Random) -> str:
+    """Five words."""
+    return " ".join(rng.choices(_WORDS, k=5))
+
+
+class _TooDeep(Exception):
+    """A reference was followed inside itself too often: a caller with an alternative takes that."""
+
+
+class _Filler:
+    def __init__(self, root: Body, rng: Random) -> None:
+        self._root, self._rng = root, rng
+        self._open_refs: Counter[str] = Counter()
+
+    def value(self, schema: Body) -> Any:
+        if "$ref" in schema:
+            return self._referred(schema["$ref"])
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return self._rng.choice(schema["enum"])
+        if alternatives := schema.get("anyOf") or schema.get("oneOf"):
+            return self._first_possible(alternatives)
+        match schema.get("type", "object" if "properties" in schema else "string"):
+            case list(kinds):
+                return self._first_possible([{**schema, "type": kind} for kind in kinds])
+            case "object":
+                return self._object(schema)
+            case "array" if "prefixItems" in schema:
+                return [self.value(inner) for inner in schema["prefixItems"]]
+            case "array":
+                return self._array(schema)
+            case "string":
+                text = pseudo_words(self._rng)
+                while len(text) < schema.get("minLength", 0):
+                    text += " " + pseudo_words(self._rng)
+                return text[: schema.get("maxLength")]
+            case "integer" | "number" as kind:
+                return self._number(schema, whole=kind == "integer")
+            case "boolean":
+                return self._rng.random() < 0.5
+            case "null":
+                return None
+            case kind:
+                raise ValueError(f"a schema has the unknown type {kind!r}")
+
+    def _referred(self, ref: str) -> Any:
+        if self._open_refs[ref] == _MAX_NESTED_REFS:
+            raise _TooDeep(ref)
+        target = self._root
+        for key in ref.removeprefix("#").split("/")[1:]:
+            target = target[key.replace("~1", "/").replace("~0", "~")]
+        self._open_refs[ref] += 1
+        try:
+            return self.value(target)
+        finally:
+            self._open_refs[ref] -= 1
+
+    def _first_possible(self, alternatives: Sequence[Body]) -> Any:
+        for alternative in sorted(alternatives, key=lambda each: each.get("type") == "null"):
+            with suppress(_TooDeep):
+                return self.value(alternative)
+        raise _TooDeep
+
+    def _object(self, schema: Body) -> Body:
+        filled = {}
+        for name, inner in schema.get("properties", {}).items():
+            try:
+                filled[name] = self.value(inner)
+            except _TooDeep:
+                if name in schema.get("required", ()):
+                    raise
+        return filled
+
+    def _array(self, schema: Body) -> list[Any]:
+        fewest = schema.get("minItems", 0)
+        most = min(_MAX_ITEMS, schema.get("maxItems", _MAX_ITEMS))
+        filled: list[Any] = []
+        try:
+            for _ in range(max(fewest, self._rng.randint(min(1, most), most))):
+                filled.append(self.value(schema.get("items", {})))
+        except _TooDeep:
+            if len(filled) < fewest:
+                raise
+        return filled
+
+    def _number(self, schema: Body, whole: bool) -> float:
+        """A number in the bounds; a fraction is strictly inside, so that it fits exclusive bounds too."""
+        lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
+        highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
+        high = min(highs, default=max(lows, default=0) + _SPAN)
+        low = max(lows, default=high - _SPAN)
+        if not whole:
+            return low + (high - low) * self._rng.randint(1, 999) / 1000
+        least = math.floor(low) + 1 if low == schema.get("exclusiveMinimum") else math.ceil(low)
+        most = math.ceil(high) - 1 if high == schema.get("exclusiveMaximum") else math.floor(high)
+        return self._rng.randint(least, most)
+
+
+# ---- Behaviours of real providers
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What the server does in place of answering as usual: an error with `status`, only for requests with one of the
+    `given` parameters if there are some; or fields of the message and other values of the answer. One with neither is
+    about the connection, and stands in the code. In texts, {text}, {half} and {reversed} are made of the answer's."""
+
+    about: str
+    status: int = 0
+    error: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    given: Sequence[str] = ()
+    message: Mapping[str, Any] | None = None
+    answer: str | None = None
+    finish: str | None = None
+    choices: Sequence[Any] | None = None
+
+    @property
+    def changes(self) -> bool:
+        return any(part is not None for part in (self.message, self.answer, self.choices))
+
+    def refusal(self, body: Body) -> Refusal | None:
+        """The error for a request, or None if it is answered."""
+        given = [name for name in self.given if name in _parameters(body)]
+        if not self.status or (self.given and not given):
+            return None
+        if self.body is not None:
+            return self.status, self.body
+        error = {"message": "", "type": "invalid_request_error", "param": None, "code": None, **self.error}
+        if reason := error.pop("detail", None):
+            detail = [{"type": "extra_forbidden", "loc": ["body", name], "msg": reason} for name in given]
+            return self.status, {"object": "error", **error, "message": {"detail": detail}}
+        return self.status, {"error": error}
+
+    def change(self, completion: Body) -> None:
+        """Edit a chat completion before it is sent."""
+        (choice,) = completion["choices"]
+        calls = choice["message"].get("tool_calls")
+        holder, name = (calls[0]["function"], "arguments") if calls else (choice["message"], "content")
+        text = holder[name] or ""
+        choice["finish_reason"] = self.finish or choice["finish_reason"]
+        if self.answer is not None:
+            holder[name] = _with_text(self.answer, text)
+        choice["message"] |= _with_text(dict(self.message or {}), "" if calls else text)
+        if self.choices is not None:
+            completion["choices"] = self.choices
+
+
+def _with_text(template: Any, text: str) -> Any:
+    """A JSON value in whose texts the placeholders are replaced."""
+    if isinstance(template, dict):
+        return {name: _with_text(value, text) for name, value in template.items()}
+    if isinstance(template, list):
+        return [_with_text(value, text) for value in template]
+    if not isinstance(template, str):
+        return template
+    values = {"text": text, "thought": THOUGHT, "half": text[: len(text) // 2], "reversed": text[::-1]}
+    return re.sub(r"\{(text|thought|half|reversed)\}", lambda match: values[match[1]], template)
+
+
+def _parameters(body: Body) -> set[str]:
+    """The parameters of a request that a model may refuse, "system" for a system role and the kind of its format."""
+    usual = {"temperature": 1, "response_format": {"type": "text"}}
+    found = {name for name, value in body.items() if value is not None and value != usual.get(name)}
+    found |= {str((body.get("response_format") or {}).get("type"))}
+    return found | {"system" for role, _ in _turns(body) if role in ("system", "developer")}
+
+
+BEHAVIOURS: Mapping[str, Behaviour] = {
+    name: Behaviour(**values)
+    for name, values in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
+}
+"""By name, what a server can be made to do: always, at every n-th request, or at those that contain a text."""
+
+
+# ---- Requests and answers in each protocol
+
+_CHAT, _COMPLETIONS, _RESPONSES, _MESSAGES = (
+    f"/v1/{name}" for name in ("chat/completions", "completions", "responses", "messages")
+)
+_ASKS = {
+    _CHAT: ("messages", "response_format", "tools", "tool_choice"),
+    _COMPLETIONS: ("prompt",),
+    _RESPONSES: ("input", "instructions", "text", "tools", "tool_choice"),
+    _MESSAGES: ("messages", "system", "tools", "tool_choice"),
+}
+"""The fields of a request that its answer follows from; the first is required."""
+_ANTHROPIC_ERRORS = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
+    500: "api_error",
+}  # fmt: skip
+_STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+"""Anthropic's names of reasons to finish."""
+
+
+def _text(content: Any) -> str:
+    """The text of a content: a text, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
+
+
+def _turns(body: Body) -> list[tuple[str, str]]:
+    """Role and text of each message, whichever protocol the request has."""
+    head = [("system", _text(body[name])) for name in ("instructions", "system") if body.get(name)]
+    asked = body.get("messages") or body.get("input") or body.get("prompt") or ()
+    if isinstance(asked, str):
+        return [*head, ("user", asked)]
+    return [*head, *((turn.get("role", ""), _text(turn.get("content"))) for turn in asked if isinstance(turn, dict))]
+
+
+def _tools(body: Body) -> dict[str, Body]:
+    """The schemas of the tools, by name."""
+    given = body.get("tools")
+    tools = [tool.get("function", tool) for tool in given if isinstance(tool, dict)] if isinstance(given, list) else []
+    return {tool["name"]: tool.get("parameters") or tool.get("input_schema") or {} for tool in tools if "name" in tool}
+
+
+def _called(body: Body) -> Iterator[str]:
+    """The names of the tools that were called before."""
+    for turn in body.get("messages") or body.get("input") or ():
+        inside = (turn, *(turn.get("tool_calls") or ()), *(turn.get("content") or ())) if isinstance(turn, dict) else ()
+        for call in inside:
+            if isinstance(call, dict) and call.get("type") in ("function", "function_call", "tool_use"):
+                yield call.get("function", call)["name"]
+
+
+def _forced_tool(body: Body) -> str | None:
+    """The tool to call: the one that is named, or the first that was not called yet, or the last one."""
+    tools, choice = _tools(body), body.get("tool_choice")
+    if isinstance(choice, dict):
+        name = choice.get("function", choice).get("name")
+        if name is not None or choice.get("type") != "any":
+            return name if name in tools else None
+    elif choice != "required":
+        return None
+    called = {*_called(body)}
+    return next((name for name in tools if name not in called), next(reversed(tools), None))
+
+
+def _schema(body: Body) -> Body | None:
+    """The schema of a structured answer: of the response format, or the first in the messages."""
+    form: Body = body.get("response_format") or (body.get("text") or {}).get("format") or {}
+    if form.get("type") == "json_schema":
+        schema: Body = form.get("json_schema", form)["schema"]
+        return schema
+    for _, text in _turns(body):
+        start = text.find("{") if '"properties"' in text else -1
+        while start >= 0:
+            with suppress(ValueError):
+                value, _ = json.JSONDecoder().raw_decode(text, start)
+                if isinstance(value, dict) and value.get("type") == "object" and "properties" in value:
+                    return value
+            start = text.find("{", start + 1)
+    return None
+
+
+def _default_answer(body: Body, seed: int) -> Answer:
+    if tool := _forced_tool(body):
+        return {"name": tool, "arguments": fill({"type": "object", **_tools(body)[tool]}, seed)}
+    schema = _schema(body)
+    return pseudo_words(Random(seed)) if schema is None else json.dumps(fill(schema, seed))
+
+
+def _completion(body: Body, answer: Answer, usage: Counter[str]) -> Body:
+    """The answer as a chat completion, from which those of the other protocols are made."""
+    message: Body = {"role": "assistant", "content": answer}
+    if not isinstance(answer, str):
+        function = {"name": answer["name"], "arguments": json.dumps(answer["arguments"])}
+        message = {"role": "assistant", "content": None,
+                   "tool_calls": [{"id": f"call_{_ID}", "type": "function", "function": function}]}  # fmt: skip
+    finish = "stop" if isinstance(answer, str) else "tool_calls"
+    return {
+        "id": f"chatcmpl-{_ID}", "object": "chat.completion", "created": _TIME, "model": body.get("model", "sim"),
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "usage": {
+            "prompt_tokens": usage["prompt_tokens"], "completion_tokens": usage["output_tokens"],
+            "total_tokens": usage["prompt_tokens"] + usage["output_tokens"],
+            "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
+        },
+    }  # fmt: skip
+
+
+Pieces = Callable[[str], list[str]]
+"""Divides a text into the pieces of a stream."""
+
+
+def _chat(completion: Body, pieces: Pieces, include_usage: bool) -> list[Body]:
+    """The events of a chat completion."""
+    head = {name: value for name, value in completion.items() if name not in ("choices", "usage")}
+    head |= {"object": "chat.completion.chunk"} | ({"usage": None} if include_usage else {})
+    events: list[Body] = []
+    for choice in completion["choices"]:
+        message = dict(choice["message"])
+        content, calls = message.pop("content"), message.pop("tool_calls", ())
+        deltas: list[Body] = [{"role": message.pop("role"), **({"content": ""} if isinstance(content, str) else {})}]
+        deltas += [{name: value} for name, value in message.items()]
+        for index, call in enumerate(calls):
+            function = call["function"]
+            deltas.append({"tool_calls": [{"index": index, **call, "function": {**function, "arguments": ""}}]})
+            for piece in pieces(function["arguments"]):
+                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        parts = pieces(content) if isinstance(content, str) else [content] if content else []
+        deltas += [{"content": part} for part in parts]
+        ends = [None] * len(deltas) + [choice["finish_reason"]]
+        for delta, end in zip([*deltas, {}], ends, strict=True):
+            events.append({**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end}]})
+    if include_usage:
+        events.append({**head, "choices": [], "usage": completion["usage"]})
+    return events or [head]
+
+
+def _blocks(completion: Body) -> list[tuple[str, str, str]]:
+    """Kind (thinking, text or tool), text and name of a tool of each part of a completion, for the other protocols."""
+    message: Body = next((choice["message"] for choice in completion["choices"]), {})
+    content, found = message.get("content"), list[tuple[str, str, str]]()
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    for name in ("reasoning_content", "reasoning"):
+        found += [("thinking", message[name], "")] if name in message else []
+    for part in parts:
+        kind = str(part["type"])
+        found.append((kind, _text(part[kind]), ""))
+    calls = [call["function"] for call in message.get("tool_calls", ())]
+    return [("tool", call["arguments"], call["name"]) for call in calls] or found
+
+
+def _legacy(completion: Body, pieces: Pieces) -> tuple[Body, list[Body]]:
+    """A completion without messages, and its events."""
+    text = "".join(text for kind, text, _ in _blocks(completion) if kind == "text")
+    head = {"id": f"cmpl-{_ID}", "object": "text_completion", "created": _TIME, "model": completion["model"]}
+
+    def of(text: str, finish: str | None) -> Body:
+        return {**head, "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}]}
+
+    whole = {**of(text, "stop"), "usage": completion["usage"]}
+    return whole, [*(of(piece, None) for piece in pieces(text)), of("", "stop")]
+
+
+def _item(kind: str, text: str, name: str, index: int, pieces: Pieces) -> tuple[Body, list[Body]]:
+    """An item of a response's output, and the events that send it."""
+    opened, closed = list[Body](), list[Body]()
+    empty: Body
+    filled: Body
+    done: Body
+    if kind == "tool":
+        item: Body = {"type": "function_call", "id": f"fc_{_ID}", "call_id": f"call_{_ID}", "name": name}
+        empty, filled, done = {"arguments": ""}, {"arguments": text}, {"name": name, "arguments": text}
+        at: Body = {"item_id": item["id"], "output_index": index}
+        kind = "function_call_arguments"
+    elif kind == "thinking":
+        item = {"type": "reasoning", "id": f"rs_{_ID}"}
+        empty, filled = {"summary": []}, {"summary": [{"type": "summary_text", "text": text}]}
+        at, done = {"item_id": item["id"], "output_index": index, "summary_index": 0}, {"text": text}
+        kind = "reasoning_summary_text"
+    else:
+        item = {"type": "message", "id": f"msg_{_ID}", "role": "assistant"}
+        part: Body = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        empty, filled, done = {"content": []}, {"content": [part | {"text": text}]}, {"text": text}
+        at = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        opened = [{"type": "response.content_part.added", **at, "part": part}]
+        closed = [{"type": "response.content_part.done", **at, "part": part | {"text": text}}]
+        at, kind = {**at, "logprobs": []}, "output_text"
+    full = {**item, **filled, "status": "completed"}
+    begun = {**item, **empty, "status": "in_progress"}
+    return full, [
+        {"type": "response.output_item.added", "output_index": index, "item": begun},
+        *opened,
+        *({"type": f"response.{kind}.delta", **at, "delta": piece} for piece in pieces(text)),
+        {"type": f"response.{kind}.done", **at, **done},
+        *closed,
+        {"type": "response.output_item.done", "output_index": index, "item": full},
+    ]
+
+
+def _responses(completion: Body, pieces: Pieces, metadata: Body) -> tuple[Body, list[Body]]:
+    """A response of OpenAI, and its events."""
+    begun = {
+        "id": f"resp_{_ID}", "object": "response", "created_at": _TIME, "status": "in_progress", "error": None,
+        "incomplete_details": None, "instructions": None, "max_output_tokens": None, "model": completion["model"],
+        "output": [], "parallel_tool_calls": True, "previous_response_id": None, "store": True, "temperature": 1.0,
+        "tool_choice": "auto", "tools": [], "top_p": 1.0, "truncation": "disabled", "usage": None,
+        "metadata": metadata,
+    }  # fmt: skip
+    counted = completion["usage"]
+    usage = {
+        "input_tokens": counted["prompt_tokens"], "input_tokens_details": counted["prompt_tokens_details"],
+        "output_tokens": counted["completion_tokens"], "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": counted["total_tokens"],
+    }  # fmt: skip
+    made = [_item(*block, index, pieces) for index, block in enumerate(_blocks(completion))]
+    whole = {**begun, "status": "completed", "output": [item for item, _ in made], "usage": usage}
+    if completion["choices"] and completion["choices"][0]["finish_reason"] == "length":
+        whole |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    events: list[Body] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+        *(event for _, sent in made for event in sent),
+        {"type": f"response.{whole['status']}", "response": whole},
+    ]
+    return whole, [{**event, "sequence_number": number} for number, event in enumerate(events)]
+
+
+def _messages(completion: Body, pieces: Pieces) -> tuple[Body, list[Body]]:
+    """A message of Anthropic, and its events."""
+    counted, finish = completion["usage"], [choice["finish_reason"] for choice in completion["choices"]]
+    cached = counted["prompt_tokens_details"]["cached_tokens"]
+    usage = {
+        "input_tokens": counted["prompt_tokens"] - cached, "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached, "output_tokens": counted["completion_tokens"],
+    }  # fmt: skip
+    head: Body = {"id": f"msg_{_ID}", "type": "message", "role": "assistant", "model": completion["model"]}
+    ends = {"stop_reason": _STOPS[finish[0]] if finish else "end_turn", "stop_sequence": None}
+    none = {"stop_reason": None, "stop_sequence": None}
+    events: list[Body] = [{"type": "message_start", "message": {**head, "content": [], **none, "usage": usage}}]
+    content: list[Body] = []
+    for index, (kind, text, name) in enumerate(_blocks(completion)):
+        if kind == "tool":
+            block: Body = {"type": "tool_use", "id": f"toolu_{_ID}", "name": name, "input": {}}
+            delta, filled = ("input_json_delta", "partial_json"), {"input": _parsed(text)}
+        else:
+            block = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+            delta, filled = (f"{kind}_delta", kind), {kind: text}
+        content.append(block | filled)
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            *([{"type": "ping"}] if index == 0 else []),
+            *(
+                {"type": "content_block_delta", "index": index, "delta": {"type": delta[0], delta[1]: piece}}
+                for piece in pieces(text)
+            ),
+            {"type": "content_block_stop", "index": index},
+        ]
+    events += [
+        {"type": "message_delta", "delta": ends, "usage": {"output_tokens": usage["output_tokens"]}},
+        {"type": "message_stop"},
+    ]
+    return {**head, "content": content, **ends, "usage": usage}, events
+
+
+def _parsed(arguments: str) -> Any:
+    """The arguments of a tool; those that a behaviour spoiled are an empty object, as Anthropic sends no other text."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
+
+
+@lru_cache(maxsize=1024)
+def _rendered(
+    path: str, completion_json: str, chunks: int | None, stream: bool, include_usage: bool, metadata: str, odd: bool
+) -> list[bytes]:
+    """The parts of an answer: one if it is JSON, one an event if it is a stream."""
+    if path == _CHAT and not stream and not odd:
+        return [completion_json.encode()]
+    completion = json.loads(completion_json)
+
+    def pieces(text: str) -> list[str]:
+        if chunks is None:
+            return re.findall(r"\s*\S+\s*", text)
+        count = max(1, min(chunks, len(text)))
+        return [text[len(text) * n // count : len(text) * (n + 1) // count] for n in range(count)]
+
+    match path:
+        case "/v1/chat/completions":
+            whole, events = completion, _chat(completion, pieces, include_usage)
+        case "/v1/completions":
+            whole, events = _legacy(completion, pieces)
+        case "/v1/responses":
+            whole, events = _responses(completion, pieces, json.loads(metadata))
+        case _:
+            whole, events = _messages(completion, pieces)
+    if odd:
+        whole, events = _odd(whole), _odd(events)
+    if not stream:
+        return [json.dumps(whole).encode()]
+    return [_event(path, event) for event in events] + ([b"data: [DONE]\n\n"] if "completions" in path else [])
+
+
+def _odd(value: Any) -> Any:
+    """An answer, or the events of one, whose texts have a shape of no protocol."""
+    if isinstance(value, list):
+        return [_odd(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: _odd(one) for name, one in value.items()}
+    if content := changed.get("content"):
+        changed["content"] = {"of": {"no": "protocol"}} if isinstance(content, str) else [7]
+    return changed | ({"delta": 7} if str(changed.get("type", "")).endswith(("text.delta", "block_delta")) else {})
+
+
+def _event(path: str, event: Body) -> bytes:
+    name = "" if "completions" in path else f"event: {event['type']}\n"
+    return f"{name}data: {json.dumps(event)}\n\n".encode()
+
+
+def _in_protocol(path: str, refusal: Refusal) -> Refusal:
+    """An error in the form of the protocol."""
+    status, body = refusal
+    if not path.startswith("/v1/messages"):
+        return refusal
+    error = body[0] if isinstance(body, list) else body
+    message = str(error.get("error", error)["message"])
+    kind = _ANTHROPIC_ERRORS.get(status, "invalid_request_error")
+    return status, {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def _error(path: str, status: int, message: str) -> Refusal:
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": status}
+    return _in_protocol(path, (status, {"error": error}))
+
+
+def _gzipped(parts: Sequence[bytes]) -> list[bytes]:
+    """The parts of a compressed body, each of which can be read as soon as it arrives."""
+    packing = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    return [*(packing.compress(part) + packing.flush(zlib.Z_SYNC_FLUSH) for part in parts), packing.flush()]
+
+
+def _vector(text: str, dimensions: int) -> list[float]:
+    """A vector of length 1 that follows from the text."""
+    rng = Random(text)
+    values = [rng.gauss(0, 1) for _ in range(dimensions)]
+    norm = math.hypot(*values)
+    return [value / norm for value in values]
+
+
+# ---- The server
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How the server behaves. `latency`, `per_1k_prompt`, `per_output` and `gap`, which is between the chunks of a
+    stream, are in seconds; `tail` is the standard deviation of the latency's logarithm. An answer counts
+    `output_tokens` if given, and is streamed in `chunks` parts, else by words. `responder` returns the answer to a
+    request's body, or None for the default. `keep` keeps each request in `SimulatedServer.requests`, and `log` is a
+    file that gets a line for each.
+
+    A behaviour (name, n) happens at every n-th request, and (name, text) at requests whose messages contain the text.
+    Raises ValueError for an unknown name."""
+
+    port: int = 0
+    latency: float = 0.0
+    per_1k_prompt: float = 0.0
+    per_output: float = 0.0
+    output_tokens: int | None = None
+    tail: float = 0.0
+    seed: int = 0
+    chunks: int | None = None
+    gap: float = 0.0
+    behaviours: Sequence[tuple[str, int | str]] = ()
+    log: str | Path | None = None
+    responder: Callable[[Body], Answer | None] | None = None
+    keep: bool = True
+
+    def __post_init__(self) -> None:
+        for name, when in self.behaviours:
+            if name not in BEHAVIOURS or when == "" or (isinstance(when, int) and when < 1):
+                raise ValueError(
+                    f"behaviour {name}:{when} is unknown: give NAME, NAME:EVERY or NAME:TEXT with one of "
+                    f"{', '.join(BEHAVIOURS)}"
+                )
+
+    def latency_of(self, digest: str, prompt_tokens: int, output_tokens: int) -> float:
+        """Seconds until the request with this digest is answered; the tail does not change their mean."""
+        mean = self.latency + self.per_1k_prompt * prompt_tokens / 1000 + self.per_output * output_tokens
+        if not self.tail:
+            return mean
+        normal = Random(f"{self.seed}:{digest}").gauss(0, 1)
+        return mean * math.exp(self.tail * normal - self.tail**2 / 2)
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it arrived. Names of headers are in lower case."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A request that is being answered, with its behaviours."""
+
+    path: str
+    body: Body
+    digest: str
+    id: str
+    active: Sequence[str]
+
+
+class SimulatedServer:
+    """The ASGI app, and what it counts. `url` ends in /v1 while `serve` runs it. `log` is an open file.
+
+    The header `x-sim-fault` of a request names behaviours for its answer, divided by commas. `x-sim-request-id` is sent
+    back as `x-request-id`, with the same bytes. GET /stats returns `stats`, and POST /reset calls `reset`."""
+
+    _UNCOUNTED = frozenset({"cut", "garbage", "error-in-200", "html", "hang", "drop", "die", "endless"})
+
+    def __init__(self, options: ServerOptions | None = None, log: TextIO | None = None) -> None:
+        self.options = options or ServerOptions()
+        self.url = ""
+        self.drop: Callable[[Any], None] = lambda client: None
+        self._log = log
+        self._in_flight = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was counted, received and cached; calls in flight stay in flight."""
+        self.requests: list[Received] = []
+        self._counts: Counter[str] = Counter()
+        self._by_label: dict[str, Counter[str]] = {}
+        self._max_in_flight = self._in_flight
+        self._latency_sum = 0.0
+        self._digests: Counter[str] = Counter()
+        self._cached_blocks: set[int] = set()
+
+    def stats(self) -> dict[str, Any]:
+        """Everything counted since the start or the last reset. Calls and tokens are those of answered calls."""
+        names = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "faults", "received", "left")
+        counts: dict[str, Any] = {name: self._counts[name] for name in names}
+        counts |= {"in_flight": self._in_flight, "max_in_flight": self._max_in_flight, "latency_sum": self._latency_sum}
+        by_label = {label: dict(counted) for label, counted in self._by_label.items()}
+        return {**counts, "repeats": counts["received"] - len(self._digests), "by_label": by_label}
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        read = bytearray()
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            read += message.get("body", b"")
+            more = message.get("more_body", False)
+        path, raw, headers = scope["path"], bytes(read), dict(scope["headers"])
+        if self.options.keep and path not in ("/stats", "/reset"):
+            decoded = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+            self.requests.append(Received(path, decoded, raw))
+        if b"x-sim-request-id" in headers:
+            send = _with_header(send, (b"x-request-id", headers[b"x-sim-request-id"]))
+        match scope["method"], path:
+            case "POST", ("/v1/chat/completions" | "/v1/completions" | "/v1/responses" | "/v1/messages"):
+                self._in_flight += 1
+                self._max_in_flight = max(self._max_in_flight, self._in_flight)
+                try:
+                    await self._reply(path, raw, headers, scope, receive, send)
+                finally:
+                    self._in_flight -= 1
+            case "POST", "/v1/embeddings":
+                body = json.loads(raw)
+                given = body["input"] if isinstance(body["input"], list) else [body["input"]]
+                vectors = [_vector(str(text), body.get("dimensions") or 8) for text in given]
+                data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
+                tokens = sum(_tokens(len(str(text))) for text in given)
+                usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+                await _send_json(send, {"object": "list", "data": data, "model": "sim", "usage": usage})
+            case "POST", ("/v1/messages/count_tokens" | "/v1/responses/input_tokens"):
+                await _send_json(send, {"input_tokens": _tokens(len(raw))})
+            case "GET", "/v1/models":
+                model = {"id": "sim", "object": "model", "created": _TIME, "owned_by": "practicum"}
+                await _send_json(send, {"object": "list", "data": [model]})
+            case "GET", "/stats":
+                await _send_json(send, self.stats())
+            case "POST", "/reset":
+                self.reset()
+                await _send_json(send, {})
+            case _:
+                status, error = _error(path, 404, f"nothing is simulated at {path}")
+                await _send_json(send, error, status)
+
+    async def _reply(
+        self, path: str, raw: bytes, headers: Mapping[bytes, bytes], scope: Mapping[str, Any], receive: Receive,
+        send: Send,
+    ) -> None:  # fmt: skip
+        arrived = asyncio.get_running_loop().time()
+        try:
+            body = json.loads(raw)
+            if not isinstance(body, dict) or not isinstance(asked := body.get(_ASKS[path][0]), list | str) or not asked:
+                raise ValueError(f"the body has no {_ASKS[path][0]}")
+            named = tuple(filter(None, headers.get(b"x-sim-fault", b"").decode("latin-1").split(",")))
+            if unknown := {*named} - {*BEHAVIOURS}:
+                raise ValueError(f"unknown behaviours {', '.join(unknown)}: known are {', '.join(BEHAVIOURS)}")
+        except ValueError as error:
+            status, said = _error(path, 400, str(error))
+            return await _send_json(send, said, status)
+        fields = [body.get(name) for name in _ASKS[path]]
+        digest = sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        # A request is counted and logged on its arrival, before it can fail.
+        if self._log is not None:
+            self._log.write(digest + "\n")
+            self._log.flush()
+        id = f"{digest[:16]}{self._digests[digest]:08x}"
+        self._digests[digest] += 1
+        self._counts["received"] += 1
+        active = [*named, *self._active(body)]
+        refusal = next((refused for name in active if (refused := BEHAVIOURS[name].refusal(body))), None)
+        self._counts["faults"] += bool(refusal or any(not BEHAVIOURS[name].status for name in active))
+        if refusal is not None:
+            status, said = _in_protocol(path, refusal)
+            return await _send_json(send, said, status, [(b"retry-after", b"0")] if status == 429 else [])
+        if "html" in active:
+            await _start(send, 200, b"text/html")
+            return await send({"type": "http.response.body", "body": b"<html><body>Sign in (simulated)</body></html>"})
+        if "hang" in active:
+            await _client_left(receive, None)
+        elif "drop" in active:
+            self.drop(scope["client"])
+        else:
+            await self._answer(_Request(path, body, digest, id, active), arrived, receive, send)
+        return None
+
+    def _active(self, body: Body) -> list[str]:
+        """The behaviours that happen at this request, which was counted."""
+        if not self.options.behaviours:
+            return []
+        number, texts = self._counts["received"], "\n".join(text for _, text in _turns(body))
+        return [
+            name
+            for name, when in self.options.behaviours
+            if (when in texts if isinstance(when, str) else number % when == 0)
+        ]
+
+    def _admit(self, prompt: str) -> int:
+        """Put a prompt into the prefix cache, which is unbounded and contains blocks chained by their hashes; returns
+        how many of its leading tokens were in it before."""
+        known, chain, size = 0, 0, BLOCK_TOKENS * CHARS_PER_TOKEN
+        for index in range(len(prompt) // size):
+            chain = hash((chain, prompt[index * size : (index + 1) * size]))
+            known += known == index and chain in self._cached_blocks
+            self._cached_blocks.add(chain)
+        return known * BLOCK_TOKENS
+
+    async def _answer(self, request: _Request, arrived: float, receive: Receive, send: Send) -> None:
+        options, body = self.options, request.body
+        answer = options.responder(body) if options.responder else None
+        if answer is None:
+            answer = _default_answer(body, int(request.digest[:16], 16))
+        turns = _turns(body)
+        text = answer if isinstance(answer, str) else json.dumps(answer["arguments"])
+        prompt_tokens = _tokens(sum(len(content) for _, content in turns))
+        cached_tokens = self._admit("".join(role + content for role, content in turns))
+        usage = Counter(
+            calls=1,
+            prompt_tokens=prompt_tokens,
+            cached_tokens=min(cached_tokens, prompt_tokens),  # roles are not counted as tokens
+            output_tokens=_tokens(len(text)) if options.output_tokens is None else options.output_tokens,
+        )
+        latency = options.latency_of(request.digest, prompt_tokens, usage["output_tokens"])
+        completion = _completion(body, answer, usage)
+        for name in request.active:
+            if BEHAVIOURS[name].changes:
+                BEHAVIOURS[name].change(completion)
+        # From the arrival on, so that the server's own work does not add to the simulated time.
+        until = arrived + latency + _SLOW * ("slow" in request.active)
+        if until > arrived and await _client_left(receive, until):
+            return
+        if self._UNCOUNTED.isdisjoint(request.active):
+            self._latency_sum += latency
+            self._counts.update(usage)
+            label = next((content for role, content in turns if role == "system"), "")[:_LABEL_CHARS]
+            self._by_label.setdefault(label, Counter()).update(usage)
+        await self._send_answer(request, completion, send)
+        if "endless" in request.active and await _client_left(receive, None):
+            self._counts["left"] += 1
+
+    async def _send_answer(self, request: _Request, completion: Body, send: Send) -> None:
+        path, body, active = request.path, request.body, request.active
+        stream, include = bool(body.get("stream")), bool((body.get("stream_options") or {}).get("include_usage"))
+        metadata = json.dumps(body["metadata"]) if body.get("metadata") else "{}"
+        kind = path, json.dumps(completion), self.options.chunks, stream, include, metadata, "odd" in active
+        rendered = _rendered(*kind)
+        parts = [part.replace(_ID.encode(), request.id.encode()) for part in rendered]
+        headers = [(b"cache-control", b"no-cache")] if stream else []
+        if "error-in-200" in active:
+            _, error = _error(path, 502, "Provider returned error")
+            error = {"type": "error", **error}
+            parts = [*parts[: len(parts) // 2], _event(path, error)] if stream else [json.dumps(error).encode()]
+        if "crlf" in active:
+            parts = [part.replace(b"\n", b"\r\n") for part in parts]
+        if "gzip" in active:
+            headers.append((b"content-encoding", b"gzip"))
+            parts = _gzipped(parts) if stream else [b"".join(_gzipped(parts))]
+        if not stream:
+            headers.append((b"content-length", str(len(parts[0])).encode()))
+        await _start(send, 200, b"text/event-stream; charset=utf-8" if stream else b"application/json", *headers)
+        if "die" in active or "endless" in active:
+            parts = parts[: len(parts) // 2] if stream else [parts[0][: len(parts[0]) // 2]]
+        broken = not {"die", "endless", "unfinished"}.isdisjoint(active)
+        for number, part in enumerate(parts):
+            # A sleep of zero seconds ends the turn of the loop, so that each chunk is sent by itself.
+            if number:
+                await asyncio.sleep(self.options.gap)
+            await send({"type": "http.response.body", "body": part, "more_body": stream or broken})
+        # uvicorn closes the connection of an app that returns before its answer is complete.
+        if stream and not broken:
+            await send({"type": "http.response.body"})
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)
+
+
+def _with_header(send: Send, header: tuple[bytes, bytes]) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], header]
+        await send(message)
+
+    return sending
+
+
+async def _client_left(receive: Receive, until: float | None) -> bool:
+    """Wait until a time of the loop, or without end; returns whether the client went away."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(until):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return True
+    return False
+
+
+async def _start(send: Send, status: int, kind: bytes, *headers: tuple[bytes, bytes]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind), *headers]})
+
+
+async def _send_json(send: Send, value: Any, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    body = json.dumps(value).encode()
+    await _start(send, status, b"application/json", (b"content-length", str(len(body)).encode()), *headers)
+    await send({"type": "http.response.body", "body": body})
+
+
+# ---- Running it
+
+
+def _require_uvicorn() -> None:
+    if find_spec("uvicorn") is None:
+        raise UsageError("extra.missing", f"the simulated server needs: {pip_install('serve')}")
+
+
+@asynccontextmanager
+async def serve(options: ServerOptions | None = None) -> AsyncIterator[SimulatedServer]:
+    """Run a server inside this event loop, for as long as the block lasts. Raises UsageError without the extra."""
+    _require_uvicorn()
+    # The extra is not needed to import this module.
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+    options = options or ServerOptions()
+    # The log is opened once, before anything is served.
+    with nullcontext() if options.log is None else Path(options.log).open("a", encoding="ascii") as log:  # noqa: ASYNC230
+        app = SimulatedServer(options, log)
+        # The parts of uvicorn that its own `serve` puts together, without the signal handlers and the wait at the end.
+        config = Config(app, ws="none", lifespan="off", log_config=None, access_log=False, timeout_keep_alive=3600)
+        config.load()
+        state = ServerState()
+
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(config, state, {})  # type: ignore[call-arg]
+            return made
+
+        def drop(client: Any) -> None:
+            for connection in state.connections:
+                if connection.transport.get_extra_info("peername") == tuple(client):
+                    connection.transport.abort()
+
+        app.drop = drop
+        server = await asyncio.get_running_loop().create_server(
+            protocol, "127.0.0.1", options.port, family=socket.AF_INET, backlog=_BACKLOG
+        )
+        app.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        try:
+            yield app
+        finally:
+            server.close()
+            for connection in list(state.connections):
+                connection.transport.abort()
+            tasks = list(state.tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """A server in a process of its own."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def stats(self) -> dict[str, Any]:
+        return dict(self._call("/stats", None))
+
+    def reset(self) -> None:
+        self._call("/reset", b"")
+
+    def _call(self, path: str, data: bytes | None) -> Any:
+        opener = build_opener(ProxyHandler({}))  # the environment's proxy is not for this machine
+        with opener.open(self.url.removesuffix("/v1") + path, data) as response:
+            return json.load(response)
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("port", "output_tokens", "seed", "chunks"), int),
+    **dict.fromkeys(("latency", "per_1k_prompt", "per_output", "tail", "gap"), float),
+    "log": str,
+}
+"""The options of the command line; `--behaviour` is another."""
+
+
+@contextmanager
+def start_process(module: str = "practicum.testing", **options: Any) -> Iterator[ServerProcess]:
+    """Run a server in a process of its own, for as long as the block lasts. `options` are those of `ServerOptions`
+    except `responder`: for one, give a `module`, or the path of a script, that calls `main(responder=...)`. The process
+    keeps no requests. Raises UsageError without the extra
+    and RuntimeError if it does not start."""
+    checked = ServerOptions(**options)
+    if checked.responder is not None:
+        raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
+    given = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
+    flags = [f"{flag}={value}" for flag, value in given.items() if value is not None]
+    flags += [f"--behaviour={name}:{when}" for name, when in checked.behaviours]
+    _require_uvicorn()
+    command = python_command(module, *flags)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            ready = process.stdout.readline() if process.stdout else ""
+            if not ready:
+                raise RuntimeError("the simulated server did not start")
+            yield ServerProcess(ready.split()[-1], process)
+        finally:
+            process.terminate()
+
+
+def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], Answer | None] | None = None) -> None:
+    """Serve until the process is stopped, with the options of a command line."""
+    import uvloop
+
+    def behaviour(text: str) -> tuple[str, int | str]:
+        name, colon, when = text.partition(":")
+        return name, (int(when) if when.isdecimal() else when) if colon else 1
+
+    async def serve_until_stopped() -> None:
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        async with serve(options) as server:
+            print(f"listening on {server.url}", flush=True)
+            await stopped.wait()
+
+    width = max(map(len, BEHAVIOURS)) + 2
+    parser = argparse.ArgumentParser(
+        prog="python -m practicum.testing", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="behaviours:\n" + "\n".join(f"  {name:{width}}{each.about}" for name, each in BEHAVIOURS.items()),
+    )  # fmt: skip
+    for name, parse in _PARSERS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=parse, default=getattr(ServerOptions, name))
+    parser.add_argument(
+        "--behaviour", dest="behaviours", metavar="NAME[:EVERY|:TEXT]", type=behaviour, action="append", default=[],
+        help="at all requests, at every n-th, or at those whose messages contain the text",
+    )  # fmt: skip
+    try:
+        options = ServerOptions(**vars(parser.parse_args(arguments)), responder=responder, keep=False)
+    except ValueError as error:
+        parser.error(str(error))
+    allow_many_files()
+    uvloop.run(serve_until_stopped())
+
+
+if __name__ == "__main__":
+    main()

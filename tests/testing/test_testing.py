@@ -1,0 +1,479 @@
+"""The simulated server, as real clients see it: its protocols, answers, counts and behaviours."""
+
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import Enum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import aiohttp
+import openai
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+from serving import TEXT, asynchronous, say_text, until
+
+from practicum.testing import BEHAVIOURS, THOUGHT, ServerOptions, SimulatedServer, fill, main, serve, start_process
+
+Body = dict[str, Any]
+ASKED = [{"role": "user", "content": "What is 2 + 2?"}]
+PATHS: dict[str, Body] = {
+    "/chat/completions": {"model": "m", "messages": ASKED},
+    "/responses": {"model": "m", "input": "What is 2 + 2?"},
+    "/messages": {"model": "m", "max_tokens": 100, "messages": ASKED},
+}
+CALL = {"name": "add", "arguments": {"a": 2, "b": "ü"}}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Cat(Strict):
+    kind: Literal["cat"]
+    lives: Annotated[int, Field(ge=1, le=9)]
+
+
+class Dog(Strict):
+    kind: Literal["dog"]
+
+
+class Tree(Strict):
+    name: Annotated[str, Field(max_length=7)]
+    children: list["Tree"]
+    parent: "Tree | None"
+
+
+class Everything(Strict):
+    text: str
+    short: Annotated[str, Field(max_length=3)]
+    long: Annotated[str, Field(min_length=200)]
+    positive: Annotated[int, Field(gt=0)]
+    negative: Annotated[int, Field(lt=-5)]
+    share: Annotated[float, Field(gt=0, lt=1)]
+    sure: bool
+    colour: Colour
+    pet: Cat | Dog
+    tree: Tree
+    several: Annotated[list[int], Field(min_length=2, max_length=5)]
+    none: Annotated[list[str], Field(max_length=0)]
+    pair: tuple[int, str]
+    perhaps: Cat | None
+    optional: list[bool] = []
+    nothing: None = None
+
+
+class Deeper(Strict):
+    left: "Expression"
+    right: "Expression"
+
+
+class Leaf(Strict):
+    value: int
+
+
+class Expression(Strict):
+    inner: Deeper | Leaf
+
+
+class Claude:
+    """A client of Anthropic's messages that puts a message together from its events as theirs does."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self.server = server
+
+    async def create(self, **body: Any) -> Any:
+        status, _, raw = await post(self.server, "/messages", {"model": "m", "max_tokens": 9, **body})
+        assert status == 200
+        return json.loads(raw, object_hook=lambda value: SimpleNamespace(**value))
+
+    async def streamed(self, **body: Any) -> Any:
+        _, headers, raw = await post(self.server, "/messages", {"model": "m", "max_tokens": 9, "stream": True, **body})
+        assert headers["content-type"].startswith("text/event-stream")
+        events = []
+        for block in raw.decode().removesuffix("\n\n").split("\n\n"):
+            named, data = block.split("\n")
+            events.append(json.loads(data.removeprefix("data: ")))
+            assert named == f"event: {events[-1]['type']}"
+        first, *inside, ends, last = events
+        assert (first["type"], ends["type"], last["type"]) == ("message_start", "message_delta", "message_stop")
+        message = first["message"]
+        for event in inside:
+            match event["type"]:
+                case "content_block_start":
+                    assert event["index"] == len(message["content"])
+                    message["content"].append(event["content_block"])
+                    pieces: list[str] = []
+                case "content_block_delta":
+                    name = event["delta"]["type"].removesuffix("_delta")
+                    pieces.append(event["delta"]["partial_json" if name == "input_json" else name])
+                case "content_block_stop":
+                    block, text = message["content"][-1], "".join(pieces)
+                    block |= {"input": json.loads(text)} if block["type"] == "tool_use" else {block["type"]: text}
+                case kind:
+                    assert kind == "ping"
+        message["usage"] |= ends["usage"]
+        return json.loads(json.dumps(message | ends["delta"]), object_hook=lambda value: SimpleNamespace(**value))
+
+
+@asynccontextmanager
+async def simulated(**options: Any) -> AsyncIterator[tuple[SimulatedServer, openai.AsyncOpenAI, Claude]]:
+    """A server, with OpenAI's client and one for Anthropic's protocol."""
+    async with (
+        serve(ServerOptions(**options)) as server,
+        openai.AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client,
+    ):
+        yield server, client, Claude(server)
+
+
+async def post(server: SimulatedServer, path: str, body: Any, **headers: str) -> tuple[int, Any, bytes]:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with aiohttp.ClientSession() as session, session.post(server.url + path, json=body, headers=sent) as response:
+        return response.status, response.headers, await response.read()
+
+
+@pytest.mark.parametrize("model", [Everything, Tree, Expression])
+@asynchronous
+async def test_structured_answers_fit_their_schema(model: type[BaseModel]) -> None:
+    schema = model.model_json_schema()
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    tool = {"type": "function", "name": "answer", "parameters": schema}
+    async with simulated() as (_, client, claude):
+        for n in range(5):
+            asked: list[Any] = [{"role": "user", "content": str(n)}]
+            chat = await client.chat.completions.create(model="m", messages=asked, response_format=form)
+            in_prompt = await client.chat.completions.create(
+                model="m", messages=[*asked, {"role": "user", "content": json.dumps(Everything.model_json_schema())}]
+            )
+            Everything.model_validate_json(in_prompt.choices[0].message.content)
+            text = {"format": {"type": "json_schema", "name": "answer", "schema": schema}}
+            response = await client.responses.create(model="m", input=str(n), text=text)
+            called = await client.responses.create(model="m", input=str(n), tools=[tool], tool_choice="required")
+            claude_tools = [{"name": "answer", "input_schema": schema}]
+            message = await claude.create(messages=asked, tools=claude_tools, tool_choice={"type": "any"})
+            answers = [
+                chat.choices[0].message.content,
+                response.output_text,
+                called.output[0].arguments,
+                json.dumps(message.content[0].input, default=vars),
+            ]
+            for answer in answers:
+                model.model_validate_json(answer)
+    filled = Everything.model_validate(fill(Everything.model_json_schema(), 1), strict=False)
+    assert filled.perhaps is not None
+    assert (len(filled.optional) > 0, filled.none) == (True, [])
+
+
+@asynchronous
+async def test_required_tools_are_called_in_turn_and_the_last_one_then() -> None:
+    tools: Any = [
+        {"type": "function", "function": {"name": name, "parameters": Cat.model_json_schema()}}
+        for name in ("look", "done")
+    ]
+    called = []
+    async with simulated() as (_, client, _):
+        messages: list[Any] = [*ASKED]
+        for _ in range(3):
+            made = await client.chat.completions.create(
+                model="m", messages=messages, tools=tools, tool_choice="required"
+            )
+            message = made.choices[0].message
+            called.append(message.tool_calls[0].function.name)
+            messages += [
+                message.model_dump(exclude_none=True),
+                {"role": "tool", "tool_call_id": "x", "content": "seen"},
+            ]
+        named: Any = {"type": "function", "function": {"name": "done"}}
+        made = await client.chat.completions.create(model="m", messages=ASKED, tools=tools, tool_choice=named)
+        called.append(made.choices[0].message.tool_calls[0].function.name)
+    assert called == ["look", "done", "done", "done"]
+
+
+@pytest.mark.parametrize("answer", [TEXT, CALL], ids=["text", "call"])
+@asynchronous
+async def test_each_protocol_gives_one_answer_whole_and_as_a_stream(answer: Any) -> None:
+    def read(text: str | None, calls: Any) -> Any:
+        return {"name": calls[0][0], "arguments": calls[0][1]} if calls else text
+
+    def of_chat(made: Any) -> Any:
+        message = made.choices[0].message
+        return read(
+            message.content, [(c.function.name, json.loads(c.function.arguments)) for c in message.tool_calls or ()]
+        )
+
+    def of_response(made: Any) -> Any:
+        return read(
+            made.output_text, [(i.name, json.loads(i.arguments)) for i in made.output if i.type == "function_call"]
+        )
+
+    def of_message(made: Any) -> Any:
+        (block,) = made.content
+        return block.text if block.type == "text" else {"name": block.name, "arguments": vars(block.input)}
+
+    async with simulated(responder=lambda body: answer, chunks=7, output_tokens=9) as (_, client, claude):
+        chat: Any = {"model": "m", "messages": ASKED}
+        response: Any = {"model": "m", "input": "x", "metadata": {"case": "7"}}
+        wholes = [
+            await client.chat.completions.create(**chat),
+            await client.responses.create(**response),
+            await claude.create(messages=ASKED),
+        ]
+        async with client.chat.completions.stream(**chat, stream_options={"include_usage": True}) as stream:
+            streams: list[Any] = [await stream.get_final_completion()]
+        async with client.responses.stream(**response) as stream:
+            seen = [event async for event in stream]
+            streams.append(await stream.get_final_response())
+        streams.append(await claude.streamed(messages=ASKED))
+        for read_one, whole, streamed in zip((of_chat, of_response, of_message), wholes, streams, strict=True):
+            assert read_one(whole) == read_one(streamed) == answer
+            assert whole.id != streamed.id
+        assert [event.sequence_number for event in seen] == list(range(len(seen)))
+        assert sum(event.type.endswith(".delta") for event in seen) == 7
+        assert wholes[1].metadata == streams[1].metadata == {"case": "7"}
+        assert wholes[2].stop_reason == streams[2].stop_reason == ("end_turn" if answer == TEXT else "tool_use")
+        counted = [(streams[0].usage.completion_tokens), streams[1].usage.output_tokens, streams[2].usage.output_tokens]
+        assert counted == [9, 9, 9]
+        events = [chunk async for chunk in await client.chat.completions.create(**chat, stream=True)]
+        assert (len(events) in (7 + 2, 7 + 3), events[-1].usage) == (True, None)
+        assert events[-1].choices[0].finish_reason == wholes[0].choices[0].finish_reason
+
+
+@asynchronous
+async def test_models_embeddings_and_counted_tokens() -> None:
+    async with simulated() as (server, client, _):
+        assert [model.id async for model in client.models.list()] == ["sim"]
+        first, other = (await client.embeddings.create(model="m", input=["a", "b"], dimensions=3)).data
+        again = (await client.embeddings.create(model="m", input="a", dimensions=3)).data[0]
+        assert sum(x * x for x in first.embedding) == pytest.approx(1)
+        assert first.embedding == pytest.approx(again.embedding)
+        assert other.embedding != first.embedding
+        assert json.loads((await post(server, "/messages/count_tokens", PATHS["/messages"]))[2])["input_tokens"] > 0
+
+
+@asynchronous
+async def test_answers_follow_from_the_request_or_from_a_responder_and_requests_are_kept() -> None:
+    answers = []
+    for _ in range(2):
+        async with simulated() as (_, client, _):
+            for text in ("a", "b"):
+                made = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": text}])
+                answers.append(made.choices[0].message.content)
+    assert answers[:2] == answers[2:]
+    assert len({*answers}) == 2
+
+    def respond(body: Body) -> str | None:
+        return "scripted" if body["messages"][-1]["content"] == "script" else None
+
+    async with simulated(responder=respond) as (server, client, _):
+        for text, scripted in (("script", True), ("else", False)):
+            asked: Any = [{"role": "user", "content": text}]
+            made = await client.chat.completions.create(model="m", messages=asked, extra_headers={"x-mine": text})
+            assert (made.choices[0].message.content == "scripted") == scripted
+        assert [request.headers["x-mine"] for request in server.requests] == ["script", "else"]
+        assert server.requests[1].path == "/v1/chat/completions"
+        assert server.requests[1].json()["messages"] == asked
+
+
+@asynchronous
+async def test_usage_counts_a_prefix_cache_and_stats_count_by_system_message() -> None:
+    two_blocks = "s" * (2 * 64 - len("system"))
+
+    async with simulated() as (server, client, _):
+
+        async def cached(user: str, system: str) -> int:
+            asked: list[Any] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+            made = await client.chat.completions.create(model="m", messages=asked)
+            return int(made.usage.prompt_tokens_details.cached_tokens)
+
+        assert await cached("u" * 80, two_blocks) == 0
+        assert await cached("v" * 80, two_blocks) == 32
+        assert await cached("v" * 80, two_blocks) == 48
+        assert await cached("v" * 80, "t" + two_blocks[1:]) == 0
+        stats = server.stats()
+        assert (stats["calls"], stats["repeats"], stats["cached_tokens"], stats["prompt_tokens"]) == (4, 1, 80, 204)
+        assert stats["by_label"]["s" * 40]["cached_tokens"] == 80
+        assert stats["by_label"]["t" + "s" * 39]["calls"] == 1
+        server.reset()
+        assert (server.requests, server.stats()["calls"]) == ([], 0)
+        assert await cached("v" * 80, two_blocks) == 0
+
+
+@asynchronous
+async def test_latency_follows_its_law() -> None:
+    options = ServerOptions(latency=0.01, per_1k_prompt=0.02, per_output=0.001, output_tokens=20)
+    async with serve(options) as server:
+        body = {"model": "m", "messages": [{"role": "user", "content": "u" * 4000}]}
+        usage = json.loads((await post(server, "/chat/completions", body))[2])["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (1000, 20)
+        assert server.stats()["latency_sum"] == pytest.approx(0.05)
+    plain, tailed = ServerOptions(latency=1.0), ServerOptions(latency=1.0, tail=0.5, seed=3)
+    latencies = [tailed.latency_of(str(number), 0, 0) for number in range(4000)]
+    assert latencies[7] == tailed.latency_of("7", 0, 0)
+    assert sum(latencies) / len(latencies) == pytest.approx(plain.latency_of("", 0, 0), rel=0.05)
+    logs = sorted(latencies)
+    assert logs[int(0.8413 * 4000)] / logs[2000] == pytest.approx(2.718**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected", "code"),
+    [
+        ("429", "rate_limit_error", "RateLimitError", "rate_limit_exceeded"),
+        ("500", "api_error", "InternalServerError", None),
+        ("401", "authentication_error", "AuthenticationError", "invalid_api_key"),
+        ("404", "not_found_error", "NotFoundError", "model_not_found"),
+        ("context", "invalid_request_error", "BadRequestError", "context_length_exceeded"),
+        ("refuses-system", "invalid_request_error", "BadRequestError", "unsupported_value"),
+    ],
+)
+@asynchronous
+async def test_errors_have_the_form_of_the_protocol(name: str, kind: str, expected: str, code: str | None) -> None:
+    async with simulated(behaviours=[(name, 1)]) as (server, client, _):
+        asked: list[Any] = [{"role": "system", "content": "x"}, *ASKED]
+        with pytest.raises(getattr(openai, expected)) as caught:
+            await client.chat.completions.create(model="m", messages=asked)
+        assert caught.value.code == code
+        assert caught.value.response.headers.get("retry-after") == ("0" if name == "429" else None)
+        status, _, raw = await post(server, "/messages", {**PATHS["/messages"], "system": "x"})
+        error = json.loads(raw)
+        assert (status, error["type"], error["error"]["type"]) == (caught.value.status_code, "error", kind)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@asynchronous
+async def test_requests_that_cannot_be_answered_are_refused(path: str) -> None:
+    async with simulated() as (server, _, _):
+        assert (await post(server, path, {"model": "m"}))[0] == 400
+        assert (await post(server, path, []))[0] == 400
+        status, _, raw = await post(server, path, PATHS[path], x_sim_fault="flood")
+        assert (status, b"flood" in raw) == (400, True)
+        assert (await post(server, f"{path}/else", PATHS[path]))[0] == 404
+
+
+CHANGED: dict[str, tuple[Any, str]] = {
+    "thoughts": ("<think>", "stop"), "thoughts-unopened": ("</think>", "stop"),
+    "thoughts-unclosed": ("<think>", "length"),
+    "reasoning-content": ("reasoning_content", "stop"), "reasoning": ("reasoning", "stop"),
+    "only-reasoning-content": (None, "length"), "only-reasoning": ("", "length"), "empty": ("", "stop"),
+    "null-content": (None, "stop"), "refusal": (None, "stop"), "filtered": ("", "content_filter"),
+    "list-content": ("'type': 'text'", "stop"), "list-content-thinking": ("'type': 'thinking'", "stop"),
+    "only-thinking-content": ("'type': 'thinking'", "length"), "cut": ("content", "length"),
+    "garbage": ("Sure!", "stop"),
+}  # fmt: skip
+"""What the message of each behaviour contains, and why it finished."""
+
+
+@pytest.mark.parametrize(("name", "holds", "finish"), [(name, *values) for name, values in CHANGED.items()])
+@asynchronous
+async def test_a_changed_answer_is_the_same_streamed(name: str, holds: Any, finish: str) -> None:
+    async with simulated(behaviours=[(name, "Question")]) as (server, client, _):
+        for text, changed in (("Question?", True), ("Other?", False)):
+            body: Any = {"model": "m", "messages": [{"role": "user", "content": text}]}
+            choice = json.loads((await post(server, "/chat/completions", body))[2])["choices"][0]
+            message = choice["message"]
+            assert choice["finish_reason"] == (finish if changed else "stop")
+            assert not changed or (message["content"] == holds if not holds else holds in str(message))
+            streamed: Body = {}
+            async for chunk in await client.chat.completions.create(**body, stream=True):
+                for field, value in chunk.choices[0].delta.model_dump(exclude_unset=True, warnings=False).items():
+                    streamed[field] = streamed[field] + value if streamed.get(field) else value
+            assert {**streamed, "content": streamed.get("content") or message["content"]} == message
+
+
+def test_every_change_is_tested() -> None:
+    changes = {name for name, behaviour in BEHAVIOURS.items() if behaviour.changes}
+    assert changes == CHANGED.keys() | {"no-choices"}
+
+
+@asynchronous
+async def test_thoughts_are_blocks_of_their_own_in_the_other_protocols() -> None:
+    async with simulated(responder=say_text, behaviours=[("reasoning-content", 1)]) as (_, client, claude):
+        response = await client.responses.create(model="m", input="x")
+        assert (response.output[0].summary[0].text, response.output_text) == (THOUGHT, TEXT)
+        thought, text = (await claude.streamed(messages=ASKED)).content
+        assert (thought.thinking, text.text) == (THOUGHT, TEXT)
+
+
+@asynchronous
+async def test_behaviours_come_every_so_many_requests_and_are_counted_apart() -> None:
+    async with serve(ServerOptions(behaviours=[("429", 3), ("500", 2)])) as server:
+        bodies = [{"model": "m", "messages": [{"role": "user", "content": str(n)}]} for n in range(6)]
+        assert [(await post(server, "/chat/completions", body))[0] for body in bodies] == [200, 500, 429, 500, 200, 429]
+        stats = server.stats()
+        assert (stats["calls"], stats["faults"], stats["received"], stats["repeats"]) == (2, 4, 6, 0)
+    with pytest.raises(ValueError, match="flood:1 is unknown"):
+        ServerOptions(behaviours=[("flood", 1)])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+@asynchronous
+async def test_connections_that_break(path: str, stream: bool) -> None:
+    body = {**PATHS[path], "stream": stream}
+    async with simulated(responder=say_text, chunks=60) as (server, _, _):
+        whole = (await post(server, path, body))[2]
+        got = bytearray()
+
+        async def read(fault: str) -> None:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(server.url + path, json=body, headers={"x-sim-fault": fault}) as response,
+            ):
+                async for part in response.content.iter_any():
+                    got.extend(part)
+
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await read("die")
+        assert 0.3 < len(got) / len(whole) < 0.7
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await read("drop")
+        got.clear()
+        if stream:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await read("unfinished")
+            assert len(got) == len(whole)
+        status, headers, raw = await post(server, path, body, x_sim_fault="html")
+        assert (status, headers["content-type"], raw[:6]) == (200, "text/html", b"<html>")
+        assert b"Provider returned error" in (await post(server, path, body, x_sim_fault="error-in-200"))[2]
+        assert (await post(server, path, body, x_sim_fault="gzip"))[1]["content-encoding"] == "gzip"
+
+
+@asynchronous
+async def test_calls_are_in_flight_until_their_clients_go_away() -> None:
+    async with simulated() as (server, client, _):
+        hung = client.with_options(default_headers={"x-sim-fault": "hang"}, timeout=0.2)
+        with pytest.raises(openai.APITimeoutError):
+            await hung.chat.completions.create(model="m", messages=ASKED)
+        await until(lambda: server.stats()["in_flight"] == 0)
+        assert (server.stats()["max_in_flight"], server.stats()["calls"]) == (1, 0)
+        async with aiohttp.ClientSession() as session:
+            body, endless = {**PATHS["/responses"], "stream": True}, {"x-sim-fault": "crlf,endless"}
+            async with session.post(server.url + "/responses", json=body, headers=endless) as response:
+                assert b"\r\n\r\n" in await response.content.readany()
+        await until(lambda: server.stats()["left"] == 1)
+
+
+def test_a_process_of_its_own_keeps_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "requests.log"
+    with start_process(output_tokens=7, behaviours=[("429", 2)], log=log) as server:
+        assert isinstance(server.process, subprocess.Popen)
+        with openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as model:
+            model.chat.completions.create(model="m", messages=ASKED)
+            with pytest.raises(openai.RateLimitError):
+                model.chat.completions.create(model="m", messages=ASKED)
+        stats = server.stats()
+        assert (stats["calls"], stats["faults"], stats["repeats"], stats["output_tokens"]) == (1, 1, 1, 7)
+        server.reset()
+        assert server.stats()["calls"] == 0
+    assert server.process.returncode == 0
+    first, second = log.read_text().splitlines()
+    assert (first == second, len(first)) == (True, 64)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--behaviour", "flood:1"])
+    assert "behaviour flood:1 is unknown" in capsys.readouterr().err
