@@ -1,0 +1,128 @@
+"""The model server behind the services of these tests. This is the only file here that uses `practicum.testing`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from practicum.testing import ServerOptions, SimulatedServer, fill, serve
+
+MARK = "x-mark"
+"""A header by which a test finds its own request among those that the model server received."""
+
+FAULT = "x-sim-fault"
+"""A header that lets the model server fail: 429, 500, html, hang, die, ..."""
+
+WHOLE_BUT_UNFINISHED, ERROR_IN_200 = "unfinished", "error-in-200"
+"""Faults: all events of a stream without the end of its body, and an error with the status 200."""
+
+UNKNOWN = "I do not know."
+"""The answer to a question for which no test has set one."""
+
+NAME = "sim"
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it reached the model server. Names of headers are in lower case."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def prompt(self) -> str:
+        """All texts of the request, in the order in which a model reads them."""
+        return prompt_of(self.json)
+
+
+def prompt_of(body: Mapping[str, Any]) -> str:
+    """All texts of the body of a request."""
+    conversation = body.get("messages", body.get("input"))
+    items = conversation if isinstance(conversation, list) else [{"content": conversation}]
+    contents = [body.get("system"), body.get("instructions"), *(item.get("content") for item in items)]
+    return "\n".join(map(_text, contents))
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return content or ""
+
+
+@dataclass
+class Model:
+    """The model server. `answers` maps words of a prompt to what is answered: a text, or a function of the body."""
+
+    server: SimulatedServer
+    answers: dict[str, str | Callable[[dict[str, Any]], str]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """The address for `--upstream`."""
+        return f"{self.server.url}#{NAME}"
+
+    @property
+    def base(self) -> str:
+        """The address without /v1, for requests that do not go through the service."""
+        return self.server.url.removesuffix("/v1")
+
+    @property
+    def left(self) -> int:
+        """How many clients left an answer that did not end."""
+        return int(self.server.stats()["left"])
+
+    def received(self, mark: str | None = None) -> list[Received]:
+        """The requests with this mark, or all, in the order of arrival."""
+        found = [one for one in list(self.server.requests) if mark is None or one.headers.get(MARK) == mark]
+        return [Received(one.path, one.headers, one.body) for one in found]
+
+    def respond(self, body: dict[str, Any]) -> str:
+        text = json.dumps(body, ensure_ascii=False)
+        for words, answer in list(self.answers.items()):
+            if words in text:
+                return answer if isinstance(answer, str) else answer(body)
+        if schema := (body.get("response_format") or {}).get("json_schema", {}).get("schema"):
+            return json.dumps(fill(schema, 1))
+        return UNKNOWN
+
+
+@contextmanager
+def running_model() -> Iterator[Model]:
+    """A model server in a thread, for as long as the block lasts."""
+    started: list[tuple[Model, asyncio.AbstractEventLoop, asyncio.Event]] = []
+    ready = threading.Event()
+
+    async def stay() -> None:
+        holder: list[Model] = []
+        async with serve(ServerOptions(responder=lambda body: holder[0].respond(body), chunks=8)) as server:
+            holder.append(Model(server))
+            stop = asyncio.Event()
+            started.append((holder[0], asyncio.get_running_loop(), stop))
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(stay(),))
+    thread.start()
+    assert ready.wait(60)
+    ((model, loop, stop),) = started
+    try:
+        yield model
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+def without_ids(raw: bytes) -> bytes:
+    """An answer of the model server without the ids that differ from answer to answer."""
+    return re.sub(rb"(chatcmpl-|resp_|msg_|fc_|call_)[0-9a-f]{24}", rb"\1", raw)

@@ -1,0 +1,370 @@
+"""docs/service.md, "In a Python program": `practicum.client`, against a service and on a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from openai import AsyncOpenAI, InternalServerError, OpenAI
+from service_kit import (
+    CHAT,
+    QUESTION,
+    RIGHT,
+    Client,
+    Service,
+    environment,
+    new_space,
+    unique,
+)
+from service_model import FAULT, UNKNOWN, Model
+
+from practicum import PracticumError, UsageError, client
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.Space]:
+    """A space in a folder, without a service."""
+    with client.open(tmp_path_factory.mktemp("client") / "store") as space:
+        yield space
+
+
+@pytest.fixture(params=["service", "folder"])
+def space(request: pytest.FixtureRequest, plain: Service) -> Iterator[client.Space]:
+    """An open space: of a service, and in a folder, which all tests of that kind share."""
+    if request.param == "folder":
+        yield request.getfixturevalue("local")
+    else:
+        with client.open(plain.client.url, space=new_space(plain.client).space) as opened:
+            yield opened
+
+
+@pytest.fixture(autouse=True)
+def _forget_the_last_interaction(plain: Service) -> None:
+    """Tests without an event loop share a thread, and so the last interaction."""
+    with (
+        client.open(plain.client.url) as opened,
+        opened.wrap(OpenAI(base_url=f"{plain.client.model.base}/v1", api_key="own", max_retries=0)) as llm,
+        suppress(InternalServerError),
+    ):
+        llm.chat.completions.create(**chat("x"), extra_headers={FAULT: "500"})
+    assert client.interaction() is None
+
+
+def chat(question: str) -> dict[str, Any]:
+    return {"model": "sim", "messages": [{"role": "user", "content": question}]}
+
+
+def sdk(model: Model, **more: Any) -> OpenAI:
+    return OpenAI(base_url=f"{model.base}/v1", api_key="own", max_retries=0, **more)
+
+
+# The circle
+
+
+def knowing(body: dict[str, Any]) -> str:
+    """Right if it is shown what is right."""
+    text = json.dumps(body)
+    topic = re.findall(r"handles (topic\d+)\?", text)[-1]
+    return f"Team {topic}." if f"Team {topic}." in text else UNKNOWN
+
+
+def chat_completions(space: client.Space, model: Model, question: str) -> str:
+    with space.wrap(sdk(model)) as llm:
+        return str(llm.chat.completions.create(**chat(question)).choices[0].message.content)
+
+
+def chat_stream(space: client.Space, model: Model, question: str) -> str:
+    with space.wrap(sdk(model)) as llm:
+        chunks = llm.chat.completions.create(**chat(question), stream=True)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+
+def responses(space: client.Space, model: Model, question: str) -> str:
+    with space.wrap(sdk(model)) as llm:
+        return llm.responses.create(model="sim", input=question).output_text
+
+
+def http_client(space: client.Space, model: Model, question: str) -> str:
+    with space.http_client() as http, OpenAI(base_url=f"{model.base}/v1", api_key="own", http_client=http) as llm:
+        return str(llm.chat.completions.create(**chat(question)).choices[0].message.content)
+
+
+@pytest.mark.parametrize("ask", [chat_completions, chat_stream, responses, http_client], ids=lambda ask: ask.__name__)
+def test_a_corrected_answer_is_right_the_next_time(ask: Any, space: client.Space, model: Model) -> None:
+    topic = unique("topic")
+    model.answers["Which team handles topic"] = knowing
+    question = f"Which team handles {topic}?"
+    with space.session(topic):
+        assert ask(space, model, question) == UNKNOWN
+        id = client.interaction()
+        assert id is not None
+        told = space.feedback_sync(id, target=f"Team {topic}.")
+        assert (told["interaction"], told["score"], told["correction"]) == (id, 0.0, "in effect")
+        assert ask(space, model, question) == f"Team {topic}."
+        assert client.interaction() not in (None, id)
+    # Neither practicum's key nor its headers reach the provider.
+    assert "practicum" not in str(model.received()[-1].headers)
+
+
+def test_an_async_client_is_wrapped_too(space: client.Space, model: Model) -> None:
+    topic = unique("topic")
+
+    async def run() -> str:
+        async with (
+            space.wrap(AsyncOpenAI(base_url=f"{model.base}/v1", api_key="own")) as llm,
+            space.session(topic, user="u7") as session,
+        ):
+            # Frameworks run calls in tasks of their own.
+            await asyncio.create_task(llm.chat.completions.create(**chat(f"What about {topic}?")))
+            last = client.interaction()
+            session.report(correction=f"Team {topic}.")
+        assert session.outcome is not None
+        assert (session.outcome["interaction"], session.outcome["correction"]) == (last, "waits for review")
+        return str((await space.feedback(session=topic, score=0.5))["interaction"])
+
+    assert asyncio.run(run())
+
+
+def test_other_requests_of_a_wrapped_client_pass(space: client.Space, model: Model) -> None:
+    with space.wrap(sdk(model)) as llm:
+        assert [one.id for one in llm.models.list()] == ["sim"]
+        assert llm.embeddings.create(model="sim", input="x").data[0].embedding
+    assert client.interaction() is None
+
+
+def test_an_error_of_the_provider_reaches_the_agent_and_is_no_interaction(space: client.Space, model: Model) -> None:
+    with space.wrap(sdk(model)) as llm:
+        llm.chat.completions.create(**chat("one"))
+        assert client.interaction() is not None
+        with pytest.raises(InternalServerError):
+            llm.chat.completions.create(**chat("two"), extra_headers={FAULT: "500"})
+    assert client.interaction() is None
+
+
+# Tasks and sessions
+
+
+def test_a_task_has_a_context_for_the_prompt_and_takes_the_answer_and_a_report(space: client.Space) -> None:
+    question = f"How do I return a {unique('bicycle')}?"
+    with space.task(question) as task:
+        assert client.interaction() == task.interaction
+        task.answer = "by post"
+        task.report(target="in the shop", comment="it is too large")
+        assert task.outcome is None
+    assert task.outcome == {
+        "interaction": task.interaction, "status": "kept", "score": 0.0, "correction": "in effect"
+    }  # fmt: skip
+    with space.task(question) as again:
+        assert "in the shop" in again.context
+        assert again.corrections
+        assert again.version == task.version
+
+
+def test_a_task_without_a_report_sends_nothing_and_its_answer_is_compared_later(space: client.Space) -> None:
+    with space.task("What is it?") as silent:
+        pass
+    assert silent.outcome is None
+    with space.task("What is the capital of Chad?") as task:
+        task.answer = "N'Djamena"
+    assert space.feedback_sync(task.interaction, target="N'Djamena")["score"] == 1.0
+
+
+def test_the_error_of_an_agent_is_seen_and_its_report_is_sent(space: client.Space) -> None:
+    with suppress(ZeroDivisionError), space.task("What is one by zero?") as task:
+        task.report(label="thumbs_down")
+        raise ZeroDivisionError
+    assert task.outcome is not None
+    assert task.outcome["score"] == 0.0
+
+
+def test_a_task_inside_a_session_is_of_the_session(space: client.Space) -> None:
+    name = unique("ticket")
+    with space.session(name), space.task("Where is the station?") as task:
+        pass
+    assert space.feedback_sync(session=name, score=1.0)["interaction"] == task.interaction
+
+
+def test_what_a_user_says_in_a_task_waits(space: client.Space) -> None:
+    question = f"Which {unique('desk')}?"
+    with space.task(question, user="anna") as task:
+        task.report(target=RIGHT)
+    assert task.outcome is not None
+    assert task.outcome["correction"] == "waits for review"
+    with space.task(question) as again:
+        assert RIGHT not in again.context
+
+
+def test_a_program_lists_the_last_interactions(space: client.Space) -> None:
+    name = unique("listed")
+    for session in (f"{name}-1", f"{name}-2", f"{name}-2"):
+        with space.task("Who handles topic 1?", session=session):
+            pass
+    one, two = space.interactions_sync(session=f"{name}-2")
+    assert one["at"] >= two["at"]
+    assert (one["session"], one["question"]) == (f"{name}-2", "Who handles topic 1?")
+    assert space.interactions_sync(limit=1) == [one]
+    assert space.interactions_sync(since=one["at"] + 60) == []
+
+
+WRONG: dict[str, Any] = {
+    "nothing": {}, "no score": {"score": None}, "a score that is none": {"score": 7.0}, "a blank": {"target": ""},
+    "an unknown field": {"sore": 1.0}, "an object": {"score": object()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_report_is_refused_where_it_is_made(case: str, space: client.Space) -> None:
+    with space.task("Is it so?") as task, pytest.raises(UsageError) as refusal:
+        task.report(**WRONG[case])
+    assert refusal.value.code == "outcome.invalid"
+    assert task.outcome is None
+    with pytest.raises(UsageError):
+        space.feedback_sync(task.interaction, **WRONG[case])
+
+
+def test_feedback_about_nothing_known_is_refused(space: client.Space) -> None:
+    with pytest.raises(UsageError) as refusal:
+        space.feedback_sync("nobody", score=1.0)
+    assert refusal.value.code == "interaction.unknown"
+    with pytest.raises(UsageError) as refusal, space.session("none") as session:
+        session.report(score=1.0)
+    assert refusal.value.code == "interaction.unknown"
+
+
+@pytest.mark.parametrize("name", ["Jürgen", "two\nlines", "x" * 201, " "])
+def test_a_name_that_no_header_can_carry_is_refused(name: str, space: client.Space) -> None:
+    with pytest.raises(UsageError):
+        space.session(name)
+    with pytest.raises(UsageError):
+        space.feedback_sync("x", user=name, score=1.0)
+    with pytest.raises(UsageError):
+        space.task(" ")
+
+
+def test_another_object_cannot_be_wrapped(space: client.Space) -> None:
+    with pytest.raises(UsageError) as refusal:
+        space.wrap("OpenAI()")
+    assert refusal.value.code == "client.unsupported"
+
+
+# What goes wrong does not stop the agent
+
+
+@pytest.fixture
+def away() -> str:
+    """An address where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_an_agent_goes_on_while_the_service_is_away(away: str, model: Model) -> None:
+    with client.open(away) as space:
+        with space.task("Which team?") as task:
+            task.report(score=1.0)
+        assert (task.context, task.interaction, task.outcome) == ("", None, None)
+        with pytest.raises(PracticumError) as failure:
+            space.feedback_sync("some", score=1.0)
+        assert failure.value.code == "service.unreachable"
+        with space.wrap(sdk(model)) as llm:
+            assert llm.chat.completions.create(**chat("x")).choices[0].message.content == UNKNOWN
+        assert sum(space.counts.values()) == 3
+    assert model.received()[-1].headers["authorization"] == "Bearer own"
+
+
+def test_a_wrong_key_and_another_space_are_said(locked: Client) -> None:
+    key = locked.post("/v1/keys", name=unique("key"), space=locked.space, roles=["ask", "report"])["key"]
+    with client.open(locked.url, key=key) as space, space.task("Which team?") as task:
+        task.report(target=RIGHT)
+    assert task.outcome is not None
+    wrong: dict[str, dict[str, str]] = {
+        "key.wrong": {"key": "w" * 20}, "key.missing": {}, "key.forbidden": {"key": key, "space": "other"}
+    }  # fmt: skip
+    for code, given in wrong.items():
+        with (
+            client.open(locked.url, **given) as space,  # type: ignore[arg-type]
+            pytest.raises(UsageError) as refusal,
+            space.task("Which team?"),
+        ):
+            pass
+        assert refusal.value.code == code
+
+
+def test_the_providers_key_goes_to_the_service_only_with_pass_key(passing: Service, locked: Client) -> None:
+    for service, given in ((passing.client, {"pass_key": True}), (locked, {})):
+        key = (service.headers.get("x-practicum-key") or service.headers["authorization"]).removeprefix("Bearer ")
+        with client.open(service.url, key=key, **given) as space, space.wrap(sdk(service.model)) as llm:
+            llm.chat.completions.create(**chat("x"))
+        sent = service.model.received()[-1].headers
+        assert sent.get("authorization") == ("Bearer own" if given else None)
+
+
+@pytest.mark.parametrize(
+    ("where", "given"),
+    [
+        ("http://127.0.0.1:8700", {"learner": "openai:gpt-4.1-mini"}), ("http://", {}),
+        ("http://practicum.example:8700", {"key": "some-key-of-practicum"}), ("store", {"key": "some"}),
+        ("store", {"pass_key": True}), ("store", {"space": "no/space"}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(where: str, given: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        client.open(where if where.startswith("http") else tmp_path / where, **given)
+
+
+def test_one_process_has_a_folder_open_at_a_time(local: client.Space, tmp_path: Path) -> None:
+    with client.open(tmp_path / "store"), pytest.raises(PracticumError) as refusal:
+        client.open(tmp_path / "store")
+    assert refusal.value.code == "store.busy"
+
+
+def test_a_closed_space_takes_nothing_and_wrapped_clients_go_on(tmp_path: Path, model: Model) -> None:
+    space = client.open(tmp_path / "store")
+    with space.wrap(sdk(model)) as llm:
+        space.close_sync()
+        space.close_sync()
+        assert llm.chat.completions.create(**chat("x")).choices[0].message.content == UNKNOWN
+    with pytest.raises(PracticumError) as refusal:
+        space.feedback_sync("some", score=1.0)
+    assert refusal.value.code == "space.closed"
+
+
+def test_what_was_reported_is_known_after_opening_again(tmp_path: Path) -> None:
+    for known in (False, True):
+        with client.open(tmp_path / "store", space="support") as space, space.task(QUESTION) as task:
+            task.report(target=RIGHT)
+        assert (RIGHT in task.context) is known
+
+
+@pytest.mark.slow
+def test_a_program_that_ends_without_closing_loses_nothing(tmp_path: Path) -> None:
+    program = """
+import sys
+from practicum import client
+with client.open(sys.argv[1]).task("Which team?") as t:
+    print(t.interaction)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, str(tmp_path / "store")], capture_output=True, text=True,
+        env=environment(), check=True,
+    )  # fmt: skip
+    with client.open(tmp_path / "store") as space:
+        assert space.feedback_sync(ended.stdout.strip(), score=1.0)["status"] == "kept"
+
+
+def test_a_client_of_http_by_hand_sees_the_ids(plain: Service) -> None:
+    # What a program without the package does.
+    with httpx2.Client(base_url=plain.client.url) as http:
+        reply = http.post(CHAT, json={"messages": [{"role": "user", "content": "By hand?"}]})
+        told = http.post("/v1/feedback", json={"interaction": reply.headers["x-practicum-interaction"], "score": 1})
+    assert told.json()["status"] == "kept"

@@ -1,0 +1,323 @@
+"""docs/dashboard.md: the pages of the service, read and used without JavaScript."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from service_kit import Browser, Client, Service, learn, new_space, score_until_decided, teach, unique, until
+from service_model import Model
+
+HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)>\u202egnp.exe"
+
+PAGES = (
+    "", "/live", "/playbook", "/playbook?q=refund&section=rules", "/review", "/interactions",
+    "/interactions?which=wrong", "/interactions?which=open", "/interactions?user=u1&session=s1", "/corrections",
+    "/corrections?state=rejected", "/costs", "/costs?days=365", "/alarms",
+)  # fmt: skip
+
+
+def browser_of(space: Client) -> tuple[Browser, str]:
+    """A browser on this machine, and the address of the pages of a space."""
+    return Browser(space), f"/s/{space.space}"
+
+
+def reviewer(locked: Client, space: str = "") -> Browser:
+    """Somebody who is signed in with a new key for reviews."""
+    key = locked.post("/v1/keys", name=unique("reviewer"), space=space, roles=["review"])["key"]
+    browser = Browser(locked)
+    assert browser.sign_in(key).status == 303
+    return browser
+
+
+# Signing in
+
+
+def test_without_keys_this_machine_sees_all_pages_without_signing_in(space: Client) -> None:
+    browser, at = browser_of(space)
+    for path in ("/", *(f"{at}{page}" for page in PAGES)):
+        page = browser.get(path)
+        assert page.status == 200, (path, page.words)
+    assert browser.get("/sign-in").headers["location"] == "/"
+    assert browser.get("/", host="example.org").status == 403
+
+
+def test_pages_load_nothing_of_others_are_not_framed_and_not_cached(space: Client) -> None:
+    browser, at = browser_of(space)
+    for path in ("/", at, f"{at}/playbook"):
+        page = browser.get(path)
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert page.headers["cache-control"] == "no-store"
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(r"<script>|<script [^>]*>[^<]| style=| on\w+=", page.text)
+        assert not re.findall(r'(?:href|src|action)="(?:https?:)?//', page.text)
+        files = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text)
+        assert files
+        assert {browser.get(file).status for file in files} == {200}
+
+
+def test_a_key_with_the_role_review_signs_in_and_sees_its_own_space(locked: Client, keyed: Service) -> None:
+    at = f"/s/{locked.space}"
+    key = locked.post("/v1/keys", name=unique("ben"), space=locked.space, roles=["review"])["key"]
+    browser = Browser(locked)
+    assert browser.get(f"{at}?days=30").headers["location"] == f"/sign-in?next=%2Fs%2F{locked.space}%3Fdays%3D30"
+    browser.get("/sign-in")
+    done = browser.post("/sign-in", key=key, next=f"{at}?days=30")
+    assert (done.status, done.headers["location"]) == (303, f"{at}?days=30")
+    (cookie,) = (one for one in done.headers.get_all("set-cookie", []) if not one.startswith("practicum-form"))
+    assert {"httponly", "path=/", "samesite=strict"} <= {*cookie.lower().split("; ")}
+    assert key not in cookie
+    listed = browser.get("/")
+    assert locked.space in listed.text
+    assert ">other<" not in listed.text
+    assert browser.get(at).status == 200
+    assert browser.get("/s/other").status == 403
+    # To make a space takes admin.
+    browser.get("/")
+    assert browser.post("/", name="mine").status == 403
+    browser.get("/")
+    assert browser.post("/sign-out").headers["location"] == "/sign-in"
+    assert browser.get(at).status == 303
+
+
+@pytest.mark.parametrize("kind", ["programs", "expired", "wrong", "none"])
+def test_who_may_not_sign_in_is_told_why(kind: str, locked: Client) -> None:
+    key, status = {"wrong": ("pk-nothing", 401), "none": ("", 401)}.get(kind, ("", 403))
+    if kind in ("programs", "expired"):
+        roles, days = (["ask", "report"], 1) if kind == "programs" else (["review"], 1e-9)
+        key = locked.post("/v1/keys", name=unique("key"), roles=roles, days=days)["key"]
+        status = 403 if kind == "programs" else 401
+    browser = Browser(locked)
+    page = browser.sign_in(key)
+    assert page.status == status
+    assert not key or key not in page.text
+    assert browser.get(f"/s/{locked.space}").status == 303
+
+
+def test_whose_key_is_removed_is_signed_out(locked: Client) -> None:
+    made = locked.post("/v1/keys", name="leaving", roles=["review"])["key"]
+    browser, at = Browser(locked), f"/s/{locked.space}"
+    browser.sign_in(made)
+    assert browser.get(at).status == 200
+    assert locked.send("DELETE", "/v1/keys", {"name": "leaving"}).status == 200
+    assert browser.get(at).status == 303
+    # The part of a page that is open says so, and asks no more.
+    part = browser.get(f"{at}/live", **{"hx-request": "true"})
+    assert (part.status, "hx-get" in part.text) == (401, False)
+
+
+def test_another_host_gets_cookies_for_https_alone(locked: Client) -> None:
+    page = Browser(locked).get("/sign-in", host="practicum.example.org")
+    assert page.headers["set-cookie"].startswith("__Host-")
+    assert "Secure" in page.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("way", ["https://example.org", "//example.org", "/\\example.org", "/s/x\r\na: b", "/v1/x"])
+def test_signing_in_leads_to_pages_of_this_service_alone(way: str, locked: Client) -> None:
+    key = locked.post("/v1/keys", name=unique("key"), roles=["review"])["key"]
+    browser = Browser(locked)
+    browser.get("/sign-in")
+    assert browser.post("/sign-in", key=key, next=way).headers["location"] == "/"
+
+
+# Forms
+
+
+@pytest.mark.parametrize("keyed_service", [True, False], ids=["with keys", "without keys"])
+def test_a_form_needs_the_token_of_its_page_and_loses_nothing(
+    keyed_service: bool, locked: Client, space: Client
+) -> None:
+    where = locked if keyed_service else space
+    browser, path = reviewer(locked) if keyed_service else Browser(space), f"/s/{where.space}/playbook"
+    fields = {"text": "a text that took long", "section": "rules"}
+    token = browser.get(path).token
+    for headers, given in (
+        ({}, ""), ({}, "é" * 64), ({}, "0" * 64), ({"sec-fetch-site": "cross-site"}, token),
+        ({"sec-fetch-site": "same-site"}, token), ({"origin": "http://127.0.0.1:1"}, token),
+    ):  # fmt: skip
+        page = browser.post(path, headers, token=given, **fields)
+        assert page.status == 403
+        assert "a text that took long" in page.words
+    if keyed_service:
+        assert Browser(locked).post(path, token=token, **fields).status == 401
+        assert reviewer(locked).post(path, token=token, **fields).status == 403
+    assert where.entries() == []
+    assert browser.post(path, token=token, **fields).status == 303
+    assert where.entries() == ["a text that took long"]
+
+
+def test_signing_in_takes_the_token_of_its_page_too(locked: Client) -> None:
+    key = locked.post("/v1/keys", name=unique("key"), roles=["review"])["key"]
+    assert Browser(locked).post("/sign-in", key=key, token="x").status == 403
+
+
+def test_a_form_that_is_none_or_too_long_is_refused(space: Client) -> None:
+    browser, at = browser_of(space)
+    browser.get(f"{at}/playbook")
+    assert browser.post(f"{at}/playbook", text="x" * 300_000, section="rules").status == 413
+    assert browser.post(f"{at}/playbook", text=" ", section="rules").status == 400
+    assert browser.post(f"{at}/version", version="x", seen="0").status == 400
+    assert space.send("POST", f"{at}/playbook", b"\xff\xfe\x00").status == 403
+    assert space.send("PUT", at, b"").status == 405
+
+
+# What the pages show, and what can be done
+
+
+def test_no_text_of_others_becomes_markup(space: Client, model: Model) -> None:
+    word, (browser, at) = unique("hostile"), browser_of(space)
+    text = f"{HOSTILE} {word}"
+    model.answers[word] = text
+    browser.get(f"{at}/playbook")
+    assert browser.post(f"{at}/playbook", text=text, section="r<b>ules").status == 303
+    user = space.as_user("u<b>1").in_session("s<b>1")
+    reply = user.ask(text, model="m<b>odel")
+    user.report(reply, target=text)
+    space.report(reply, correction=text, comment=text)
+    space.post("/v1/notes", text=text, about=text)
+    until(lambda: space.get("/v1/interactions")["interactions"])
+    seen = 0
+    for path in [*PAGES, "/playbook/e0", f"/interactions/{reply.interaction}", "/interactions?user=u%3Cb%3E1"]:
+        page = browser.get(f"{at}{path}")
+        assert page.status == 200, (path, page.words)
+        for raw in ("<script>document", "<img", "<b>1", "<b>ules", "<b>odel", "\u202e"):
+            assert raw not in page.text, (path, raw)
+        seen += "&lt;script&gt;document.title" in page.text and "\\u{202e}" in page.text
+    assert seen >= 5
+
+
+def test_an_interaction_shows_what_was_shown_and_takes_a_report(space: Client) -> None:
+    browser, at = browser_of(space)
+    space.add_entry("Refunds of parcels take 30 days.")
+    reply = space.as_user("u1").in_session("s1").ask("How long does a refund take?")
+    path = f"{at}/interactions/{reply.interaction}"
+    until(lambda: browser.get(path).status == 200)
+    page = browser.get(path)
+    for text in ("How long does a refund take?", "Refunds of parcels take 30 days.", "I do not know.", "u1", "s1"):
+        assert text in page.words
+    assert browser.post(path, score="wrong", target="in 30 days", correction="it is 30").status == 303
+    assert "in 30 days" in browser.get(path).words
+    assert reply.interaction in browser.get(f"{at}/interactions?which=wrong").text
+    browser.get(path)
+    assert browser.post(path, score="", target="", correction="").status == 400
+
+
+def test_a_correction_and_a_note_are_added_and_withdrawn(space: Client) -> None:
+    browser, at = browser_of(space)
+    browser.get(f"{at}/corrections")
+    assert browser.post(f"{at}/corrections", text="Cards are free.", about="lost cards").status == 303
+    assert "Cards are free." in space.shown()
+    page = browser.get(f"{at}/corrections")
+    assert browser.post(f"{at}/corrections/withdraw", id=page.field("id")).status == 303
+    assert "Cards are free." not in space.shown()
+
+
+def test_an_entry_is_changed_removed_and_its_earlier_text_taken_up(space: Client) -> None:
+    browser, at = browser_of(space)
+    space.add_entry("Refunds take 14 days.")
+    path = f"{at}/playbook/e0"
+
+    def send(**fields: str) -> int:
+        return browser.post(path, seen=browser.get(path).field("seen"), **fields).status
+
+    assert send(text="Refunds take 30 days.", section="rules") == 303
+    assert space.entries() == ["Refunds take 30 days."]
+    earlier = re.findall(r"hidden>(.*?)</textarea>", browser.get(path).text)
+    assert "Refunds take 14 days." in earlier
+    assert send(text="Refunds take 14 days.", section="rules") == 303
+    assert send(do="remove") == 303
+    assert space.entries() == []
+
+
+def test_of_two_who_edit_an_entry_the_second_sees_both_texts(locked: Client) -> None:
+    first, second = reviewer(locked), reviewer(locked)
+    locked.add_entry("Refunds take 14 days.")
+    path = f"/s/{locked.space}/playbook/e0"
+    seen = first.get(path).field("seen")
+    second.get(path)
+    assert first.post(path, text="Refunds take 30 days.", section="rules", seen=seen).status == 303
+    page = second.post(path, text="Refunds take 21 days.", section="rules", seen=seen)
+    assert page.status == 409
+    assert re.search(r"<textarea[^>]*>Refunds take 21 days.</textarea>", page.text)
+    assert "Refunds take 30 days." in page.words
+
+
+def test_what_waits_is_reviewed_and_the_second_of_two_is_told(locked: Client) -> None:
+    first, second, path = reviewer(locked), reviewer(locked), f"/s/{locked.space}/review"
+    user = locked.as_user("anna")
+    for number in range(2):
+        user.report(user.ask(f"Which team handles the {'xy'[number] * 9}?"), target=f"team {number}x")
+    assert "team 0x" in first.get(path).words
+    second.get(path)
+    assert first.post(path, id="c1", decision="approve").status == 303
+    assert second.post(path, id="c1", decision="approve").status == 409
+    assert second.post(path, id="c2", decision="reject", reason="no").status == 303
+    assert "team 0x" in locked.shown("Which team handles the xxxxxxxxx?")
+    assert locked.get("/v1/corrections")["total"] == 0
+
+
+def test_a_trial_is_decided_by_hand_and_going_back_is_refused_if_the_live_version_changed(locked: Client) -> None:
+    browser, at = reviewer(locked), f"/s/{locked.space}"
+    teach(locked, 8)
+    browser.get(at)
+    assert browser.post(f"{at}/learn").status == 303
+    version = until(lambda: locked.health()["candidate"])
+    page = browser.get(at)
+    assert f"version {version}" in page.words.lower()
+    fields = {"number": page.field("number"), "version": str(version)}
+    assert browser.post(f"{at}/canary", decision="live", **fields).status == 303
+    assert locked.health()["version"] == version
+    assert browser.post(f"{at}/canary", decision="back", **fields).status == 409
+    assert browser.post(f"{at}/version", version="0", seen="0").status == 409
+    assert browser.post(f"{at}/version", version="0", seen=str(version)).status == 303
+    assert locked.health()["version"] == 0
+
+
+def test_the_overview_shows_the_sums_of_what_happened(space: Client) -> None:
+    browser, at = browser_of(space)
+    for number in range(10):
+        space.report(space.ask(f"question {number}"), score=float(number < 7))
+    assert "70.0%" in browser.get(at).words
+    assert "I do not know" not in browser.get(f"{at}/costs").words
+
+
+def test_an_alarm_and_a_promotion_are_on_the_pages(locked: Client) -> None:
+    browser, at = reviewer(locked), f"/s/{locked.space}"
+    teach(locked, 8)
+    version = learn(locked)
+    score_until_decided(locked, lambda _: 1.0)
+    until(lambda: locked.get("/v1/history")["alarms"])
+    assert f"version {version}" in browser.get(f"{at}/alarms").words.lower()
+    assert f"version {version}" in browser.get(at).words.lower()
+
+
+def test_a_space_is_made_on_the_first_page_and_its_pages_end_with_it(plain: Service) -> None:
+    browser, name = Browser(plain.client), unique("short")
+    browser.get("/")
+    assert browser.post("/", name=name).headers["location"] == f"/s/{name}"
+    assert browser.get(f"/s/{name}").status == 200
+    assert plain.client.send("DELETE", "/v1/spaces", {"name": name}).status == 200
+    for path in PAGES:
+        assert browser.get(f"/s/{name}{path}").status == 404
+    part = browser.get(f"/s/{name}/live", **{"hx-request": "true"})
+    assert (part.status, "hx-get" in part.text) == (404, False)
+
+
+def test_an_address_of_nothing_is_no_page_and_an_odd_query_is_read_as_none(space: Client) -> None:
+    browser, at = browser_of(space)
+    for path in ("/nothing", "/s/none", f"{at}/x", f"{at}/playbook/e9", f"{at}/interactions/x", "/static/x"):
+        page = browser.get(path, accept="text/html")
+        assert (page.status, "<html" in page.text) == (404, True), path
+    for odd in ("page=-1", "page=x", "page=99999999999", "days=8", "before=x", "state=x", "which=x", "q=%ff"):
+        for path in ("", "/playbook", "/corrections", "/interactions", "/costs", "/alarms"):
+            assert browser.get(f"{at}{path}?{odd}").status == 200, (path, odd)
+
+
+def test_spaces_are_searched(plain: Service) -> None:
+    name = new_space(plain.client).space
+    page = Browser(plain.client).get(f"/?q={name.upper()}")
+    assert f"/s/{name}" in page.text
+    assert "/s/default" not in page.text

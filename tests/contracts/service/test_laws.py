@@ -1,0 +1,237 @@
+"""What holds under kills, full disks and damaged files: nothing acknowledged is lost, nothing is learned twice, and
+requests go on."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sqlite3
+import threading
+from http.client import HTTPException
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from service_kit import (
+    BODIES,
+    CHAT,
+    LEARNING,
+    QUESTION,
+    RIGHT,
+    Client,
+    files_with,
+    learn_live,
+    refused,
+    serving,
+    teach,
+    unique,
+    until,
+)
+from service_model import Model
+
+pytestmark = [pytest.mark.slow]
+
+KILLS, WORKERS = 3, 4
+
+
+class Worker(threading.Thread):
+    """A client that asks and reports until the service is gone, and remembers what was acknowledged."""
+
+    def __init__(self, space: Client, number: int) -> None:
+        super().__init__()
+        self.space, self.random, self.number = space, Random(number), number
+        self.acknowledged: dict[str, dict[str, Any]] = {}
+        self.corrections: dict[str, str] = {}
+        self.failed: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for count in range(10_000):
+                self.once(count)
+        except (OSError, HTTPException):
+            # The kill.
+            return
+        except Exception as error:
+            self.failed = error
+
+    def once(self, count: int) -> None:
+        question = f"Which team handles case {count} of office {self.number}?"
+        reply = self.space.in_session(f"{self.number}-{count // 5}").ask(question)
+        if reply.headers["x-practicum-interaction"] is None:
+            return
+        outcome = {"score": self.random.random()} if count % 2 else {"target": f"team {self.number}x{count}x"}
+        self.space.report(reply, **outcome)
+        self.acknowledged[reply.interaction] = outcome
+        if "target" in outcome:
+            self.corrections[question] = str(outcome["target"])
+
+
+@pytest.mark.durable
+@pytest.mark.timeout(900)
+def test_what_was_acknowledged_survives_kills_and_is_learned_from_once(model: Model, tmp_path: Path) -> None:
+    store, options = tmp_path / "store", (*LEARNING, "--learn-every", 6)
+    acknowledged: dict[str, dict[str, Any]] = {}
+    corrections: dict[str, str] = {}
+    for kill in range(KILLS + 1):
+        with serving(model, store, *options) as service:
+            client = service.client
+            for id, outcome in acknowledged.items():
+                assert client.report(id, **outcome)["status"] == "repeated", (id, outcome)
+            for question, target in Random(kill).sample(sorted(corrections.items()), min(5, len(corrections))):
+                assert target in client.shown(question)
+            if kill == KILLS:
+                learned_once(client)
+                break
+            workers = [Worker(client, kill * WORKERS + number) for number in range(WORKERS)]
+            for worker in workers:
+                worker.start()
+            goal = Random(kill).randrange(10, 40)
+            until(lambda workers=workers, goal=goal: sum(len(each.acknowledged) for each in workers) >= goal)
+            assert service.stop(signal.SIGKILL) == -signal.SIGKILL
+            for worker in workers:
+                worker.join()
+                assert worker.failed is None
+                acknowledged |= worker.acknowledged
+                corrections |= worker.corrections
+    assert len(acknowledged) >= 10 * KILLS
+    with sqlite3.connect(f"file:{store / 'service.sqlite'}?mode=ro", uri=True) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    db.close()
+
+
+def learned_once(space: Client) -> None:
+    """Each solved question is one entry of each version: nothing is learned twice."""
+    space.post("/v1/learn")
+    for version in {space.health()["version"], until(lambda: space.health()["candidate"])}:
+        if space.health()["version"] != version:
+            space.post("/v1/rollback", version=version)
+        texts = space.entries()
+        assert len(texts) == len(set(texts))
+
+
+def room(pid: int, size: int) -> None:
+    """Let no file of a process grow beyond a size, as on a full disk."""
+    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, most))
+
+
+def test_a_full_disk_refuses_feedback_alone_and_room_is_all_it_takes(model: Model, tmp_path: Path) -> None:
+    with serving(model, tmp_path / "store") as service:
+        client, pid = service.client, service.process.pid
+        first = client.correct()
+        files = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("service.sqlite")]
+        room(pid, max(path.stat().st_size for path in files))
+        meanwhile = [client.ask(f"Which team handles case {number}?") for number in range(20)]
+        assert {reply.status for reply in meanwhile} == {200}
+        refused(client.try_report(meanwhile[0], target="the red team"), "store.unwritable")
+        refused(client.send("POST", "/v1/notes", {"text": "x"}), "store.unwritable")
+        # What is refused does not hold, and what was acknowledged does.
+        assert "the red team" not in client.shown("Which team handles case 0?")
+        assert RIGHT in client.shown()
+        room(pid, resource.RLIM_INFINITY)
+        assert client.report(meanwhile[0], target="the red team")["status"] == "kept"
+        assert client.report(first, target=RIGHT)["status"] == "repeated"
+        for reply in meanwhile[1:]:
+            assert client.report(reply, score=1.0)["status"] == "kept"
+        assert client.get("/health")["lost"] == 0
+
+
+def test_requests_go_on_unchanged_if_what_was_learned_cannot_be_read(model: Model, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with serving(model, store) as service:
+        service.client.post("/v1/spaces", name="broken")
+        service.client.in_space("broken").correct()
+        assert service.stop() == 0
+    (store / "spaces/broken/run.sqlite").write_bytes(b"no database" * 1_000)
+    with serving(model, store) as service:
+        space = service.client.in_space("broken")
+        raw = json.dumps({"model": "sim", **BODIES[CHAT]}).encode()
+        reply = space.send("POST", CHAT, raw)
+        assert (reply.status, reply.sent.body) == (200, raw)
+        assert reply.headers["x-practicum-interaction"] is None
+        assert space.metric("practicum_unchanged_requests_total") == 1
+        # Others are served as ever.
+        assert service.client.ask().headers["x-practicum-interaction"]
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize("moment", ["at once", "once the rows are gone"])
+def test_a_removal_of_a_user_that_is_killed_is_finished(moment: str, model: Model, tmp_path: Path) -> None:
+    store, word = tmp_path / "store", unique("quetzal")
+    options = (*LEARNING, "--trust-users")
+    with serving(model, store, *options) as service:
+        client = service.client
+        teach(client.as_user("anna"), 8, word)
+        teach(client.as_user("ben"), 8, "albatross")
+        learn_live(client)
+        until(lambda: client.get("/health")["unwritten"] == 0)
+        asking = threading.Thread(target=_ask_to_forget, args=(client,))
+        asking.start()
+        if moment == "once the rows are gone":
+            until(lambda: not _interactions_of(store, "anna"))
+        service.stop(signal.SIGKILL)
+        asking.join()
+    with serving(model, store, *options) as service:
+        client = service.client
+        until(lambda: client.send("DELETE", "/v1/user", {"user": "anna"}).status in (200, 404))
+        refused(client.send("DELETE", "/v1/user", {"user": "anna"}), "user.unknown")
+        assert {one["state"] for one in client.get("/v1/history")["erasures"]} == {"done"}
+        assert word not in json.dumps(client.get("/v1/playbook", limit=200))
+        assert "albatross team 3" in client.shown("Which team handles albatross 3?")
+        assert files_with(store, word) == []
+
+
+def _ask_to_forget(client: Client) -> None:
+    try:
+        client.send("DELETE", "/v1/user", {"user": "anna"})
+    except (OSError, HTTPException):
+        # The kill.
+        return
+
+
+def _interactions_of(store: Path, user: str) -> int:
+    """How many interactions of a user are in the file, if it can be read now."""
+    db = sqlite3.connect(f"file:{store / 'service.sqlite'}?mode=ro", uri=True)
+    try:
+        return int(db.execute('SELECT count(*) FROM interactions WHERE "user" = ?', (user,)).fetchone()[0])
+    except sqlite3.OperationalError:
+        return 1
+    finally:
+        db.close()
+
+
+def test_a_service_that_is_killed_while_it_learns_goes_on_and_pays_for_nothing_twice(
+    model: Model, tmp_path: Path
+) -> None:
+    store, word = tmp_path / "store", unique("paid")
+    options = ("--learn-every", 1_000_000, "--method", "ace", "--profile", "full", "--canary", 0.5)
+    calls: list[str] = []
+    held, rule = threading.Event(), {"text": f"A rule about {word}.", "section": "strategies"}
+    form = {"reasoning": "", "diagnosis": "", "cause": "", "correction": "", "tags": [], "insights": [rule]}
+
+    def write(body: dict[str, Any]) -> str:
+        calls.append(json.dumps(body.get("messages"), sort_keys=True))
+        if len(calls) == 4:
+            held.wait(60)
+        return json.dumps({**form, "changes": [{"op": "ADD", "insights": [n]} for n in range(1, 9)]})
+
+    model.answers['"response_format"'] = write
+    try:
+        with serving(model, store, *options) as service:
+            teach(service.client, 8, word)
+            service.client.post("/v1/learn")
+            until(lambda: len(calls) >= 4)
+            service.stop(signal.SIGKILL)
+        held.set()
+        answered = calls[:3]
+        del calls[:]
+        with serving(model, store, *options) as service:
+            service.client.post("/v1/learn")
+            until(lambda: service.client.health()["candidate"])
+            assert not {*answered} & {*calls}
+            assert RIGHT not in service.client.shown(QUESTION)
+    finally:
+        held.set()
+        del model.answers['"response_format"']
