@@ -14,17 +14,14 @@ from helpers import client, make_tasks, world
 from scripts import number, right, scripted
 
 import practicum
-from practicum.analysis.compare.harness import Comparison, ComparisonWatch, Halt
+from practicum.analysis.compare.harness import Comparison, ComparisonWatch
 from practicum.analysis.compare.outcome import OUTCOME_FILE, RunOutcome, agent_steps
 from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, of_methods, of_sweep
 from practicum.bench.papers import TABLES
-from practicum.core.context import seed_context
 from practicum.core.differences import difference, holm
-from practicum.core.errors import ModelError, PracticumError, ProviderError, StoreError, UsageError
+from practicum.core.errors import PracticumError, ProviderError, StoreError, UsageError
 from practicum.core.types import Feedback, Rollout, Step, Task, Trace
-from practicum.core.views import render_full
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.result import INTERRUPTED
 
 SECONDS = {"alone_s", "work_s", "critical_s", "wall_s"}
 
@@ -58,23 +55,6 @@ def timeless(report: dict[str, Any]) -> str:
     rows = [{k: v for k, v in row.items() if k not in SECONDS} for row in report["variants"]]
     front = {k: v for k, v in report["front"].items() if k != "alone_s"}
     return json.dumps({**report, "variants": rows, "front": front})
-
-
-@pytest.mark.slow
-def test_every_variant_runs_with_every_seed_and_scores_as_a_run_alone(tmp_path: Path) -> None:
-    model = client()
-    found = compare(tmp_path / "c", model)
-    folders = sorted(path.name for path in (tmp_path / "c" / "runs").iterdir())
-    assert folders == ["ace-0", "ace-1", "icl-0", "icl-1", "none-0", "none-1"]
-    by_name = {row["name"]: row for row in found.report["variants"]}
-    work = practicum.learn(
-        make_tasks(6), test=make_tasks(12, 50), method="ace", settings={"batch": 3, "rounds": 1}, seed=1,
-        out=tmp_path / "alone", parts=practicum.Parts(clients={"agent": client()}),
-    )  # fmt: skip
-    alone = practicum.run_sync(work)
-    assert by_name["ace"]["by_seed"]["1"] == pytest.approx(alone.scores["test"])
-    assert len(model.calls) == sum(2 * row["calls"] for row in found.report["variants"])
-    assert found.failed == ()
 
 
 @pytest.mark.slow
@@ -144,69 +124,6 @@ def test_the_report_agrees_with_the_scores_of_the_runs(tmp_path: Path, pictures:
     for outside in ("http://", "https://", "<script src", "@import"):
         assert outside not in page
     assert all(place.startswith(('"data:', '"#')) for place in re.findall(r"(?:src|href)=(.{6})", page))
-
-
-def test_the_same_command_again_pays_nothing_and_opens_no_run(tmp_path: Path) -> None:
-    first = compare(tmp_path / "c", client())
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "c" / "runs").rglob("*") if path.is_file()}
-    page = (tmp_path / "c" / "report.html").read_bytes()
-    model = client()
-    again = compare(tmp_path / "c", model)
-    assert model.calls == []
-    assert again.report == first.report
-    assert (tmp_path / "c" / "report.html").read_bytes() == page
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
-@pytest.mark.slow
-def test_variants_and_seeds_can_be_added_and_only_those_are_paid_for(tmp_path: Path) -> None:
-    compare(tmp_path / "c", client(), "none,icl", seeds=1)
-    model = client()
-    more = compare(tmp_path / "c", model, "none,icl,episodes", seeds=2)
-    assert more.report["runs"] == {"planned": 6, "done": 6}
-    assert len(model.calls) == 12 + 12 + 2 * 12
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"tasks": make_tasks(7)}, "the tasks"),
-        ({"test": make_tasks(13, 50)}, "the tasks"),
-        ({"test": make_tasks(12, 50, answer="of another kind")}, "the tasks' meta"),
-        ({"settings": {"ace.batch": 2}}, "runs/ace-0"),
-        ({"temperature": 0.5}, "temperature"),
-        ({"max_calls": 500}, "max_calls"),
-    ],
-)
-@pytest.mark.slow
-def test_another_comparison_in_the_same_folder_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
-    compare(tmp_path / "c", client(), seeds=1)
-    model = client()
-    with pytest.raises(UsageError, match=f"another value of {named}"):
-        compare(tmp_path / "c", model, **{"seeds": 1, **changed})
-    assert model.calls == []
-
-
-def test_a_failed_method_is_reported_and_the_others_continue(tmp_path: Path) -> None:
-    def away(call: Call) -> str | Exception:
-        return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
-
-    found = compare(tmp_path / "c", client(away), settings={"ace.batch": 2, "ace.rounds": 0})
-    rows = {row["name"]: row for row in found.report["variants"]}
-    assert set(rows["ace"]["failed"]) == {"0", "1"}
-    assert "nobody there" in rows["ace"]["failed"]["0"]
-    assert (rows["ace"]["score"], rows["icl"]["failed"], rows["icl"]["n"]) == (None, {}, 12)
-    assert rows["ace"]["calls"] > 0
-    assert "ace, seed 0, failed" in (tmp_path / "c" / "report.md").read_text()
-    assert [o.variant for o in found.failed] == ["ace", "ace"]
-    table = {row["name"]: row["verdict"] for row in found.report["tables"][0]["rows"]}
-    assert table["ace"] == "missing"
-
-    model = client()
-    mended = compare(tmp_path / "c", model, settings={"ace.batch": 2, "ace.rounds": 0})
-    assert mended.failed == ()
-    assert {call.role for call in model.calls} >= {"reflector", "curator"}
-    assert not any(row["failed"] for row in mended.report["variants"])
 
 
 @pytest.mark.slow
@@ -299,50 +216,6 @@ def test_a_model_by_name_is_opened_once_and_closed(tmp_path: Path, monkeypatch: 
     assert sorted(opened) == sorted(closed) == ["scripted:a", "scripted:b"]
 
 
-@pytest.mark.slow
-def test_a_budget_holds_for_each_run(tmp_path: Path) -> None:
-    found = compare(tmp_path / "c", client(), max_calls=25, tasks=make_tasks(12))
-    rows = {row["name"]: row for row in found.report["variants"]}
-    assert rows["none"]["calls"] == rows["icl"]["calls"] == 12
-    assert 12 < rows["ace"]["calls"] <= 25
-    assert rows["ace"]["stopped"]["0"] == "the budget of 25 calls is spent"
-    assert rows["ace"]["n"] == 12
-    assert found.failed == ()
-
-
-def test_a_stream_is_scored_by_the_predictions_made_before_learning(tmp_path: Path) -> None:
-    model = client()
-    found = compare(tmp_path / "c", model, "none,episodes", test=(), online=True, tasks=make_tasks(15))
-    assert found.report["tasks"]["scored"] == 15
-    assert [row["n"] for row in found.report["variants"]] == [15, 15]
-    assert len(model.calls) == 2 * 2 * 15
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_all_runs_and_the_same_command_continues(tmp_path: Path) -> None:
-    halt = Halt()
-    made = 0
-
-    def stopping(call: Call) -> str | Exception:
-        nonlocal made
-        made += 1
-        if made == 40:
-            halt.stop(INTERRUPTED)
-        return world(call)
-
-    first = client(stopping)
-    cut = compare(tmp_path / "c", first, halt=halt, concurrency=4)
-    assert cut.interrupted
-    assert cut.report["runs"]["done"] < 6
-    assert "not complete" in (tmp_path / "c" / "report.md").read_text()
-    second = client()
-    rest = compare(tmp_path / "c", second, concurrency=4)
-    whole = client()
-    expected = compare(tmp_path / "w", whole, concurrency=4)
-    assert timeless(rest.report) == timeless(expected.report)
-    assert len(first.calls) + len(second.calls) == len(whole.calls)
-
-
 class Death(BaseException):
     """Ends everything at once, as a kill does; no code catches it."""
 
@@ -378,39 +251,6 @@ def refused(tmp_path: Path, match: str, **how: Any) -> None:
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.parametrize(
-    ("how", "match"),
-    [
-        ({"names": "none,acme"}, "unknown method 'acme'"),
-        ({"names": "none,none"}, "compared twice"),
-        ({"names": "none"}, "nothing to compare none with"),
-        ({"names": "a b=ace,a/b=ace,none", "settings": {}}, "a b and a/b would share one folder"),
-        ({"settings": {"ace.rond": 1}}, "ace has no setting 'rond'"),
-        ({"names": "=ace,none"}, "'=ace' is not of the form METHOD or NAME=METHOD"),
-        ({"names": "one=,none"}, "'one=' is not of the form METHOD or NAME=METHOD"),
-        (
-            {"settings": {"rounds": 1, "ace.rounds": 2}, "names": "none,ace"},
-            "every variant that has a setting 'rounds' has its own value of it",
-        ),
-        ({"settings": {"rond": 1}}, "none of the methods has a setting 'rond'"),
-        ({"settings": {"rcl.group": 1}}, "'rcl' is not compared here"),
-        ({"settings": {"ace.rounds": "many"}}, "ace: setting rounds='many' of method ace"),
-        ({"labels": False}, "icl: method icl shows right answers"),
-        ({"test": ()}, "give `test`"),
-        ({"max_calls": 100, "max_tokens": 1000}, "two budgets"),
-        ({"max_calls": 8}, "none: the budget of 8 calls is too small"),
-        ({"seeds": 0}, "at least one"),
-        ({"roles": {"referee": "x"}}, "unknown role 'referee'"),
-        ({"roles": {"judge": "x"}}, "no method here asks a judge"),
-        ({"online": True}, "leave out `test`"),
-        ({"baseline": "acme"}, "unknown method 'acme'"),
-        ({"test": [Task("a", "Message 1", None)] * 1}, "has no target"),
-    ],
-)
-def test_impossible_comparisons_are_refused_before_any_call(tmp_path: Path, how: dict[str, Any], match: str) -> None:
-    refused(tmp_path, match, **how)
-
-
 def test_test_tasks_that_were_seen_are_refused_with_their_ids(tmp_path: Path) -> None:
     fresh = make_tasks(10, 50)
     same_id = [Task("t1", "something else", "x"), *fresh]
@@ -421,54 +261,6 @@ def test_test_tasks_that_were_seen_are_refused_with_their_ids(tmp_path: Path) ->
     numbered = [Task(f"line-{i}", t.input, t.target) for i, t in enumerate(make_tasks(6))]
     tests = [Task(f"line-{i}", t.input, t.target) for i, t in enumerate(fresh)]
     assert compare(tmp_path / "n", client(), tasks=numbered, test=tests, seeds=1).failed == ()
-
-
-def test_with_few_test_tasks_no_claim_is_made(tmp_path: Path) -> None:
-    found = compare(tmp_path / "c", client(), test=make_tasks(9, 50), seeds=1)
-    assert found.report["warnings"][0] == "9 tasks scored, fewer than 10: no claim can be made"
-    claims = [row["claim"] for row in found.report["tables"][0]["rows"] if "claim" in row]
-    assert all(claim.startswith("no claim can be made with 9 tasks") for claim in claims)
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_with_fewer_than_three_seeds_every_claim_is_about_these_runs(tmp_path: Path, seeds: int) -> None:
-    """An agent that is right only where it is shown examples, so that the difference is certain."""
-
-    def told(call: Call) -> str:
-        right = call.prompt.user.split()[-1] if call.prompt.pages or call.prompt.turns else "?"
-        return right if call.schema is None else json.dumps({"answer": right, "used": []})
-
-    found = compare(tmp_path / "c", client(told), "none,icl", seeds=seeds)
-    said = f"{seeds} seed{'s' * (seeds > 1)}: the report can speak of these runs only"
-    assert found.report["warnings"][0].startswith(said)
-    assert [row["about"] for row in found.report["variants"]] == ["these runs"] * 2
-    row = found.report["tables"][0]["rows"][1]
-    assert (row["verdict"], row["about"], row["seeds"]) == ("runs higher", "these runs", seeds)
-    assert row["claim"].startswith("these runs scored higher than those of none, which says nothing about the methods")
-    text, page = (tmp_path / "c" / "report.md").read_text(), (tmp_path / "c" / "report.html").read_text()
-    assert said in text
-    assert "| these runs: higher |" in text
-    assert '<em class="runs-higher">these runs: higher</em>' in page
-    more = compare(tmp_path / "c", client(told), "none,icl", seeds=3)
-    assert more.report["warnings"] == []
-    assert more.report["tables"][0]["rows"][1]["claim"].startswith("better than none: ")
-
-
-@pytest.mark.slow
-def test_every_method_starts_from_the_seed_playbook(tmp_path: Path) -> None:
-    start = seed_context([("rules", "Say the last word."), ("rules", "Say it once.")])
-    found = compare(tmp_path / "c", client(), "none,ace", seed_context=start)
-    assert found.report["seed_context"] == {"entries": 2, "tokens": render_full(start).tokens}
-    assert "every run starts from the same playbook (" in (tmp_path / "c" / "report.md").read_text()
-    for run in ("none-0", "ace-0", "ace-1"):
-        first = practicum.load_context(tmp_path / "c" / "runs" / run, 0)
-        assert [entry.text for entry in first] == ["Say the last word.", "Say it once."]
-    model = client()
-    compare(tmp_path / "shown", model, "none,again=none", seed_context=start, seeds=1)
-    assert len(model.calls) == 24
-    assert all("Say it once." in "\n".join(call.prompt.pages) for call in model.calls)
-    with pytest.raises(UsageError, match="another value of the context that the runs start from"):
-        compare(tmp_path / "c", client(), "none,ace")
 
 
 def test_the_report_has_the_steps_of_an_attempt_and_the_helpful_hits(tmp_path: Path) -> None:
@@ -523,16 +315,6 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
         compare(tmp_path / "file" / "c", client())
 
 
-def test_a_missing_key_is_an_error_before_any_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    work = practicum.compare(
-        make_tasks(4), test=make_tasks(10, 50), methods=["none", "ace"], out=tmp_path / "c", model="openai:gpt-4.1-mini"
-    )
-    with pytest.raises((UsageError, ModelError), match="cannot be used"):
-        practicum.run_sync(work)
-    assert not (tmp_path / "c").exists()
-
-
 # ---- variants
 
 
@@ -546,35 +328,11 @@ def test_a_setting_that_every_variant_of_a_sweep_defines_is_refused() -> None:
     assert other.variants[0].settings == {"k": "7"}
 
 
-def test_a_method_can_be_compared_twice_with_other_settings(tmp_path: Path) -> None:
-    found = compare(
-        tmp_path / "c", client(), "ace,again=ace", seeds=1, baseline="ace",
-        settings={"rounds": 0, "batch": 2, "again.rounds": 1},
-    )  # fmt: skip
-    made = {row["name"]: row["settings"] for row in found.report["variants"]}
-    assert made == {"ace": {"rounds": 0, "batch": 2}, "again": {"rounds": 1, "batch": 2}}
-
-
 def test_the_baseline_is_none_or_the_first_or_the_given_one() -> None:
     assert of_methods(["ace", "none"]).tables[0].baseline == "none"
     assert of_methods(["ace", "icl"]).tables[0].baseline == "ace"
     added = of_methods(["ace", "icl"], "none")
     assert [v.name for v in added.variants] == ["none", "ace", "icl"]
-
-
-def test_a_sweep_has_a_variant_for_each_value(tmp_path: Path) -> None:
-    study = of_sweep("combee", "groups", ["2", "4"])
-    assert [(v.name, v.settings) for v in study.variants] == [
-        ("combee groups=2", {"groups": "2"}), ("combee groups=4", {"groups": "4"}),
-    ]  # fmt: skip
-    assert study.tables[0].baseline == "combee groups=2"
-    assert of_sweep("combee", "groups", ["2", "4"], "4").tables[0].baseline == "combee groups=4"
-    assert of_sweep("combee", "groups", ["2", "4"], "ace").variants[0].method == "ace"
-    for values, setting in ((["2"], "groups"), (["2", "2"], "groups"), (["1", "2"], "gropus")):
-        with pytest.raises(UsageError):
-            of_sweep("combee", setting, values)
-    found = compare(tmp_path / "c", client(), study, seeds=1, settings={"batch": 6})
-    assert found.report["runs"]["done"] == 2
 
 
 @pytest.mark.slow

@@ -52,38 +52,6 @@ def everything_else(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     return {table: rows(folder, f"select * from {table}") for table in tables}
 
 
-def validations(folder: Path) -> list[float | None]:
-    """The validation score after each step, as training counted it."""
-    return [json.loads(data)["val"] for (data,) in rows(folder, "select data from steps order by step")]
-
-
-CONFIGS: dict[str, dict[str, Any]] = {
-    "ace": {},
-    "critique": {"settings": {"batch": 3, "refine": "critique", "budget": 200}},
-    "rewrite": {"settings": {"batch": 5, "curator": "rewrite"}},
-    "online": {"settings": {"online": True, "batch": 2}},
-    "without labels": {"labels": False, "judged": True, "temperature": 0.7, "seed": 5},
-    "thinking aloud": {"reasoning": True, "instructions": "Be brief.", "max_output_tokens": 77, "temperature": None},
-    "episodes": {"method": "episodes", "settings": {"batch": 4}},
-    "icl": {"method": "icl", "settings": {}},
-    "none": {"method": "none", "settings": {}},
-}
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.slow
-def test_scores_of_training_are_not_paid_for_again(tmp_path: Path, config: dict[str, Any]) -> None:
-    learn(tmp_path / "run", val=VAL, **config)
-    before, model = everything_else(tmp_path / "run"), client()
-    found = measure(tmp_path / "run", model)
-    assert model.calls == []
-    assert (found.split, found.tasks, found.usage.calls, found.errors) == ("val", tuple(VAL), 0, 0)
-    assert list(found.curves.current[1:]) == pytest.approx(validations(tmp_path / "run"))
-    assert len(found.checkpoints) == len(before["steps"]) + 1
-    assert 0 < found.hits <= found.solved.size
-    assert everything_else(tmp_path / "run") == before
-
-
 def test_the_judge_is_not_asked_again_either(tmp_path: Path) -> None:
     def judging(call: Call) -> str | Exception:
         return '{"reason": "so", "right": true}' if call.role == "judge" else world(call)
@@ -139,21 +107,6 @@ def test_an_agent_of_a_network_keeps_its_own_model(tmp_path: Path) -> None:
     asked = [call.text for call in lead.calls]
     assert coder.calls
     assert not [text for text in asked if "Your role: You code." in text]
-
-
-def test_missing_scores_are_paid_for_once(tmp_path: Path) -> None:
-    learn(tmp_path / "run", val=VAL, validate_every=3)
-    before, model = everything_else(tmp_path / "run"), client()
-    found = measure(tmp_path / "run", model)
-    # Steps 0, 3 and 6 were validated; 1, 2, 4 and 5 are new.
-    assert found.usage.calls == len(model.calls) == 4 * len(VAL)
-    assert found.hits == 3 * len(VAL)
-    assert {call.role for call in model.calls} == {"agent"}
-    again = measure(tmp_path / "run", model)
-    assert len(model.calls) == 4 * len(VAL)
-    assert (again.usage.calls, again.hits) == (0, 7 * len(VAL))
-    assert (again.solved == found.solved).all()
-    assert everything_else(tmp_path / "run") == before
 
 
 def test_a_stop_keeps_everything_that_was_paid_for(tmp_path: Path) -> None:
@@ -317,30 +270,6 @@ def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_pat
         measure(tmp_path / "run", client(judge), DEV[3:4], every=6)
 
 
-def test_dynamics_as_json(tmp_path: Path) -> None:
-    learn(tmp_path / "run", val=VAL)
-    found = measure(tmp_path / "run")
-    value = json.loads(json.dumps(found.as_json()))
-    assert set(value) == {
-        "run", "tasks", "checkpoints", "peak", "first_full_coverage", "final", "mean_instability", "unlearned",
-        "relearned", "errors", "usage", "by_role", "hits",
-    }  # fmt: skip
-    assert (value["tasks"], len(value["checkpoints"]), value["hits"]) == (6, 7, found.hits)
-    windows = {"5", "10", "all"}
-    for checkpoint in value["checkpoints"]:
-        assert set(checkpoint) == {
-            "version", "step", "current", "recent", "active_instability", "stale", "best_so_far"
-        }  # fmt: skip
-        assert set(checkpoint["recent"]) == set(checkpoint["active_instability"]) == set(checkpoint["stale"]) == windows
-    last = value["checkpoints"][-1]
-    assert value["final"] == last["current"]
-    assert last["best_so_far"] == last["recent"]["all"] == found.curves.best[-1]
-    assert value["peak"]["current"] == max(c["current"] for c in value["checkpoints"])
-    assert set(value["mean_instability"]) == windows
-    covered = [c["step"] for c in value["checkpoints"] if c["best_so_far"] == 1]
-    assert value["first_full_coverage"] == ({"version": covered[0], "step": covered[0]} if covered else None)
-
-
 def test_a_watch_is_told_of_each_checkpoint(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     seen: list[tuple[str, int]] = []
@@ -435,14 +364,6 @@ def test_the_command_prints_a_table_and_draws_without_paying(run: Any, tmp_path:
     assert "picture written to plot.png" in done.out
 
 
-def test_the_command_prints_one_json_object(run: Any) -> None:
-    done = run("dynamics", "run", "--every", 4, "--json")
-    assert done.out.count("\n") == 1
-    assert [c["step"] for c in done.json["checkpoints"]] == [0, 4, 8]
-    assert (done.json["usage"]["calls"], done.json["run"], done.json["tasks"]) == (0, "run", 5)
-    assert "3 checkpoints on 5 validation tasks" in done.err
-
-
 def test_the_command_prints_the_cost_of_each_of_several_roles(run: Any, tmp_path: Path) -> None:
     judge = {"role": "judge", "answer": {"reason": "so", "right": True}}
     (tmp_path / "model").write_text("\n".join(map(json.dumps, (judge, *SCRIPT))) + "\n", encoding="utf-8")
@@ -452,13 +373,6 @@ def test_the_command_prints_the_cost_of_each_of_several_roles(run: Any, tmp_path
         "  agent: 10 calls",
         "  judge: 10 calls",
     ]
-
-
-def test_the_command_takes_a_file_of_tasks(run: Any) -> None:
-    typed = ("dynamics", "run", "--tasks", "dev.jsonl", "--fields", "input=question,target=label", "--concurrency", 50)
-    assert run(*typed, "--json").json["usage"]["calls"] == 9 * 4
-    assert run(*typed, "--json").json["usage"]["calls"] == 0
-    assert "9 checkpoints on 4 tasks" in run(*typed).out
 
 
 WRONG: dict[str, tuple[str, str, int]] = {

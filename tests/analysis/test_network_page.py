@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scripts
 from helpers import client, make_tasks, run_command
 from scripts import Learned
 from teams import SHOWING, divided, learned, team, written
@@ -188,24 +187,6 @@ def test_a_page_that_cannot_be_written_is_one_line_after_the_answer(tmp_path: Pa
 # ---- pools
 
 
-def test_pools_are_reported_by_agent(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3), SHOWING)
-    done = run_command(("pools", run.folder, "--json"), tmp_path)
-    assert done.code == 0
-    value = done.json
-    pools = {pool["agent"]: pool for pool in value["pools"]}
-    assert {agent: pool["size"] for agent, pool in pools.items()} == {"agent1": 18, "agent2": 6, "agent3": 3}
-    # agent2 solved each first half as 0.5, and again as 0.9.
-    assert pools["agent2"]["mean_reward"] == 0.7
-    assert pools["agent2"]["rewards"] == [0, 0, 0, 0, 0, 3, 0, 0, 0, 3]
-    assert pools["agent1"]["by_kind"]["aggregate"]["rewards"][-1] == 3
-    for entries in (pool["most_used"] for pool in pools.values()):
-        assert entries
-        assert [e["shown"] for e in entries] == sorted((e["shown"] for e in entries), reverse=True)
-    shown = sum(entry.uses for entry in run.result.context)
-    assert sum(pool["shown"] for pool in pools.values()) == shown > 0
-
-
 def test_the_pool_of_one_agent_is_reported_by_kind(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2), SHOWING)
     plot = tmp_path / "pools.png"
@@ -217,23 +198,3 @@ def test_the_pool_of_one_agent_is_reported_by_kind(tmp_path: Path) -> None:
     assert ["all", "12"] in [row[:2] for row in rows]
     assert "agent2" not in done.out
     assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("RUN", "--agent", "boss"), "has no pool of 'boss': choose one of agent1"),
-        (("nowhere",), "nowhere"),
-        (("EMPTY",), "has no pools of experience"),
-    ],
-    ids=["no agent", "no run", "no pools"],
-)
-def test_missing_pools_are_an_error_of_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    folders: dict[str, Any] = {"RUN": tmp_path / "a" / "run", "EMPTY": tmp_path / "b" / "run"}
-    learned(tmp_path / "a", 1, {"depth": 0})
-    scripts.learned(tmp_path / "b", scripts.scripted(), method="none")
-    done = run_command(("pools", *(folders.get(word, word) for word in words)), tmp_path)
-    assert done.code == 2
-    assert done.out == ""
-    assert said in done.err
-    assert len(done.err.strip().splitlines()) == 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,22 +66,6 @@ def kept(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
             ).items():
                 store.put(table, rows)
     return folder
-
-
-@pytest.mark.slow
-def test_show_draws_and_prints_the_last_fit(tmp_path: Path) -> None:
-    last = replace(FITS["four sizes"], left_out=2, outliers=(Point(40, 99.0),))
-    run = kept(tmp_path / "run", [None, FITS["two sizes"], last])
-    done = run_command(("show", "run", "--delay"), tmp_path)
-    assert done.code == 0
-    assert (run / "delay.png").is_file()
-    for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 outlier not counted"):
-        assert words in done.out
-    assert "2 without a usable time" in done.out
-    assert f"batch size {last.chosen} chosen: {last.why}" in done.out
-    done = run_command(("show", "run", "--delay", "--output", "F.png", "--json"), tmp_path)
-    assert done.json == {"plot": "F.png", "fit": json.loads(json.dumps(last.as_json()))}
-    assert (tmp_path / "F.png").is_file()
 
 
 def test_show_prints_the_fit_of_a_single_size(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from helpers import context_bytes, make_tasks
+from helpers import make_tasks
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import PROFILE
@@ -249,29 +249,6 @@ def test_the_gate_works_asynchronously(tmp_path: Path) -> None:
     run = gated(tmp_path, says(lambda n: "BAD"), 8, method="combee", settings=settings)
     assert len(run.result.context) == 0
     assert run.result.errors["gated_deltas"] >= 1
-
-
-@pytest.mark.parametrize("calls", [50, 100])
-def test_a_resumed_run_ends_the_same_and_pays_nothing_twice(tmp_path: Path, calls: int) -> None:
-    def model() -> ScriptedClient:
-        return says(lambda n: "GOOD" if n == 1 else "BAD")
-
-    whole = gated(tmp_path / "whole", model())
-    assert len(whole.model.calls) > 100
-    cut = gated(tmp_path / "cut", model(), max_calls=calls)
-    assert cut.result.stopped
-    rest = model()
-    result = practicum.run_sync(
-        practicum.resume(
-            cut.folder,
-            max_calls=10_000,
-            parts=practicum.Parts(clients={"agent": rest}),
-            watch=Learned(rest, cut.folder),
-        )
-    )
-    assert context_bytes(result) == context_bytes(whole.result)
-    assert len(cut.model.calls) + len(rest.calls) == len(whole.model.calls)
-    assert result.errors == whole.result.errors
 
 
 def test_the_evidence_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

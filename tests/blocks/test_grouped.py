@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import context_bytes, make_tasks
-from scripts import Learned, annotated, learned, material, number, resumed, right, scripted, warm, wrong
+from helpers import context_bytes
+from scripts import Learned, annotated, learned, material, number, right, scripted, warm, wrong
 
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Score, Task, Trace
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import Call
 from practicum.session.forget import forget
-from practicum.session.records import run_summary
-from practicum.session.story import Story
 from practicum.store.database import Store
 
 RULE = seed_context([("rules", "If in doubt, guess.")])
@@ -41,18 +39,6 @@ ONCE: dict[str, Any] = {"learn_from": "all", "batch": 1}
 
 
 # ---- groups
-
-
-def test_each_task_runs_as_often_as_the_group_is_large_and_first_as_in_evaluation(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong), 4, {"group": 3, "batch": 4}, test=make_tasks(1, 50))
-    tries = [call for call in run.calls("agent") if number(call) < 50]
-    (evaluated,) = [call for call in run.calls("agent") if number(call) >= 50]
-    for n in range(4):
-        mine = [call for call in tries if number(call) == n]
-        assert sorted(call.options.temperature or 0.0 for call in mine) == [evaluated.options.temperature, 0.7, 0.7]
-        assert len({call.text for call in mine}) == 1
-        assert len({call.options.seed for call in mine}) == 3
-    assert len(tries) == 12
 
 
 def test_the_reflector_reads_a_failed_run_beside_one_that_succeeded(tmp_path: Path) -> None:
@@ -141,16 +127,6 @@ def test_a_pair_too_long_for_the_reflector_is_cut_in_each_attempt(tmp_path: Path
             assert "Feedback: The answer is" in text
 
 
-def test_scores_and_statistics_are_those_of_the_first_run(tmp_path: Path) -> None:
-    group = learned(tmp_path / "group", scripted(lucky_when_warm), 3, {"group": 3, "twin": True, "online": True})
-    alone = learned(tmp_path / "alone", scripted(lucky_when_warm), 3, {"rounds": 0, "online": True})
-    assert group.result.scores == alone.result.scores == {"online": 0.0}
-    assert [r.score for r in group.rollouts] == [r.score for r in alone.rollouts]
-    with Store.read(group.folder) as store:
-        assert [step.score for step in Story(store).steps()] == [0.0] * 3
-        assert run_summary(store)["scores"] == {"online": 0.0}
-
-
 def test_groups_and_twins_do_not_change_an_online_score(tmp_path: Path) -> None:
     def chancy(call: Call) -> str:
         return right(call) if (number(call) + warm(call) + annotated(call)) % 3 == 0 else "wrong"
@@ -229,19 +205,6 @@ def test_contrast_comes_first_then_variance_then_the_order_of_the_batch(tmp_path
     assert names[4:] == in_batch(run, ROWS, {"fails", "fails again"})
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_no_more_failures_are_reflected_on_than_asked_for(tmp_path: Path, most: int) -> None:
-    _, names = chosen_of(tmp_path, most, ROWS)
-    assert names == ["contrast", "less contrast", "varies"][:most]
-
-
-def test_without_a_failure_nothing_is_reflected_on_or_edited(tmp_path: Path) -> None:
-    run, names = chosen_of(tmp_path, 2, {"a": (1, 1, 1), "b": (1, 1, 1)})
-    assert names == []
-    assert {call.role for call in run.model.calls} == {"agent"}
-    assert run.texts == []
-
-
 def test_attempts_that_are_not_chosen_count_the_entries_they_used_and_only_successes_vote(tmp_path: Path) -> None:
     run = learned(
         tmp_path, scripted(lambda call: {"answer": "wrong" if number(call) else right(call), "used": ["e0"]}), 4,
@@ -251,17 +214,6 @@ def test_attempts_that_are_not_chosen_count_the_entries_they_used_and_only_succe
     assert rule is not None
     assert len(run.calls("reflector")) == 1
     assert (rule.helpful, rule.harmful, rule.uses) == (1, 0, 4)
-
-
-@pytest.mark.parametrize("tags", [[], [{"id": "e0", "verdict": "harmful"}]], ids=["unreflected", "reflected"])
-def test_failures_that_nobody_reflected_on_vote_no_entry_to_death(tmp_path: Path, tags: list[dict[str, str]]) -> None:
-    """Four failures relied on the rule. Three of them are not reflected on: that the rule misled them is unknown."""
-    run = learned(
-        tmp_path, scripted(lambda call: {"answer": "wrong", "used": ["e0"]}, lambda call: {"tags": tags}), 4,
-        {"batch": 4 if tags else 1, "rollouts": 4, "harmful": 3, "learn_from": "failures"}, seed_context=RULE,
-    )  # fmt: skip
-    assert len(run.calls("reflector")) == (4 if tags else 1)
-    assert ("e0" in run.result.context) is not bool(tags)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -477,20 +429,6 @@ BOTH: dict[str, Any] = {"group": 3, "twin": True, "batch": 2, "learn_from": "fai
 def by_chance(call: Call) -> dict[str, Any]:
     """Right by a chance that hangs on the place."""
     return {"answer": right(call) if (call.options.seed or 0) % 2 else "wrong", "used": ["e0"]}
-
-
-@pytest.mark.parametrize("calls", [9, 14, 23])
-def test_a_run_with_groups_and_twins_resumes_to_the_same_bytes(tmp_path: Path, calls: int) -> None:
-    whole = learned(tmp_path / "whole", scripted(by_chance), 6, BOTH, seed_context=RULE)
-    model = scripted(by_chance)
-    cut = learned(tmp_path / "cut", model, 6, BOTH, seed_context=RULE, max_calls=calls)
-    assert cut.result.stopped is not None
-    again = resumed(cut, model, max_calls=1000)
-    assert context_bytes(again.result) == context_bytes(whole.result)
-    assert again.rollouts == whole.rollouts
-    assert len(model.calls) == len(whole.model.calls)
-    silent = ScriptedClient(lambda call: AssertionError("nothing is to be asked"))
-    assert resumed(cut, silent).result.usage == whole.result.usage
 
 
 def test_a_forgotten_task_leaves_no_run_of_a_group_and_no_twin(tmp_path: Path) -> None:

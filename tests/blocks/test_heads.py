@@ -54,27 +54,6 @@ def told(call: Call) -> str:
     return call.prompt.user.partition("\n\n# What to say of it\n")[2]
 
 
-@pytest.mark.parametrize("profile", ["full", "small"])
-def test_three_heads_read_the_same_case_at_once(tmp_path: Path, profile: str) -> None:
-    model = scripted(citing, diagnosed("actionable_gap"))
-    run = learned(tmp_path, model, 1, {**HEADS, **ALIKE}, seed_context=RULE, profile=profile)
-    calls = run.calls("reflector")
-    short = "Short" if profile == "small" else ""
-    assert sorted(map(shape, calls)) == [f"{short}{form}" for form in ("Attribution", "CoverageGap", "RootCause")]
-    assert len(set(map(case, calls))) == 1
-    assert len(set(map(told, calls))) == 3
-    assert all(map(told, calls))
-    assert [call.role for call in run.model.calls] == ["agent", "reflector", "reflector", "reflector", "curator"]
-    (lesson,) = run.reports[0].lessons
-    assert lesson.text == "If it is message 0, answer word0."
-    more = {"kind": "a message"} if profile == "small" else {
-        "feedback": "The answer is wrong. The right answer is: word0", "verdicts": {"e0": "harmful"},
-    }  # fmt: skip
-    found = {"attribution": "actionable_gap", "cause": "it guessed", "gap": "no rule for it"}
-    assert lesson.data == {**found, **more}
-    assert lesson.votes == {"e0": "harmful"}
-
-
 GAP, CHANCE, HOPELESS = "actionable_gap", "execution_variance", "intractable"
 
 
@@ -185,24 +164,6 @@ def test_a_success_is_reflected_on_by_the_plain_reflector_or_not_at_all(tmp_path
 GATED = {**HEADS, "gated_heads": True}
 
 
-@pytest.mark.parametrize("calls", ["three", "one"])
-@pytest.mark.parametrize("kind", [CHANCE, HOPELESS])
-def test_failures_by_chance_and_intractable_ones_edit_nothing_and_are_counted(
-    tmp_path: Path, kind: str, calls: str
-) -> None:
-    """Nor do they wear a rule down: three such failures in a row leave what they relied on."""
-    run = learned(
-        tmp_path, scripted(citing, diagnosed(kind)), 4, {**GATED, "head_calls": calls, "harmful": 3}, seed_context=RULE
-    )
-    assert run.texts == ["If in doubt, guess."]
-    assert run.calls("curator") == []
-    assert {a.edit.op for r in run.reports for a in r.applied} == {"vote"}
-    rule = run.result.context.get("e0")
-    assert rule is not None
-    assert (rule.helpful, rule.harmful, rule.uses) == (0, 0, 4)
-    assert run.result.errors[ATTRIBUTED[kind]] == 4
-
-
 def mixed(call: Call) -> dict[str, Any]:
     """Two gaps, a failure by chance, and one that no guidance could have prevented."""
     return dict(diagnosed((GAP, CHANCE, HOPELESS, GAP)[number(call)])(call))
@@ -272,17 +233,6 @@ def each_case(call: Call, leave_out: tuple[int, ...] = ()) -> dict[str, Any]:
 
 
 TOGETHER: dict[str, Any] = {"reflection": "batched", "batch": 4}
-
-
-def test_one_call_reads_all_attempts_of_a_step_and_returns_a_reflection_on_each(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong, each_case), 8, TOGETHER)
-    assert list(map(shape, run.calls("reflector"))) == ["Reflections"] * 2
-    assert all(call.prompt.user.count("# The attempt") == 4 for call in run.calls("reflector"))
-    assert len(run.calls("agent")) == 8
-    assert sorted(run.texts) == [f"If it is message {n}, answer word{n}." for n in range(8)]
-    sources = [{s for s in e.sources if s.startswith("task:")} for e in run.result.context]
-    # What was said with four attempts in view comes from all four.
-    assert all(len(found) == 4 for found in sources)
 
 
 def test_an_attempt_without_a_reflection_votes_against_no_entry_and_is_counted(tmp_path: Path) -> None:

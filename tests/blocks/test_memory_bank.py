@@ -69,55 +69,12 @@ def texts(found: Sequence[Lesson]) -> list[str]:
 # ---- of what, and how many
 
 
-def test_successes_and_failures_give_memories_worded_by_their_outcome() -> None:
-    rollout = tried("a", True, tried("b", False), tried("c", True))
-    found, model, counts = lessons([rollout])
-    assert texts(found) == [
-        "Successful approach: with a (such tasks). do with a",
-        "Failed approach (avoid): with b (such tasks). do with b",
-        "Successful approach: with c (such tasks). do with c",
-    ]
-    assert [x.data["outcome"] for x in found] == ["success", "failure", "success"]
-    assert [x.sources[0] for x in found] == ["task:t1"] * 3
-    assert {call.options.temperature for call in model.calls} == {1.0}
-    assert counts == {}
-
-
-def test_extract_chosen_reads_only_the_chosen_attempt() -> None:
-    found, model, _ = lessons([tried("a", True, tried("b", False))], extract="chosen")
-    assert (len(found), len(model.calls)) == (1, 1)
-
-
-def test_extract_successes_reads_no_failure_and_counts_no_outcome_as_unknown() -> None:
-    found, model, counts = lessons([tried("a", False, tried("b", True), tried("c", False))], extract="successes")
-    assert texts(found) == ["Successful approach: with b (such tasks). do with b"]
-    assert (len(model.calls), counts) == (1, {})
-
-
 def test_equal_attempts_are_extracted_once_and_lost_ones_never() -> None:
     lost = tried("", False, error="the line is dead", lost=True)
     states = [tried("done", False, data={"state": n}) for n in (1, 2)]
     _, model, counts = lessons([tried("a", True, tried(" A.", True), lost, *states, tried("done", True))])
     assert len(model.calls) == 4
     assert counts == {}
-
-
-def test_an_attempt_of_unknown_outcome_gives_no_memory_and_is_counted() -> None:
-    found, model, counts = lessons([tried("a", None, tried("b", None), tried("c", False))])
-    assert len(found) == len(model.calls) == 1
-    assert counts == {"unknown_outcomes": 2}
-
-
-def test_memories_beyond_the_limit_are_left_out_and_counted() -> None:
-    found, model, counts = lessons([tried("a", True)], lambda call: json.dumps(memory("a", "b", "c")), most=2)
-    assert [x.data["title"] for x in found] == ["a", "b"]
-    assert counts == {"excess_memories": 1}
-    (call,) = model.calls
-    assert call.schema is not None
-    assert (call.schema["title"], call.schema["properties"]["items"]["maxItems"]) == ("Memories", 2)
-    assert "At most 2, the most useful first" in call.prompt.system
-    more, model, _ = lessons([tried("a", True)], lambda call: json.dumps(memory(*"abcdefgh")), most=8)
-    assert len(more) == 8
 
 
 @pytest.mark.parametrize(
@@ -237,18 +194,6 @@ def test_a_memory_without_title_or_description_reads_well(title: str, descriptio
     memory = Memory(title=title, description=description, content="Hover.")
     assert memory_entry(memory, True, ()).text == f"Successful approach: {text}"
     assert memory_entry(memory, False, ()).text == f"Failed approach (avoid): {text}"
-
-
-def test_the_bank_is_append_only_and_consolidation_joins_sources() -> None:
-    same = lambda call: json.dumps(memory("looking twice"))  # noqa: E731
-    rollouts = [tried("a", True), tried("b", True, task="t2"), tried("c", False, task="t3")]
-    found, model, _ = lessons(rollouts, same)
-    assert len(appended(found, indoors(model), Context())) == 3
-    run = indoors(model)
-    merged = list(appended(found, run, Context(), threshold=0.85))
-    assert [e.data["outcome"] for e in merged] == ["success", "failure"]
-    assert {"task:t1", "task:t2"} <= set(merged[0].sources)
-    assert run.counts["duplicate_entries"] == 1
 
 
 def test_a_success_and_a_failure_are_never_merged() -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import context_bytes
 from runs import indoors
-from scripts import added, insight, learned, resumed, scripted, wrong
+from scripts import added, insight, learned, scripted, wrong
 
 import practicum
 from practicum.blocks.update.append import append, within_budget
@@ -22,7 +21,6 @@ from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.optimizer_state import STATE, state_entry, state_text, with_state
 from practicum.core.context import Context, initial_context, seed_context
 from practicum.core.edits import Add
-from practicum.core.errors import ProviderError
 from practicum.core.types import Instructions, Lesson
 from practicum.core.views import count_tokens, render_annotated, render_full
 from practicum.engine.loop import UpdateSeam
@@ -193,16 +191,6 @@ def test_a_step_without_lessons_makes_no_call() -> None:
     assert document(context) == ""
 
 
-@pytest.mark.parametrize("trouble", ["Sure!", ProviderError("provider.failed", "gone")], ids=["bad JSON", "provider"])
-def test_a_call_that_fails_leaves_it_as_it_was_and_is_counted(trouble: str | Exception) -> None:
-    run = indoors(scripted(state=lambda call: trouble))
-    before = stepped(scripted(state=noting), 1)[-1]
-    delta = asyncio.run(with_state(APPEND, Instructions("Remember."), 800)([lesson(1)], before, run))
-    assert document(before.apply(delta).context) == document(before)
-    assert len(rules(before.apply(delta).context)) == 2
-    assert run.counts["lost_states"] == 1
-
-
 # ---- who sees it
 
 
@@ -213,24 +201,6 @@ def test_hidden_entries_of_others_are_not_taken_for_it() -> None:
     (call,) = asked(model, "curator")
     assert NOTES["small"] not in call.text
     assert "what another method keeps" not in call.text
-
-
-@pytest.mark.parametrize(("profile", "next"), [("small", "# New lessons"), ("full", "# Reflection 1")])
-def test_the_curator_sees_it_but_agent_and_reflector_do_not(tmp_path: Path, profile: str, next: str) -> None:
-    run = learned(tmp_path, scripted(wrong, state=noting), 4, {"group": 2, "rollouts": 3}, "rcl", profile=profile)
-    assert len(run.reports) > 1
-    for call in run.model.calls:
-        if call.role in ("agent", "reflector"):
-            assert "- noted" not in call.text
-            assert STATE not in call.text
-    first, *later = run.prompts("curator")
-    assert NOTES[profile] not in first
-    for prompt, report in zip(later, run.reports, strict=False):
-        heading, _, rest = prompt.partition(NOTES[profile])[2].partition("\n")
-        assert heading in ("", ": build on them")
-        assert rest.startswith(f"{document(report.context)}\n\n{next}\n")
-    assert len(later) == len(run.reports) - 1
-    assert STATE not in "".join(call.text for call in run.model.calls)
 
 
 def test_naming_its_id_by_guess_has_no_effect(tmp_path: Path) -> None:
@@ -310,15 +280,6 @@ def test_it_is_never_merged() -> None:
     assert rules(context)
 
 
-def test_only_the_json_export_contains_it() -> None:
-    context = stepped(scripted(state=noting), 2)[-1]
-    for format in ("markdown", "agents-md"):
-        text = practicum.export(context, format)  # type: ignore[arg-type]
-        assert "noted" not in text
-        assert STATE not in text
-    assert "noted" in practicum.export(context, "json")
-
-
 def test_no_view_or_digest_depends_on_it() -> None:
     plain = seed_context([("rules", "Be brief.")])
     noted = seed_context([("rules", "Be brief."), (STATE, "noted this")])
@@ -346,17 +307,6 @@ def test_a_change_of_it_alone_needs_no_new_validation() -> None:
 
 
 # ---- resume, forget
-
-
-@pytest.mark.parametrize("calls", [6, 12])
-def test_a_resumed_run_keeps_it(tmp_path: Path, calls: int) -> None:
-    whole = learned(tmp_path / "whole", scripted(wrong, state=noting), 5, ON)
-    model = scripted(wrong, state=noting)
-    cut = learned(tmp_path / "cut", model, 5, ON, max_calls=calls)
-    again = resumed(cut, model, max_calls=1000)
-    assert context_bytes(again.result) == context_bytes(whole.result)
-    assert len(model.calls) == len(whole.model.calls)
-    assert "noted" in document(practicum.load_context(cut.folder))
 
 
 def test_forgetting_a_task_that_it_mentions_removes_it(tmp_path: Path) -> None:

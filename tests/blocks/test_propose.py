@@ -93,12 +93,6 @@ def test_a_proposal_reads_task_memories_playbook_and_last_outcomes_in_order() ->
     assert [prompt.user.index(part) for part in order] == sorted(prompt.user.index(part) for part in order)
 
 
-def test_a_bullet_has_the_sources_of_all_that_it_is_made_from() -> None:
-    found, _, _ = proposed()
-    assert {x.sources for x in found} == {("task:t1", "task:t7", "tag:old", "task:t8")}
-    assert {tuple(x.data["memories"]) for x in found} == {("e1",)}
-
-
 def test_without_a_bank_no_memory_is_read() -> None:
     found, model, _ = proposed(bank="")
     assert "# Memories of similar tasks" not in model.calls[0].prompt.user
@@ -220,15 +214,3 @@ def test_the_bullets_of_a_lost_attempt_are_kept() -> None:
     kept, _ = after(lost, "all")
     assert len(rules(kept)) == 2
     assert [e.text for e in kept.in_section(OUTCOMES)] == ["Task: an old one"]
-
-
-def test_the_last_outcomes_are_kept_hidden_and_short() -> None:
-    context, made = SEEN, attempted()
-    for n in range(5):
-        trace = Trace(f"answer {n}", reasoning="long " * 5_000)
-        rollout = Rollout(TASK, trace, None, Feedback(False, "Found wrong."), f"p{n}", made.rounds)
-        context, _ = after(rollout, "relied_on", context)
-    outcomes = context.in_section(OUTCOMES)
-    assert [re.findall(r"Answer: (.*)", e.text) for e in outcomes] == [[f"answer {n}"] for n in range(5 - LAST, 5)]
-    assert all(e.hidden and len(e.text) < 2_200 and e.sources[0] == "task:t1" for e in outcomes)
-    assert all("Task: The words" in e.text and "Found wrong." in e.text for e in outcomes)

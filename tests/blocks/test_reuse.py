@@ -51,22 +51,6 @@ def twice(tmp_path: Path, agent: Any, settings: dict[str, Any], reflector: Any =
     return learned(tmp_path, model, 4, {"epochs": 2, "batch": 4, **settings}, **how)
 
 
-def test_no_task_is_attempted_again_under_the_same_context(tmp_path: Path) -> None:
-    run = twice(tmp_path, wrong, {**GATED})
-    assert len(run.calls("agent")) == 4
-    assert run.result.errors[REUSED] == 4
-    first, second = run.reports
-    made = {r.task.id: r for r in first.rollouts}
-    for rollout in second.rollouts:
-        old = made[rollout.task.id]
-        assert (rollout.trace, rollout.score, rollout.feedback) == (old.trace, old.score, old.feedback)
-        assert (rollout.of, old.of) == (old.place, "")
-        assert rollout.place != old.place
-        assert f"rollout:{old.place}" in rollout.sources
-    # It is thought about again: another diagnosis may be of more use.
-    assert len(run.calls("reflector")) == 2 * 4 * 3
-
-
 def test_an_attempt_costs_the_same_however_many_were_made_before() -> None:
     class Shown:
         """A context that counts how often it is compared."""

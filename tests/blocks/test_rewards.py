@@ -26,28 +26,6 @@ DIVIDED = [
 QUALITIES = {2: 0.5, 4: 0.9, 6: 0.3, 8: 0.8}
 
 
-def test_a_task_solved_alone_rewards_the_judgement_that_it_could_be() -> None:
-    rewards = Rewards(ALONE, {1: 0.7})
-    assert [rewards.of(n) for n in range(2)] == [0.7, 0.7]
-
-
-def test_each_kind_of_step_has_its_reward() -> None:
-    rewards = Rewards(DIVIDED, QUALITIES)
-    found = [rewards.of(n) for n in range(len(DIVIDED))]
-    # Parts came to 0.9 and 0.3 in the end.
-    assert found[:2] == [pytest.approx(0.6), pytest.approx(0.6)]
-    assert (found[2], found[4], found[6], found[8]) == (0.5, 0.9, 0.3, 0.8)
-    # The first critique made a solution better by 0.4; the others changed nothing.
-    assert found[3] == pytest.approx(0.4)
-    assert (found[5], found[7]) == (None, None)
-
-
-def test_an_accepting_critique_has_the_reward_of_what_it_accepts_unless_it_is_left_out() -> None:
-    moves = [*DIVIDED[:5], {**DIVIDED[5], "action": "adequate"}, *DIVIDED[6:]]
-    assert [Rewards(moves, QUALITIES, accepted).of(5) for accepted in (True, False)] == [0.9, None]
-    assert Rewards(moves, QUALITIES, True).of(3) == pytest.approx(0.4)
-
-
 def test_a_critique_that_made_the_solution_worse_has_reward_zero() -> None:
     assert Rewards(DIVIDED, {**QUALITIES, 4: 0.1}).of(3) == 0.0
 
@@ -68,11 +46,6 @@ def test_an_unsolved_part_counts_zero_in_the_mean_of_all_parts(solved: dict[int,
     moves = [move("judge"), move("decompose"), *(move("solve", str(n)) for n in solved), move("aggregate")]
     rewards = Rewards(moves, {**dict(enumerate(solved.values(), 2)), len(moves) - 1: 1.0})
     assert [rewards.of(n) for n in (0, 1)] == [mean, mean]
-
-
-def test_a_discarded_plan_has_no_reward_and_its_judgement_that_of_the_solution() -> None:
-    rewards = Rewards([move("judge"), move("decompose", parts=0), move("solve")], {2: 0.8})
-    assert [rewards.of(n) for n in range(3)] == [0.8, None, 0.8]
 
 
 def test_parts_of_parts_count_for_their_own_task_only() -> None:

@@ -9,7 +9,7 @@ from helpers import make_tasks, world
 from runs import indoors
 
 from practicum.blocks.sample.batch_size import controlled
-from practicum.blocks.sample.orders import ENDLESS, everything, first_steps, nothing, shuffled_epochs, stream
+from practicum.blocks.sample.orders import ENDLESS, everything, first_steps, nothing, shuffled_epochs
 from practicum.blocks.sample.replay import replayed
 from practicum.engine.loop import Batch, SampleSeam
 
@@ -20,22 +20,6 @@ def batches(sample: SampleSeam, n: int, seed: int = 0) -> list[Batch]:
 
 def ids(some: Sequence[Batch]) -> list[str]:
     return [task.id for batch in some for task in batch.tasks]
-
-
-@pytest.mark.parametrize(("n", "batch", "sizes"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 5, [2]), (0, 5, [])])
-def test_every_epoch_has_each_task_once_in_batches(n: int, batch: int, sizes: list[int]) -> None:
-    found = batches(shuffled_epochs(2, batch), n)
-    assert [len(b.tasks) for b in found] == sizes * 2
-    assert {b.steps for b in found} <= {len(found)}
-    for epoch in (1, 2):
-        assert sorted(ids([b for b in found if b.epoch == epoch])) == sorted(t.id for t in make_tasks(n))
-
-
-def test_epochs_differ_in_an_order_that_follows_from_the_seed() -> None:
-    one, same, other = (ids(batches(shuffled_epochs(2, 4), 20, seed)) for seed in (1, 1, 2))
-    assert one == same != other
-    assert one[:20] != one[20:]
-    assert one[:20] != [t.id for t in make_tasks(20)]
 
 
 def test_more_epochs_begin_with_the_same_ones() -> None:
@@ -57,13 +41,6 @@ def test_steps_go_on_through_further_epochs_and_end_where_they_are_told(order: S
     assert batches(first_steps(order, 9), 0) == []
     fewer = batches(first_steps(order, 2), 7)
     assert [ids([b]) for b in fewer] == [ids([b]) for b in found[:2]]
-
-
-def test_a_stream_keeps_the_given_order() -> None:
-    found = batches(stream(2), 5)
-    assert [len(b.tasks) for b in found] == [2, 2, 1]
-    assert ids(found) == [f"t{n}" for n in range(5)]
-    assert {b.steps for b in found} == {3}
 
 
 def test_everything_is_one_step_and_nothing_is_none() -> None:

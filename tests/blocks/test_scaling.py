@@ -243,13 +243,6 @@ def test_if_all_attempts_are_lost_one_stands_and_no_model_is_asked(labels: bool)
     assert (chosen.trace.lost, len(chosen.group), made.asked) == (True, 2, [])
 
 
-def test_attempts_have_the_temperature_asked_for_and_the_judge_has_zero() -> None:
-    made = Attempts(["a", "b"], labels=False)
-    made.parallel(warmth=0.7)
-    assert made.warmths == [0.7, 0.7]
-    assert {call.options.temperature for call in made.asked if call.role == "judge"} == {0.0}
-
-
 def test_attempts_differ_by_the_state_they_leave() -> None:
     done = [Trace("done", data={"state": {"n": n, 1: {n}}}) for n in (1, 2, 1)]
     assert outcome_of(done[0]) == outcome_of(done[2]) != outcome_of(done[1])
@@ -284,24 +277,6 @@ def test_no_attempt_is_lost_and_a_blind_choice_is_the_same_with_other_labels(
 # ---- sequence
 
 
-@pytest.mark.parametrize("labels", [True, False])
-@pytest.mark.parametrize("tries", [
-    ["good"] * 4, ["bad"] * 4, ["good", "bad", "worse", "bad"], ["bad", LOST, LOST, "good"],
-    ["bad", "good", FAILED, LOST], [LOST] * 4,
-], ids=["right", "repeated", "first right", "lost", "failed", "all lost"])  # fmt: skip
-def test_k_passes_are_made_whatever_they_answer(tries: list[Trace | str], labels: bool) -> None:
-    """Right, repeated, failed or lost: each counts as a pass, and the last one with an answer is chosen."""
-    made = Attempts(tries, found_right("good"), labels=labels)
-    chosen = made.sequence()
-    assert sorted(map(number, chosen.group)) == [0, 1, 2, 3]
-    answers = [n for n, trace in enumerate(tries) if isinstance(trace, str)]
-    assert number(chosen) == (answers[-1] if answers else 3)
-    assert (chosen.choice["of"], chosen.choice["by"]) == (4, "order")
-    assert len(made.verdicts) == (0 if labels else len({t for t in tries if isinstance(t, str)}))
-    assert not [note for note in made.notes if "found wrong" in note]
-    assert Attempts(tries, labels=labels).evaluating().sequence().choice["of"] == 4
-
-
 def test_passes_read_earlier_ones_without_the_answer_and_end_at_a_right_one() -> None:
     made = Attempts([Trace("bad", reasoning="It begins with b."), "worse", "good", "never tried"])
     chosen = made.sequence(until="score")
@@ -322,17 +297,6 @@ def test_a_score_that_may_not_be_seen_ends_no_passes(how: str) -> None:
     assert not [note for note in made.notes if "found wrong" in note]
 
 
-@pytest.mark.parametrize("how", ["labels", "blind", "without labels", "evaluating"])
-def test_a_judge_without_the_target_ends_the_passes(how: str) -> None:
-    """Its verdict is feedback only where learning has no score."""
-    made = Attempts(["good", "bad", "never tried"], found_right("bad"), labels=how != "without labels")
-    chosen = (made.evaluating() if how == "evaluating" else made).sequence(until="judge", blind=how == "blind")
-    assert (number(chosen), chosen.choice["by"], chosen.choice["verdicts"]) == (1, "judge", [False, True])
-    assert "1. good\n   found wrong: A judge found the answer wrong: about good" in made.notes[1]
-    outcomes = [False, True] if how == "without labels" else [True, False]
-    assert [r.feedback.success for r in sorted(chosen.group, key=number)] == outcomes
-
-
 @pytest.mark.parametrize("until", ["k", "judge"])
 def test_no_more_passes_than_asked_for_and_an_outcome_is_judged_once(until: str) -> None:
     made = Attempts(["a", "b", "a", "b"], found_right("c"), labels=False)
@@ -347,15 +311,6 @@ def test_a_judge_without_a_verdict_accepts_nothing() -> None:
     chosen = made.sequence(until="judge")
     assert (number(chosen), [r.feedback.success for r in chosen.group]) == (2, [None] * 3)
     assert made.run.counts["unjudged_attempts"] == 2
-
-
-def test_with_agreement_the_passes_end_when_one_changes_nothing() -> None:
-    made = Attempts(["a", "b", "B", "c"], labels=False).evaluating()
-    chosen = made.sequence(until="agreement")
-    assert (number(chosen), chosen.choice["by"], chosen.choice["why"]) == (2, "agreement", "pass 2 changed nothing")
-    assert made.asked == []
-    failed = Attempts(["a", FAILED, FAILED, "a"]).sequence(until="agreement")
-    assert (number(failed), failed.choice["by"]) == (3, "order")
 
 
 def test_only_the_ends_of_a_sequence_are_labelled_if_learning_needs_no_more() -> None:

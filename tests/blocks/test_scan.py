@@ -44,20 +44,6 @@ STRATIFIED = st.integers(1, 5).flatmap(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
-def test_stratified_dealing_puts_each_copy_into_another_group(dealing: Dealing, n: int, seed: int) -> None:
-    groups = dealing.deal(n, Random(seed))
-    assert len(groups) == dealing.count(n) <= n
-    assert Counter(i for group in groups for i in group) == dict.fromkeys(range(n), min(dealing.copies, len(groups)))
-    assert all(len(set(group)) == len(group) for group in groups)
-    sizes = [len(group) for group in groups]
-    assert max(sizes) <= dealing.size(n)
-    assert max(sizes) - min(sizes) <= dealing.copies
-    if dealing.fan_in is not None:
-        assert max(sizes) <= dealing.fan_in
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
 def test_random_dealing_places_every_copy_in_even_groups(dealing: Dealing, n: int, seed: int) -> None:
     dealing = replace(dealing, shuffle="random")
     groups = dealing.deal(n, Random(seed))
@@ -95,14 +81,6 @@ def test_the_number_of_groups_follows_from_the_root_and_the_fan_in(
     dealing: Dealing, n: int, groups: int, size: int
 ) -> None:
     assert (dealing.count(n), dealing.size(n)) == (groups, size)
-
-
-@given(st.integers(4, 300), st.integers(0, 9), st.sampled_from(["stratified", "random"]))
-def test_the_seed_decides_the_groups(n: int, seed: int, shuffle: Any) -> None:
-    dealing = Dealing(shuffle=shuffle)
-    assert dealing.deal(n, Random(seed)) == dealing.deal(n, Random(seed))
-    if n > 8:
-        assert dealing.deal(n, Random(seed)) != dealing.deal(n, Random(seed + 1))
 
 
 @pytest.mark.parametrize("how", [{"copies": 0}, {"groups": 1}, {"groups": 0, "copies": 1}, {"copies": 5, "fan_in": 4}])
@@ -173,56 +151,6 @@ VOTING: Any = [{"e0": "helpful"}, {"e0": "harmful", "e1": "neutral"}, {}]
 def voting(n: int, silent: int = 0) -> list[Lesson]:
     telling = [replace(lesson, votes=VOTING[i % 3]) for i, lesson in enumerate(make_lessons(n))]
     return [*telling, *(Lesson(f"s{i}", "", votes=VOTING[i % 3], sources=(f"task:s{i}",)) for i in range(silent))]
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(
-    st.integers(0, 60), st.integers(0, 5), st.integers(1, 4), st.just("sqrt") | st.integers(4, 30),
-    st.sampled_from(["stratified", "random"]), st.sampled_from(["code", "model", "none"]),
-)  # fmt: skip
-def test_votes_count_once_and_every_lesson_is_in_the_joined_delta(
-    n: int, silent: int, copies: int, groups: Any, shuffle: Any, join: str
-) -> None:
-    update = Reading(append("memories"))
-    context = seed_context([("rules", "If a, do b."), ("rules", "If c, do d.")])
-    joins = {"code": join_by_code(update), "model": join_by_model(update), "none": join_side_by_side}
-    lessons = voting(n, silent)
-    delta = scanned(
-        update, lessons, context, indoors(no_model), copies=copies, groups=groups, shuffle=shuffle, join=joins[join]
-    )
-    outcome = context.apply(delta)
-    assert not [r for r in outcome.refused if r.reason != "its counts are all 0"]
-    expected = context.apply(votes(lessons)).context
-    counters = [(e.id, e.helpful, e.harmful, e.uses) for e in expected]
-    assert [(e.id, e.helpful, e.harmful, e.uses) for e in outcome.context][:2] == counters
-    new = [e for e in outcome.context if e.section == "memories"]
-    assert {e.text for e in new} == {lesson.text for lesson in lessons if lesson.text}
-    if join == "code":
-        assert len(new) == n
-    # What each entry came from is all there, and nothing else.
-    assert {(e.text, e.sources) for e in new} == {(x.text, x.sources) for x in lessons if x.text}
-
-
-def test_fewer_than_four_lessons_are_one_plain_update() -> None:
-    for n in (0, 1, 3):
-        update = Reading(append("memories"))
-        lessons = voting(n, silent=2)
-        delta = scanned(update, lessons, seed_context([("rules", "x"), ("rules", "y")]), indoors(no_model))
-        assert update.read == [lessons]
-        assert delta.edits[: len(votes(lessons).edits)] == votes(lessons).edits
-    update = Reading(append("memories"))
-    scanned(update, voting(4, silent=2), Context(), indoors(no_model))
-    assert [len(lessons) for lessons in update.read] == [4, 4]
-    assert not any(lesson.votes for lessons in update.read for lesson in lessons)
-
-
-@given(st.integers(4, 120), st.integers(4, 30), st.integers(1, 4))
-@settings(max_examples=examples(40), deadline=None)
-def test_no_call_reads_more_lessons_than_the_fan_in(n: int, fan_in: int, copies: int) -> None:
-    update = Reading(append("memories"))
-    scanned(update, make_lessons(n), Context(), indoors(no_model), fan_in=fan_in, copies=copies)
-    assert max(len(lessons) for lessons in update.read) <= fan_in
-    assert {lesson.id for lessons in update.read for lesson in lessons} == {f"l{i}" for i in range(n)}
 
 
 @pytest.mark.parametrize("shuffle", ["stratified", "random"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -63,24 +61,6 @@ def votes_of(delta: Delta) -> list[tuple[int, int]]:
 
 
 # ---- clusters
-
-
-def test_the_update_sees_one_lesson_of_each_cluster_and_all_votes_count() -> None:
-    update, run, lessons = Reading(), indoors(no_model), about(5, 6)
-    delta = ran(top_k(update, 5), lessons, run)
-    (read,) = update.read
-    assert sorted(lesson.text.split()[0] for lesson in read) == [f"alpha{t}" for t in range(5)]
-    assert all(not lesson.votes for lesson in read)
-    assert {lesson.id for lesson in read} <= {lesson.id for lesson in lessons}
-    assert votes_of(delta) == votes_of(votes(lessons)) == [(15, 15), (15, 15)]
-    assert run.counts["lessons_outside_centers"] == 25
-
-
-def test_the_default_number_of_clusters_is_the_square_root() -> None:
-    for n, clusters in ((2, 1), (9, 3), (40, 6), (99, 9)):
-        update = Reading()
-        ran(top_k(update), make_lessons(n), indoors(no_model))
-        assert [len(read) for read in update.read] == [clusters]
 
 
 @pytest.mark.parametrize(("n", "k"), [(0, None), (0, 3), (1, None), (1, 1), (3, 3), (3, 7)])
@@ -168,23 +148,6 @@ def summing(points: Sequence[str]) -> tuple[list[Call], Run]:
         return json.dumps({"points": points})
 
     return calls, indoors(respond)
-
-
-def test_the_update_sees_the_points_and_each_rests_on_all_lessons() -> None:
-    update, lessons = Reading(), about(2, 3)
-    calls, run = summing(["First point.", "  ", "Second point. "])
-    delta = ran(summarized(update, SUM_UP), lessons, run)
-    ((call,), (read,)) = calls, update.read
-    assert call.role == "curator"
-    assert call.prompt.system == "Sum up."
-    assert re.findall(r"^(\d+)\. (.*)$", call.prompt.user, re.MULTILINE) == [
-        (str(n), lesson.text) for n, lesson in enumerate(lessons, 1)
-    ]
-    assert [x.text for x in read] == ["First point.", "Second point."]
-    assert all(x.sources == tuple(s for lesson in lessons for s in lesson.sources) for x in read)
-    assert len({x.id for x in read}) == 2
-    assert votes_of(delta) == [(3, 3), (3, 3)]
-    assert Counter(edit.op for edit in delta.edits) == {"vote": 6, "add": 2}
 
 
 def test_in_full_the_summary_is_made_of_everything_that_reflections_say_and_may_be_long() -> None:

@@ -21,7 +21,7 @@ from practicum.core.playbook import export
 from practicum.session.amend import apply_edits
 from practicum.session.config import Config, Splits
 from practicum.session.edit import as_text, read_edits
-from practicum.session.records import begin, create_seed, load_context, update_run
+from practicum.session.records import begin, create_seed, load_context
 from practicum.store.database import Store
 from practicum.store.names import name_version
 
@@ -72,51 +72,6 @@ def content(run: Path) -> dict[str, tuple[object, ...]]:
     }
 
 
-def test_an_edited_playbook_is_a_new_version_that_keeps_ids_counts_and_provenance(run: Path, edit: Any) -> None:
-    before = content(run)
-    done = edit(
-        "text = text.replace('K7', 'K8').replace('page += 1', 'page += 2').replace('→ 4', '→ four')\n"
-        "text = text.replace('Pages: end. Stop.', 'Stop at the last page.')\n"
-        "text = text.replace('- [e2] If it is a drive, send it to K9.\\n', '- If it burns,\\n  call.\\n')\n"
-        "text += '\\n## tools\\n\\n- [e2] If it is a drive, send it to K9.\\n'"
-    )
-    assert "+ [e0] (rules) If it is a screen, send it to K8." in done.out
-    assert "- [e2] (rules) If it is a drive" in done.out
-    assert "1 added, 0 removed, 5 changed" in done.out
-    assert "version 1 of run; undo it with practicum rollback run 0" in done.out
-    after = content(run)
-    assert after["e0"] == ("rules", "If it is a screen, send it to K8.", "", {}, 2, 1, 3, ("task:r7", "hand"))
-    assert after["e1"][1] == CODE.replace("+= 1", "+= 2")
-    assert after["e2"] == ("tools", *before["e2"][1:-1], ("hand",))
-    assert after["e3"][1:4] == ("2 + 2?", "", {"answer": "four"})
-    assert after["e4"][1:4] == ("Stop at the last page.", "", {})
-    assert after["e5"] == before["e5"]
-    assert after["e6"] == ("rules", "If it burns,\ncall.", "", {}, 0, 0, 0, ("hand",))
-    assert not list(run.parent.glob("practicum-*"))
-
-
-def test_a_deletion_is_asked_for_and_the_text_is_kept_where_it_is_not_confirmed(run: Path, edit: Any) -> None:
-    lines = "text = text.replace('- [e2] If it is a drive, send it to K9.\\n', '')"
-    refused = edit(lines, code=2).line
-    assert refused.startswith("Delete e2 from run? Nobody can answer here: add --yes")
-    assert load_context(run).version == 0
-    command = re.search(r"practicum (edit run --file \S+)$", refused)
-    assert command is not None
-    done = run_command([*command[1].split(), "--yes", "--json"], run.parent).json
-    assert (done["version"], [e["id"] for e in done["removed"]], done["added"], done["changed"]) == (1, ["e2"], [], [])
-    assert "e2" not in load_context(run)
-
-
-def test_nothing_is_written_if_nothing_changed(run: Path, edit: Any) -> None:
-    assert "nothing was changed" in edit("pass").out
-    assert "nothing was changed" in edit("text = text.replace('Counts', 'COUNTS').replace('(+2/-1)', '(+9/-0)')").out
-    path = run.parent / "export.md"
-    path.write_text(export(load_context(run), "markdown"))
-    assert run_command(["edit", "run", "--file", "export.md", "--json"], run.parent).json["version"] is None
-    assert load_context(run).version == 0
-    assert not list(run.parent.glob("practicum-*"))
-
-
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
@@ -150,24 +105,6 @@ def test_a_text_of_an_older_version_is_applied_if_what_it_changes_is_as_it_was(r
     create_seed(run.parent / "other", load_context(run))
     refused = run_command(["edit", "other", "--file", "kept.md"], run.parent).line
     assert refused == "this is the playbook of run, not of other: if it fits, delete its first line"
-
-
-def test_an_editor_that_is_missing_or_fails_changes_nothing(
-    run: Path, edit: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = edit("path.write_text('x')\nraise SystemExit(3)", code=2).line
-    assert "ended with status 3, so nothing was changed; your text is in" in line
-    monkeypatch.setenv("VISUAL", "/no/such/editor")
-    assert "cannot be started (No such file or directory)" in edit("pass", code=2).line
-    monkeypatch.setenv("VISUAL", "")
-    monkeypatch.setenv("EDITOR", "")
-    assert "no editor is named: set one (export EDITOR=nano)" in edit("pass", code=2).line
-    (run.parent / "x.json").write_text("{}")
-    assert "x.json is JSON: edit markdown" in edit("pass", "--file", "x.json", code=2).line
-    with Store.open(run) as store:
-        update_run(store, state="stopped")
-    assert "run has not ended" in edit("pass", code=2).line
-    assert load_context(run).version == 0
 
 
 @pytest.mark.slow

@@ -349,26 +349,6 @@ def test_a_playbook_of_an_attacker(name: str, place: Place) -> None:
         place.command(*arguments)
 
 
-@pytest.mark.parametrize("kind", ["folder", "link", "link around", "pipe", "device", "a path outside"])
-def test_what_is_no_file_is_no_playbook(kind: str, place: Place) -> None:
-    path = place.work / "p.md"
-    match kind:
-        case "folder":
-            path.mkdir()
-            (path / "SKILL.md").write_text(f"## r\n- {TEXT}\n")
-        case "link":
-            path.symlink_to(place.outside / "precious")
-        case "link around":
-            path.symlink_to(path)
-        case "pipe":
-            os.mkfifo(path)
-        case "device":
-            path.symlink_to("/dev/zero")
-    name = "../outside/precious" if kind == "a path outside" else "p.md"
-    assert place.command("import", name, "--trust", "foreign", "--out", "new").code in (1, 2)
-    assert not (place.work / "new").exists()
-
-
 # ---- plug-ins
 
 NAMES = {

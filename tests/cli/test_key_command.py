@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
 from helpers import Done, Launcher, run_command
 from serving import Place, Served, asynchronous, served
 
@@ -46,50 +45,6 @@ def test_the_first_key_is_made_before_the_first_start(place: Place) -> None:
             assert (await at.ask(QUESTION, {"Authorization": f"Bearer {secret}"})).status == 200
 
     locked()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["add", "ci", "--role", "ask"], "there is a key 'ci' already: remove it, or choose another name"),
-        (["add", "x", "--role", "boss"], "there is no role 'boss': there are ask, report, review, admin"),
-        (["add", "x"], "Missing option '--role'"),
-        (["add", "x", "--role", "ask", "--space", "../etc"], "'../etc' is no name of a space"),
-        (["add", "a\nb", "--role", "ask"], r"'a\nb' is no name of a key"),
-        (["add", " ", "--role", "ask"], "' ' is no name of a key"),
-        (["add", "x" * 201, "--role", "ask"], "is no name of a key: a line of at most 200 characters"),
-        (["add", "x", "--role", "ask", "--days", "0"], "Invalid value for '--days'"),
-        (["remove", "x"], "there is no key 'x': practicum key list shows those there are"),
-        (["remove", "ci", "--space", "other"], "there is no key 'ci' for space other"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
-    place = {"store": tmp_path, "folder": tmp_path}
-    assert key(place, "add", "ci", "--role", "ask").code == 0
-    refused = key(place, *arguments)
-    assert refused.code == 2
-    assert said in refused.line
-    assert len(key(place, "list", "--json").json["keys"]) == 1
-
-
-@pytest.mark.parametrize("command", [["list"], ["remove", "x"]])
-def test_a_store_that_is_not_there_is_not_made_to_look_at_it(command: list[str], tmp_path: Path) -> None:
-    place = {"store": tmp_path / "none", "folder": tmp_path}
-    assert "there is no store" in key(place, *command).line
-    assert not (tmp_path / "none").exists()
-
-
-def test_spaces_have_keys_of_the_same_name_and_they_are_listed(tmp_path: Path) -> None:
-    place = {"store": tmp_path, "folder": tmp_path}
-    assert key(place, "list", "--store", tmp_path).code == 2
-    key(place, "add", "ci", "--role", "ask")
-    made = key(place, "add", "ci", "--role", "review", "--space", "support", "--json").json
-    assert made["key"].startswith("pk-")
-    head, *rows = [line.split() for line in key(place, "list").out.splitlines() if line]
-    assert head[:4] == ["key", "space", "roles", "expires"]
-    assert rows == [["ci", "all", "ask", "-", "-"], ["ci", "support", "review", "-", "-"], ["2", "keys"]]
-    assert key(place, "remove", "ci", "--space", "support").out == "the key ci is removed\n"
-    assert [row["space"] for row in key(place, "list", "--json").json["keys"]] == [""]
 
 
 def test_beside_a_service_at_work_a_key_is_made_and_removed(long_place: Place, launcher: Launcher) -> None:

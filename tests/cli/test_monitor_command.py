@@ -66,42 +66,6 @@ def typed(place: Path, words: str, code: int = 0) -> Done:
     return done
 
 
-def test_the_metrics_are_printed(place: Path) -> None:
-    done = typed(place, "run")
-    assert "reasoning_bank with scripted:model, done; 4 steps" in done.out
-    assert "success: 50.0% (95% interval 15.0% to 85.0%) by score, 4 attempts in 12 tries" in done.out
-    assert "  even: 100.0%" in done.out
-    assert "  odd: 0.0%" in done.out
-    assert "memories: 4, 2 from successes, 2 from failures" in done.out
-    assert "judge against the scorer: the same in 100.0%" in done.out
-    rows = {line.split()[0]: line.split() for line in done.out.splitlines() if " learning " in line and "%" in line}
-    assert {name: row[2] for name, row in rows.items()} == {
-        "agent": "12",
-        "judge": "4",
-        "contrast": "4",
-        "extraction": "4",
-    }
-    assert "--judge-again N asks it, N of 4" in done.out
-
-
-@pytest.mark.slow
-def test_one_json_object_and_pictures(place: Path) -> None:
-    done = typed(place, "run --json --plot pictures/new")
-    assert done.out.count("\n") == 1
-    assert done.json["success"]["by_step"]["rate"] == [1, 0.5, pytest.approx(2 / 3, abs=1e-5), 0.5]
-    assert sorted(done.json["plots"]) == sorted(str(f.relative_to(place)) for f in (place / "pictures/new").iterdir())
-    assert {Path(name).stem for name in done.json["plots"]} >= {"success", "learning_curve", "memory", "latency"}
-    assert "pictures in pictures/new" in done.err
-
-
-def test_the_judge_is_asked_again(place: Path) -> None:
-    done = typed(place, "run --judge-again 3 --seed 5 --json")
-    assert done.json["judge"]["again"]["n"] == done.json["judge"]["again"]["usage"]["calls"] == 3
-    assert "the judge asked a second time, at temperature 0: the same in 100.0%" in done.err
-    done = typed(place, "run --judge-again 3 --max-calls 1")
-    assert "stopped before all were judged: the budget of 1 call is spent" in done.out
-
-
 WRONG: dict[str, tuple[str, str, int]] = {
     "no run": ("nowhere", "nowhere is not a run folder", 2),
     "no steps": ("seed", "seed has no steps yet", 2),

@@ -8,12 +8,9 @@ from typing import get_args
 
 import pytest
 from helpers import run_command
-from typer.main import get_command
 
-from practicum import __version__
 from practicum.bench.overload import ARMS
 from practicum.cli import bench
-from practicum.cli.app import make_app
 from practicum.cli.inputs import METHOD_OPTIONS, config_values
 from practicum.cli.options import SETTINGS
 from practicum.models.refused import Structure
@@ -42,17 +39,6 @@ def help_of(*command: str) -> str:
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-
-
-def test_the_version_is_printed(tmp_path: Path) -> None:
-    assert run_command(["--version"], tmp_path).out.strip() == __version__
-
-
-def test_help_lists_every_command_in_a_panel() -> None:
-    found = help_of()
-    assert all(panel in found for panel in ("Learn and answer", "Look at a run", "Change a run", "Measure"))
-    assert set(get_command(make_app()).commands) == COMMANDS  # type: ignore[attr-defined]
-    assert all(re.search(rf"^│ {command} ", found, re.MULTILINE) for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS - set(GROUPS)))

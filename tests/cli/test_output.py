@@ -9,8 +9,7 @@ from rich.text import Text
 
 from practicum.cli.output import Printer, print_error
 from practicum.core.counts import Count
-from practicum.core.types import Usage
-from practicum.core.words import one_line, usage_text
+from practicum.core.words import one_line
 
 
 def test_counts_are_printed_by_their_meaning_those_that_need_attention_first(
@@ -33,17 +32,6 @@ def test_counts_are_printed_by_their_meaning_those_that_need_attention_first(
 
 def test_nothing_is_printed_without_counts(capsys: pytest.CaptureFixture[str]) -> None:
     Printer(False).counts({Count.NO_MEMORIES: 0})
-    assert capsys.readouterr().out == ""
-
-
-def test_json_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    out = Printer(True)
-    out.print("for people")
-    out.result({"für": 1})
-    found = capsys.readouterr()
-    assert json.loads(found.out) == {"für": 1}
-    assert found.err == "for people\n"
-    Printer(False).result({"für": 1})
     assert capsys.readouterr().out == ""
 
 
@@ -81,19 +69,6 @@ def test_the_rest_of_a_long_line_is_indented_on_a_terminal(capsys: pytest.Captur
     assert max(map(len, lines)) <= 80
     assert [len(line) - len(line.lstrip()) for line in lines] == [0, 2, 2, 6, 8, 0, 2]
     assert "".join(lines).split() == text.split()
-
-
-def test_usage_of_several_roles_is_printed_for_each(capsys: pytest.CaptureFixture[str]) -> None:
-    usage = Usage(calls=2, input_tokens=1_000, cached_tokens=500, output_tokens=10, usd=0.5)
-    assert usage_text(usage) == "2 calls, 1,010 tokens (50% of the input cached), $0.5000"
-    Printer(False).usage(usage, 1.25, 3, {"agent": usage, "judge": Usage(calls=1)})
-    assert capsys.readouterr().out.splitlines() == [
-        f"usage: {usage_text(usage)} in 1.2 s; 3 results kept from before, not paid for again",
-        f"  agent: {usage_text(usage)}",
-        "  judge: 1 call, 0 tokens",
-    ]
-    Printer(False).usage(usage, by_role={"agent": usage})
-    assert capsys.readouterr().out.splitlines() == [f"usage: {usage_text(usage)}"]
 
 
 def test_long_texts_are_cut_to_one_line() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -45,35 +44,6 @@ def test_each_id_in_a_list_leads_to_its_attempt(run: Path) -> None:
         assert text.startswith(f"{attempt['id']}: ")
         assert f"task {attempt['task']}: {attempt['input']}" in text
         assert attempt["feedback"] in text
-
-
-def test_lists_show_only_what_is_asked_for(run: Path) -> None:
-    every = show(run, "--attempts", "--json").json["attempts"]
-    wrong = [a["id"] for a in every if a["correct"] is False]
-    assert [a["id"] for a in show(run, "--attempts", "--failed", "--json").json["attempts"]] == wrong
-    assert {a["step"] for a in show(run, "--attempts", "--step", 2, "--json").json["attempts"]} == {2}
-    assert [a["id"] for a in show(run, "--attempts", "--split", "test", "--json").json["attempts"]] == ["test.t20"]
-    assert {a["task"] for a in show(run, "--attempts", "--task", "t1", "--json").json["attempts"]} == {"t1"}
-    assert {c["role"] for c in show(run, "--calls", "--role", "curator", "--json").json["calls"]} == {"curator"}
-    assert {x["step"] for x in show(run, "--lessons", "--step", 1, "--json").json["lessons"]} == {1}
-    assert "no attempts of this kind in run" in show(run, "--attempts", "--task", "t9").out
-    assert "has no step 9" in show(run, "--calls", "--step", 9, code=2).line
-
-
-def test_a_call_is_shown_whole_and_names_its_attempt(run: Path) -> None:
-    (call, *_) = show(run, "--calls", "--role", "reflector", "--json").json["calls"]
-    told = show(run, "--call", call["id"], "--json").json
-    text = show(run, "--call", call["id"]).out
-    assert all(line in text for line in told["prompt"]["user"].splitlines())
-    assert json.dumps(json.loads(told["answer"])) in text
-    assert f"about {told['attempts'][0]}: practicum show run --attempt {told['attempts'][0]}" in text
-
-
-def test_an_entry_leads_to_its_attempts_and_they_to_the_entry(run: Path) -> None:
-    entry = show(run, "--json").json["entries"][0]["id"]
-    (attempt,) = show(run, "--entry", entry, "--json").json["attempts"]
-    assert re.search(rf"→ added {entry} in version \d+", show(run, "--attempt", attempt).out)
-    assert re.search(rf"^{attempt}: .*→ .*added {entry} in version", show(run, "--lessons").out, re.MULTILINE)
 
 
 def test_no_line_is_wider_than_the_terminal(

@@ -22,27 +22,6 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_printed_command_can_be_run(here: Path) -> None:
-    made = run_command(["tasks", "gsm.jsonl", "--out", "out/tasks.jsonl"], here)
-    assert made.code == 0, made.err
-    assert [task.target for task in load_tasks(here / "out" / "tasks.jsonl")] == [
-        "It is 2.\n#### 2", "It is 4.\n#### 4",
-    ]  # fmt: skip
-    assert "gsm8k: grade-school maths" in made.out
-    typed = made.out.split("practicum learn ")[1]
-    done = run_command(["eval", *shlex.split(typed), "--model", "scripted:model", "--json"], here)
-    assert done.json["score"] == 0.5, done.err
-
-
-def test_json_has_the_options_and_nothing_is_written_without_out(here: Path) -> None:
-    said = run_command(["tasks", "gsm.jsonl", "--json"], here).json
-    assert {path.name for path in here.iterdir() if path.name[0] != "."} == {"gsm.jsonl", "model"}
-    assert said.pop("instructions").startswith("Solve the problem step by step.")
-    assert said == {
-        "format": "gsm8k", "tasks": 2, "left_out": 0, "scorer": "numeric", "choices": [], "options": [], "out": None,
-    }  # fmt: skip
-
-
 def test_choices_that_hold_commas_go_to_a_file(here: Path) -> None:
     rows = [("I sneeze.", "Allergy, seasonal"), ("I cough.", "Cold"), ("I sneeze a lot.", "Allergy, seasonal")]
     lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
@@ -55,20 +34,6 @@ def test_choices_that_hold_commas_go_to_a_file(here: Path) -> None:
     typed = shlex.split(made.out.split("practicum learn ")[1])
     done = run_command(["eval", *typed, "--model", "scripted:model", "--json"], here)
     assert done.json["score"] == pytest.approx(2 / 3), done.err
-
-
-def test_bad_input_is_reported_in_one_line(here: Path) -> None:
-    for arguments, line in (
-        (["gsm.jsonl", "--format", "mmlu"], "gsm.jsonl line 1: field 'choices' is missing"),
-        (
-            ["gsm.jsonl", "--out", "gsm.jsonl"],
-            "--out gsm.jsonl would overwrite the file that it is made from: give another name",
-        ),
-        (["model"], "model: the fields of its first records ('role', 'answer') match no known format"),
-    ):
-        done = run_command(["tasks", *arguments], here)
-        assert done.code == 2
-        assert done.line.startswith(line)
 
 
 @pytest.mark.parametrize("command", ["learn", "eval"])

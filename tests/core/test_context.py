@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
 from practicum.core.context import PAGE, Context, seed_context
-from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Update, Vote
-from practicum.core.errors import ContextFileError
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 
 LIVE = st.integers(0, 12).map(lambda n: f"e{n}")
 IDS = LIVE | st.sampled_from(["", "e", "e07", "E1", "e-1", "e1_0", "e" + "9" * 5000, "new", "e²", "x", "e 1"])
@@ -44,76 +42,6 @@ def entry(context: Context, id: str) -> Entry:
     found = context.get(id)
     assert found is not None
     return found
-
-
-@given(DELTAS, st.lists(EDIT, max_size=8))
-def test_apply_is_total_and_accounts_for_every_edit(deltas: list[Delta], edits: list[Edit]) -> None:
-    context = grown(deltas)
-    before = list(context)
-    outcome = context.apply(Delta(tuple(edits)))
-    assert len(outcome.applied) + len(outcome.refused) == len(edits)
-    assert all(r.reason for r in outcome.refused)
-    refused = [r.edit for r in outcome.refused]
-    assert [e for e in edits if any(e is r for r in refused)] == refused
-    assert list(context) == before
-    assert len(outcome.context) == len(list(outcome.context))
-    assert (outcome.context is context) == (not outcome.applied)
-    assert all(e.text.strip() and e.section.strip() for e in outcome.context)
-    for at in outcome.context:
-        assert outcome.context.get(at.id) == at
-        assert at.id in outcome.context
-
-
-@given(DELTAS)
-def test_ids_are_never_reused(deltas: list[Delta]) -> None:
-    context = grown([])
-    given_out = {e.id for e in context}
-    for delta in deltas:
-        outcome = context.apply(delta)
-        made = [a.id for a in outcome.applied if isinstance(a.edit, Add)]
-        assert len(made) == len(set(made))
-        assert not given_out & set(made)
-        given_out |= set(made)
-        context = outcome.context
-        assert {e.id for e in context} <= given_out
-
-
-@given(DELTAS)
-def test_the_log_rebuilds_every_version(deltas: list[Delta]) -> None:
-    context = rebuilt = grown([])
-    for delta in deltas:
-        outcome = context.apply(delta)
-        if outcome.applied:
-            context, rebuilt = outcome.context, rebuilt.replay(outcome.applied)
-        assert list(rebuilt) == list(context)
-        assert (rebuilt.version, rebuilt.next_number, len(rebuilt), rebuilt.digest) == (
-            context.version,
-            context.next_number,
-            len(context),
-            context.digest,
-        )
-
-
-@given(DELTAS, st.sets(LIVE, min_size=2, max_size=4), st.none() | st.just("all of them"), SOURCES)
-def test_merging_adds_counters_and_joins_provenance(
-    deltas: list[Delta], ids: set[str], text: str | None, sources: tuple[str, ...]
-) -> None:
-    context = grown(deltas)
-    parts = [e for e in context if e.id in ids]
-    outcome = context.apply(Delta((Merge(tuple(sorted(ids)), text, sources),)))
-    if len(parts) < len(ids):
-        assert outcome.refused
-        return
-    kept = entry(outcome.context, parts[0].id)
-    assert (kept.helpful, kept.harmful, kept.uses) == (
-        sum(e.helpful for e in parts),
-        sum(e.harmful for e in parts),
-        sum(e.uses for e in parts),
-    )
-    assert set(kept.sources) == {s for e in parts for s in e.sources} | set(sources)
-    assert len(set(kept.sources)) == len(kept.sources)
-    assert kept.text == (text or parts[0].text)
-    assert len(outcome.context) == len(context) - len(parts) + 1
 
 
 def said(context: Context, order: dict[str, int]) -> list[Entry]:
@@ -153,57 +81,12 @@ def test_independent_edits_commute_up_to_the_ids_of_new_entries(
     assert len(one.refused) == len(other.refused)
 
 
-def test_later_edits_of_a_delta_can_refer_to_an_added_entry() -> None:
-    context = seed_context([("rules", "old")])
-    delta = Delta((Add("rules", "new", ref="n"), Vote("n", 1), Merge(("n", "e0")), Update("n", "no longer there")))
-    outcome = context.apply(delta)
-    assert [a.id for a in outcome.applied] == ["e1", "e1", "e0"]
-    assert outcome.applied == (
-        Applied(Add("rules", "new"), "e1"),
-        Applied(Vote("e1", 1), "e1"),
-        Applied(Merge(("e0", "e1")), "e0"),
-    )
-    assert [r.reason for r in outcome.refused] == ["there is no entry 'n'"]
-    assert entry(outcome.context, "e0").helpful == 1
-
-
-@pytest.mark.parametrize("ref", ["n", "e0"])
-def test_a_ref_that_is_taken_is_refused(ref: str) -> None:
-    outcome = Context().apply(Delta((Add("s", "a", ref="n"), Add("s", "b", ref=ref))))
-    assert [r.reason for r in outcome.refused] == [f"its ref {ref!r} is taken"]
-
-
-def test_an_update_that_changes_nothing_is_refused_and_leaves_provenance() -> None:
-    context = seed_context([("rules", "old")])
-    outcome = context.apply(Delta((Update("e0", "old", sources=("task:1",)),)))
-    assert outcome.refused[0].reason == "it does not change e0"
-    assert entry(outcome.context, "e0").sources == ("seed",)
-
-
 def test_a_merged_text_loses_the_key_of_the_old_one() -> None:
     context = Context().apply(Delta((Add("s", "a", key="question"), Add("s", "b")))).context
     kept = context.apply(Delta((Merge(("e0", "e1")),))).context
     assert entry(kept, "e0").embedded_text == "question"
     rewritten = context.apply(Delta((Merge(("e0", "e1"), "both"),))).context
     assert entry(rewritten, "e0").embedded_text == "both"
-
-
-@given(DELTAS)
-def test_the_digest_depends_on_texts_and_not_on_counters(deltas: list[Delta]) -> None:
-    context = grown(deltas)
-    voted = context.apply(Delta(tuple(Vote(e.id, 1, 1, 1) for e in context))).context
-    assert voted.digest == context.digest
-    again = Context().apply(Delta(tuple(Add(e.section, e.text) for e in context))).context
-    edited = again.apply(Delta((Update("e0", "something else"),))).context
-    assert (edited.digest == again.digest) == (edited is again)
-
-
-def test_a_seed_is_at_version_0_and_was_born_there() -> None:
-    context = seed_context([("a", "x"), ("b", "y")])
-    assert [(e.id, e.born, e.changed) for e in context] == [("e0", 0, 0), ("e1", 0, 0)]
-    assert context.version == 0
-    with pytest.raises(ContextFileError, match="entry 2 cannot be used: its text is empty"):
-        seed_context([("a", "x"), ("a", " ")])
 
 
 @settings(max_examples=examples(20))

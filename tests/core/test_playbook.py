@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from practicum.core.bounded import clean
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Vote
-from practicum.core.errors import ContextFileError, StoreError, UsageError
+from practicum.core.errors import ContextFileError, StoreError
 from practicum.core.files import write_atomic
 from practicum.core.playbook import ExportFormat, PlaybookWarning, export, load
 from practicum.core.visible import visible_to_model
@@ -49,30 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("playbooks")
 
 
-@given(edits=st.lists(ENTRY, min_size=1, max_size=5), used=st.booleans())
-def test_json_loses_nothing(folder: Path, edits: list[Add], used: bool) -> None:
-    context = context_of(edits, used)
-    again = load(written(folder, export(context, "json"), "p.json"))
-
-    def said(c: Context) -> list[object]:
-        return [(e.id, e.section, e.text, e.key, e.data, e.helpful, e.harmful, e.uses, e.sources) for e in c]
-
-    assert said(again) == said(context)
-    assert again.version == 0
-    assert {(e.born, e.changed) for e in again} == {(0, 0)}
-
-
 TEXTS = st.lists(st.tuples(st.sampled_from(["rules", "two words", "C#"]), TEXT), min_size=1, max_size=5)
-
-
-@given(texts=TEXTS, used=st.booleans())
-def test_markdown_keeps_sections_and_texts_word_for_word(
-    folder: Path, texts: list[tuple[str, str]], used: bool
-) -> None:
-    context = context_of([Add(section, text) for section, text in texts], used)
-    again = load(written(folder, export(context, "markdown"), "p.md"))
-    assert sorted((e.section, e.text) for e in again) == sorted(texts)
-    assert load(written(folder, export(again, "markdown"), "p.md")).digest == again.digest
 
 
 @given(
@@ -353,40 +330,6 @@ def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:
     assert [(e.section, e.text, e.sources) for e in context] == [("general", "a", ("seed",)), ("s", "b", ("seed",))]
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "it has no entries: write each as a list item"),
-        ("just prose", "it has no entries"),
-        ('{"entries": []}', "it has no entries"),
-        ('{\n"entries": [\n}', "it is not JSON: expected value at line 3"),
-        ('{"entries": [{"text": "a"}, {"section": "s"}]}', "entries.1.text: Field required"),
-        ('{"entries": [{"text": "a", "helpful": -1}]}', "entries.0.helpful"),
-        ('{"entries": [{"text": "a"}, {"text": " "}]}', "entry 2 cannot be used: its text is empty"),
-        ('{"version": 1}', "entries: Field required"),
-        ("- [e4] a\n\n## s\n- b\n- [e4] c\n", "line 5: e4 is the id of line 1 already: leave it out for a new entry"),
-        ("- [e16777216] a\n", "line 1: the id e16777216 is too large: the highest is e16777215"),
-        ('[{"text": "a", "id": "e1"}, {"text": "b", "id": "e1"}]', "entries.1: e1 is the id of entries.0 already"),
-        ('[{"text": "a", "id": "7"}]', "entries.0.id"),
-        ('[{"text": "a", "data": {"steps": ["ls"]}}]', "entries.0.data: steps must be a list of [kind,"),
-        ('[{"text": "a", "id": "e1٣"}]', "entries.0.id"),
-        ('[{"text": "a", "id": "e' + "9" * 5000 + '"}]', "the id e999"),
-        ("- [e" + "9" * 5000 + "] a\n", "line 1: the id e999"),
-        ('[{"text": "a", "uses": ' + "9" * 5000 + "}]", "it is not JSON"),
-        ('[{"text": "a", "uses": 10000000000000000}]', "entries.0.uses"),
-        ('[{"text": "a", "data": {"x": NaN}}]', "it is not JSON"),
-        ('[{"text": "\\ud800"}]', "it is not JSON"),
-        ('[{"text": "a", "data": {"x": ' + "[" * 100_000 + "}}]", "it is not JSON"),
-    ],
-)
-def test_bad_files_name_file_and_place(tmp_path: Path, text: str, problem: str) -> None:
-    path = written(tmp_path, text)
-    with pytest.raises(ContextFileError) as raised:
-        load(path)
-    assert str(path) in str(raised.value)
-    assert problem in str(raised.value)
-
-
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ContextFileError, match=r"cannot read the playbook .*No such file"):
         load(tmp_path / "nowhere.md")
@@ -411,8 +354,3 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["out.md"]
     with pytest.raises(StoreError, match="cannot write"):
         write_atomic(path / "below a file", "x")
-
-
-def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(UsageError, match="unknown format 'nope': it is one of markdown, json, agents-md"):
-        export(Context(), "nope")  # type: ignore[arg-type]

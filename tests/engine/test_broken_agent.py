@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import client, context_bytes, make_tasks, run_command, world, write_tasks
+from helpers import client, context_bytes, make_tasks, run_command, write_tasks
 
 import practicum
 from practicum.agents.external import FunctionAgent
 from practicum.core.errors import BrokenAgentError, UsageError
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import ScriptedClient
 from practicum.session.result import Result
 
 SEQUENTIAL: dict[str, Any] = {"method": "ace", "settings": {"batch": 4, "rounds": 0}}
@@ -74,29 +74,6 @@ def test_a_broken_agent_stops_before_anything_is_learned_and_a_corrected_one_goe
     assert done.errors.get("failed_attempts", 0) == 0
     if how is not RUNS["without a barrier"]:  # there, the order in which threads end decides
         assert context_bytes(done) == context_bytes(learn(tmp_path / "whole", right, client(), **how))
-
-
-@pytest.mark.parametrize("name", ["a batch", "without a barrier", "episodes"])
-def test_an_agent_that_fails_on_some_tasks_is_trained(tmp_path: Path, name: str) -> None:
-    """The first attempt fails before the others begin; what is learned from it waits until one of them ends."""
-    order: list[str] = []
-
-    def reflecting(call: Call) -> str:
-        order.append(call.role)
-        return world(call)
-
-    async def act(input: str, context: str) -> str:
-        if input.endswith("word0"):
-            raise ValueError("not this one")
-        await asyncio.sleep(0)
-        order.append("answered")
-        return right(input, context)
-
-    how = RUNS[name] if name != "episodes" else {**RUNS[name], "settings": {"batch": 4}}
-    done = learn(tmp_path / "run", act, client(reflecting), **how)
-    assert order[0] == "answered"
-    assert done.errors["failed_attempts"] == 1
-    assert sorted(ok for _, ok in kept(tmp_path / "run")) == [0] + [1] * 11
 
 
 def test_an_agent_that_says_why_it_cannot_is_not_broken(tmp_path: Path) -> None:

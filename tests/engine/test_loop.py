@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks
-from loops import method, reflect, steps
+from loops import method, steps
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta
@@ -16,7 +16,6 @@ from practicum.core.errors import MethodError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.loop import Batch, History, Validation
 from practicum.engine.run import Run
-from practicum.models.scripted import ScriptedClient
 
 
 def test_each_step_starts_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -67,68 +66,9 @@ def test_a_step_that_is_no_longer_kept_is_named(tmp_path: Path) -> None:
         steps(tmp_path / "run", client(), method(sample=reading(since=99)))
 
 
-async def nothing(*given: object) -> None:
-    """A seam that forgets to return something."""
-
-
-async def words(*given: object) -> list[str]:
-    return ["a lesson"]
-
-
-async def broken(*given: object) -> Delta:
-    raise KeyError("x")
-
-
-async def unknown(*given: object) -> Delta:
-    return Delta((Add("rules", "x"), Delete("e77")))
-
-
-@pytest.mark.parametrize(
-    ("seams", "said"),
-    [
-        (
-            {"sample": lambda *given: iter([None])},
-            "`sample` returned an iterator with None in step 1; it must return an iterator of Batch",
-        ),
-        ({"sample": lambda *given: None}, "`sample` returned None in step 1; it must return an iterator of Batch"),
-        ({"reflect": lambda *given: []}, "`reflect` returned list in step 1; it must return an awaitable"),
-        ({"reflect": list}, "`reflect` raised TypeError: "),
-        ({"update": broken}, "`update` raised KeyError: 'x' in step 1"),
-        ({"attempt": nothing}, "`attempt` returned None in step 1; it must return a list of Rollout"),
-        ({"reflect": words}, "`reflect` returned a list with str in step 1; it must return a list of Lesson"),
-        ({"update": words}, "`update` returned list in step 1; it must return a Delta"),
-        ({"update": unknown}, "`update` edits entry 'e77' in step 1, which does not exist"),
-        ({"accept": nothing}, "`accept` returned None in step 1; it must return a Delta"),
-    ],
-    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
-)
-def test_a_seam_that_returns_the_wrong_thing_is_named_with_its_method_and_step(
-    tmp_path: Path, seams: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(MethodError) as caught:
-        steps(tmp_path / "run", client(), method(**seams))
-    assert str(caught.value).startswith(f"method 'mine': {said}")
-    assert "What was paid for is kept" in str(caught.value)
-
-
 def test_validation_scores_every_so_many_steps(tmp_path: Path) -> None:
     reports = steps(tmp_path / "run", client(), method(), n=8, validation=Validation(make_tasks(2, 50), every=2))
     assert [r.val is None for r in reports] == [True, False, True, False]
-
-
-def test_three_lost_steps_in_a_row_are_the_end_and_two_are_not(tmp_path: Path) -> None:
-    def dying(ids: set[int]) -> ScriptedClient:
-        lost = {f"Message {n}:" for n in ids}
-        return client(
-            lambda call: (
-                ProviderError("provider.failed", "gone") if call.prompt.user.split(" say")[0] in lost else "word"
-            )
-        )
-
-    survived = steps(tmp_path / "two", dying({0, 1, 2, 3, 6, 7}), method(reflect=reflect), n=8)
-    assert [len(r.lessons) for r in survived] == [0, 0, 2, 0]
-    with pytest.raises(ProviderError, match="3 steps in a row were lost: gone"):
-        steps(tmp_path / "three", dying({2, 3, 4, 5, 6, 7}), method(), n=10)
 
 
 def test_a_run_that_lost_every_step_raises(tmp_path: Path) -> None:

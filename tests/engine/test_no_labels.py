@@ -7,65 +7,13 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks, world
-from labels import LEAKS, changed, prompts
+from labels import changed, prompts
 
 import practicum
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 
 SECRET = "xyzzy-meta"
-
-
-@pytest.mark.parametrize(("judged", "how"), [*LEAKS[:-1], pytest.param(False, "missing", id="no judge-missing")])
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [
-        ("ace", {"batch": 3}),
-        ("ace", {"batch": 2, "refine": "critique"}),
-        ("ace", {"batch": 2, "reflector": False, "online": True}),
-        ("ace", {"batch": 3, "learn_from": "failures", "rounds": 0}),
-        ("episodes", {"batch": 3}),
-        ("reasoning_bank", {"batch": 3, "index": "task"}),
-        ("reasoning_bank", {"scaling": "sequential", "k": 2, "notes": True, "online": True}),
-        ("unified", {"batch": 2}),
-        ("mael", {"batch": 3}),
-        ("mael", {"batch": 2, "experience": "task", "online": True}),
-        ("unified", {"memory": False, "scaling": "none", "online": True, "bullets": "relied_on"}),
-    ],
-    ids=[
-        "ace",
-        "critique",
-        "online without reflector",
-        "failures",
-        "episodes",
-        "bank",
-        "passes",
-        "unified",
-        "network",
-        "network by task",
-        "bullets",
-    ],
-)
-@pytest.mark.slow
-def test_other_targets_and_scores_leave_every_prompt_as_it_was(
-    tmp_path: Path, method: str, settings: dict[str, Any], judged: bool, how: str
-) -> None:
-    tasks = make_tasks(9, tags=["a"])
-    config: dict[str, Any] = {"method": method, "settings": settings, "labels": False, "judged": judged}
-    before = prompts(tmp_path / "a", tasks, **config)
-    after = prompts(tmp_path / "b", changed(tasks, how), **config)
-    assert before == after
-    # Where there is a bank of memories a judge is asked for each attempt that nothing else tells of.
-    asks = judged or method in ("reasoning_bank", "unified", "mael")
-    assert ("judge" in {role for role, _ in before}) is asks
-
-
-def test_the_same_change_with_labels_is_seen(tmp_path: Path) -> None:
-    """So that the test above could fail."""
-    tasks = make_tasks(6)
-    assert prompts(tmp_path / "a", tasks, method="ace") != prompts(
-        tmp_path / "b", changed(tasks, "other"), method="ace"
-    )
 
 
 def test_a_scoring_judge_sees_the_target_and_what_learns_does_not(tmp_path: Path) -> None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import resource
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from gate import GatedServer, gated_server
 from helpers import Began, Launcher, Running, client, context_bytes, make_tasks, wait_until, world, write_tasks
-from kills import BEFORE_THE_TABLES
 
 import practicum
 from practicum.core.context import seed_context
-from practicum.core.errors import JournalMismatch, ProviderError, StoreError, UsageError
-from practicum.core.types import Instructions
+from practicum.core.errors import ProviderError, StoreError
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import step_rows
@@ -72,91 +69,6 @@ def journaled(folder: Path) -> int:
         return 0  # killed before there were tables
 
 
-@pytest.mark.durable
-@pytest.mark.slow
-def test_kills_change_nothing_and_repeat_only_what_was_in_flight(
-    tmp_path: Path, fast_server: ServerProcess, launcher: Launcher
-) -> None:
-    batch = 3
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
-    write_tasks(tmp_path / "test.jsonl", make_tasks(3, 50))
-    options = ("--method", "ace", "--batch-size", str(batch), "--test", "test.jsonl", "--json")
-    first = ("learn", "tasks.jsonl", *options, "--model", f"{fast_server.url}#sim")
-    folder = tmp_path / "killed"
-    whole = launcher.run((*first, "--out", "whole"), tmp_path).json
-    once = fast_server.stats()["calls"]
-    assert once == whole["usage"]["calls"] == journaled(tmp_path / "whole")
-
-    moments = {
-        "before the tables": BEFORE_THE_TABLES,
-        "in a step": ("journal", "step 1/attempt", 5),
-        "between steps": ("steps", "", 1),
-        "in the next step": ("journal", "step 2/attempt", 2),
-        "in the evaluation": ("journal", "evaluate test", 2),
-    }
-    for name, moment in moments.items():
-        command = ("resume", "killed") if _holds_a_run(folder) else (*first, "--out", "killed")
-        ended = launcher.start(command, tmp_path, kill_before=moment).end()
-        assert ended.code == -signal.SIGKILL, (name, ended.err)
-        assert journaled(folder) < once
-
-    last = launcher.run(("resume", "killed", "--json"), tmp_path)
-    assert last.code == 0, last.err
-    for key in ("entries", "version", "scores"):
-        assert last.json[key] == whole[key]
-    left = last.json["errors"]["left_in_flight"]
-    assert last.json["usage"]["calls"] == once + left
-    assert practicum.export(practicum.load_context(folder), "json") == practicum.export(
-        practicum.load_context(tmp_path / "whole"), "json"
-    )
-    assert 2 * once < fast_server.stats()["calls"] <= 2 * once + left <= 2 * once + batch * len(moments)
-    effects = "select count(*) from journal where role <> 'in flight'"
-    assert rows(folder, effects) == rows(tmp_path / "whole", effects)
-
-
-@pytest.mark.slow
-@pytest.mark.durable
-def test_twenty_kills_change_nothing_and_repeat_only_what_was_in_flight(
-    tmp_path: Path, slow_server: ServerProcess, launcher: Launcher
-) -> None:
-    batch, kills = 3, 20
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
-    first = ("learn", "tasks.jsonl", "--method", "ace", "--batch-size", str(batch), "--model", f"{slow_server.url}#sim")
-    log, folder = tmp_path / "log", tmp_path / "killed"
-
-    whole = launcher.run((*first, "--out", "whole", "--json"), tmp_path).json
-    once = received(log)
-    assert once == whole["usage"]["calls"] == journaled(tmp_path / "whole")
-
-    rng = Random(7)
-    lost = []
-    for _ in range(kills):
-        begun = folder.exists() and _holds_a_run(folder)
-        command = ("resume", "killed") if begun else (*first, "--out", "killed")
-        before = received(log), journaled(folder)
-        target = before[0] + rng.randint(0, 4)
-        running = launcher.start(command, tmp_path)
-        wait_until(lambda: running.ended() or received(log) >= target, what="the moment of the kill")  # noqa: B023
-        wait_until(_later(rng.uniform(0, 0.04)))
-        assert not running.ended(), running.errors
-        running.kill()
-        assert running.end().code == -signal.SIGKILL
-        lost.append((received(log) - before[0]) - (journaled(folder) - before[1]))
-        assert 0 <= lost[-1] <= batch
-
-    last = launcher.run(("resume", "killed", "--json"), tmp_path)
-    assert last.code == 0, last.err
-    assert last.json["entries"] == whole["entries"]
-    assert last.json["version"] == whole["version"]
-    assert last.json["scores"] == whole["scores"]
-    assert last.json["usage"]["calls"] == once + last.json["errors"]["left_in_flight"] >= once + sum(lost)
-    assert _export(launcher, "killed", tmp_path) == _export(launcher, "whole", tmp_path)
-    assert received(log) - once == once + sum(lost)
-    assert sum(lost) > 0
-    effects = "select count(*) from journal where role <> 'in flight'"
-    assert rows(folder, effects) == rows(tmp_path / "whole", effects)
-
-
 def test_a_run_that_cannot_be_written_any_more_keeps_what_was_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,26 +116,6 @@ def test_a_limit_of_the_size_of_files_ends_a_run_with_one_line_and_a_resume_goes
     assert received(log) - once == once + last.json["errors"]["left_in_flight"] <= once + 3
 
 
-def _holds_a_run(folder: Path) -> bool:
-    try:
-        return bool(rows(folder, "select * from runs"))
-    except sqlite3.OperationalError:
-        return False
-
-
-def _later(seconds: float) -> Callable[[], bool]:
-    import time
-
-    at = time.monotonic() + seconds
-    return lambda: time.monotonic() >= at
-
-
-def _export(launcher: Launcher, folder: str, where: Path) -> str:
-    done = launcher.run(("export", folder, "--format", "json"), where)
-    assert done.code == 0, done.err
-    return done.out
-
-
 def test_a_finished_run_resumed_repeats_no_call(tmp_path: Path, store_url: str | None) -> None:
     first, second = client(), client()
     whole = learn(tmp_path / "run", first, test=make_tasks(4, 50), val=make_tasks(3, 80), store=store_url)
@@ -234,32 +126,6 @@ def test_a_finished_run_resumed_repeats_no_call(tmp_path: Path, store_url: str |
     assert (again.errors, again.refused) == (whole.errors, whole.refused)
     assert again.hits >= len(first.calls)
     assert again.context.version == practicum.load_context(tmp_path / "run").version
-
-
-@pytest.mark.parametrize("calls", [8, 20, 33])
-def test_a_run_resumed_with_a_larger_budget_ends_as_an_uninterrupted_run(
-    tmp_path: Path, store_url: str | None, calls: int
-) -> None:
-    whole = learn(tmp_path / "whole", client())
-    model = client()
-    cut = learn(tmp_path / "cut", model, max_calls=calls, store=store_url)
-    assert cut.stopped == f"the budget of {calls} calls is spent"
-    assert cut.usage.calls == len(model.calls) <= calls
-    again = resume(tmp_path / "cut", model, max_calls=1000)
-    assert again.stopped is None
-    assert context_bytes(again) == context_bytes(whole)
-    assert len(model.calls) == whole.usage.calls
-
-
-def test_a_budget_resumed_without_raising_it_pays_nothing_and_reports_the_same(tmp_path: Path) -> None:
-    model = client()
-    cut = learn(tmp_path / "run", model, max_calls=20, test=make_tasks(3, 50))
-    paid = len(model.calls)
-    again = resume(tmp_path / "run", model)
-    assert len(model.calls) == paid
-    assert again.stopped == cut.stopped
-    assert (context_bytes(again), again.scores) == (context_bytes(cut), cut.scores)
-    assert "test" in again.scores
 
 
 def test_the_best_context_at_a_stop_gives_way_to_a_better_one(tmp_path: Path) -> None:
@@ -339,27 +205,6 @@ def test_time_is_held_back_at_the_pace_of_all_sittings(tmp_path: Path, agent: An
     assert held[0][-1] > 0
 
 
-def test_limits_are_raised_lowered_and_added_but_not_below_what_is_spent(tmp_path: Path) -> None:
-    learn(tmp_path / "run", client(), max_calls=20)
-    with pytest.raises(UsageError, match="`max_calls=10` is spent: this run has used 20 calls already"):
-        resume(tmp_path / "run", client(), max_calls=10)
-    with pytest.raises(UsageError, match="`max_tokens=10` is spent: this run has used"):
-        resume(tmp_path / "run", client(), max_tokens=10)
-    assert resume(tmp_path / "run", client(), max_calls=25, max_tokens=10**6).usage.calls == 25
-    assert resume(tmp_path / "run", client(), max_calls=10**6, max_tokens=10**5).stopped is None
-
-
-def test_a_changed_prompt_is_refused_and_its_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from practicum.methods import ace
-
-    learn(tmp_path / "run", client(), max_calls=20)
-    monkeypatch.setattr(ace, "REFLECTOR", Instructions("Another way to reflect."))
-    model = client()
-    with pytest.raises(JournalMismatch, match=r"'step 1/[^']*reflector'"):
-        resume(tmp_path / "run", model, max_calls=100)
-    assert model.calls == []
-
-
 def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     from practicum.store.database import Store
@@ -401,26 +246,6 @@ def test_losses_before_a_kill_stay_lost(tmp_path: Path, store_url: str | None) -
     assert {call.role for call in healthy.calls} == {"curator"}
 
 
-def test_three_lost_steps_stop_the_run_and_a_resume_tries_them_again(tmp_path: Path) -> None:
-    whole = learn(tmp_path / "whole", client())
-    paid: list[str] = []
-
-    def dying(call: Call) -> str | Exception:
-        paid.append(call.role)
-        return ProviderError("provider.failed", "the line is dead") if len(paid) > 20 else world(call)
-
-    with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*practicum resume"):
-        learn(tmp_path / "run", client(dying), settings={"batch": 1, "rounds": 0})
-    kept = journaled(tmp_path / "run")
-    assert kept == 20
-    expected = learn(tmp_path / "small", client(), settings={"batch": 1, "rounds": 0})
-    healthy = client()
-    again = resume(tmp_path / "run", healthy)
-    assert context_bytes(again) == context_bytes(expected)
-    assert len(healthy.calls) == expected.usage.calls - kept
-    assert whole.errors.get("lost_attempts", 0) == again.errors.get("lost_attempts", 0) == 0
-
-
 def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
@@ -440,18 +265,6 @@ def test_a_seeded_run_resumes_to_the_same_bytes(tmp_path: Path, store_url: str |
         tmp_path / "run", model, seed_context=seed, settings={"batch": 3, "budget": 60}, max_calls=25, store=store_url
     )
     assert context_bytes(resume(tmp_path / "run", model, max_calls=500)) == context_bytes(whole)
-
-
-def test_a_python_agent_must_be_given_again(tmp_path: Path) -> None:
-    def agent(text: str, context: str) -> str:
-        return text.split()[-1]
-
-    parts = practicum.Parts(agent=agent)
-    work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="episodes")
-    assert practicum.run_sync(work).steps == 4
-    with pytest.raises(UsageError, match=r"Parts\(agent=\.\.\.\)"):
-        practicum.run_sync(practicum.resume(tmp_path / "run"))
-    assert practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts)).steps == 4
 
 
 @pytest.mark.parametrize("method", ["ace", "combee", "reasoning_bank"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -14,7 +13,7 @@ from places import within
 from pydantic import BaseModel
 
 import practicum
-from practicum.core.errors import JournalMismatch, OutputError, PlaceTaken, ProviderError, WindowError
+from practicum.core.errors import PlaceTaken, ProviderError, WindowError
 from practicum.core.types import Prompt, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.engine.run import Run, feedback
@@ -24,15 +23,6 @@ from practicum.models.scripted import Call, ScriptedClient
 
 class Word(BaseModel):
     word: str
-
-
-def test_a_place_is_opened_once(tmp_path: Path) -> None:
-    async def twice(run: Run) -> None:
-        run.at("here")
-        run.at("here")
-
-    with pytest.raises(PlaceTaken, match="the place 'here' was opened twice"):
-        within(tmp_path / "run", client(), twice)
 
 
 def test_asking_twice_at_one_place_is_a_fault(tmp_path: Path) -> None:
@@ -83,33 +73,6 @@ def test_chance_follows_from_seed_and_place(tmp_path: Path) -> None:
     assert first == within(tmp_path / "b", client(), work)
     assert first != within(tmp_path / "c", client(), work, seed=1)
     assert len(set(first)) == 3
-
-
-def test_an_answer_is_paid_once_and_a_question_may_not_change(tmp_path: Path) -> None:
-    def ask(text: str) -> Callable[[Run], Awaitable[Word]]:
-        return lambda run: run.at("a").ask("agent", Prompt("system", text), Word)
-
-    first, second = client(), client()
-    folder = tmp_path / "run"
-    assert within(folder, first, ask("what?")) == within(folder, second, ask("what?"))
-    assert (len(first.calls), len(second.calls)) == (1, 0)
-    with pytest.raises(JournalMismatch, match="result of a different request at 'a/agent'"):
-        within(folder, second, ask("why?"))
-
-
-def test_bad_answers_are_not_paid_twice(tmp_path: Path) -> None:
-    def mumbling(call: Call) -> str:
-        return "hm" if len(call.prompt.turns) < 3 else world(call)
-
-    async def ask(run: Run) -> Word:
-        return await run.ask("agent", Prompt("", "what?"), Word)
-
-    first, second = client(mumbling), client(mumbling)
-    for model, calls in ((first, 3), (second, 0)):
-        with pytest.raises(OutputError, match="gave no valid output, asked three times"):
-            within(tmp_path / "run", model, ask)
-        assert len(model.calls) == calls
-    assert [len(call.prompt.turns) for call in first.calls] == [0, 1, 2]
 
 
 def reading(tokens: int) -> ScriptedClient:

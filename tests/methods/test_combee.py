@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks
-from labels import LEAKS, changed, prompts
+from labels import changed, prompts
 from profiles import cases
 from pydantic import TypeAdapter
 from runs import OPS, learner, lessons_read, random_curator, spelled
@@ -23,53 +22,11 @@ from scans import curated, curated_by, insight, learned, lessons
 import practicum
 from practicum import methods
 from practicum.core.context import seed_context
-from practicum.core.errors import JournalMismatch, ProviderError, UsageError
+from practicum.core.errors import JournalMismatch, UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 
 # ---- the scan
-
-
-def test_lessons_are_copied_dealt_and_joined_without_another_call(tmp_path: Path) -> None:
-    run = learned(tmp_path, insight, 100)
-    assert [len(read) for read in curated(run)] == [20] * 10
-    assert Counter(text for read in curated(run) for text in read) == dict.fromkeys(lessons(run), 2)
-    assert sorted(run.texts) == sorted(lessons(run))
-    assert len(lessons(run)) == 100
-    assert run.result.errors == {}
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 3])
-def test_few_lessons_are_one_plain_update(tmp_path: Path, tasks: int) -> None:
-    run = learned(tmp_path, insight, tasks)
-    assert [len(read) for read in curated(run)] == [tasks]
-    assert len(run.texts) == tasks
-
-
-def test_the_seed_decides_the_groups(tmp_path: Path) -> None:
-    def groups(name: str, seed: int) -> list[frozenset[str]]:
-        run = learned(tmp_path / name, insight, 30, seed=seed)
-        return sorted((frozenset(read) for read in curated(run)), key=sorted)
-
-    assert groups("a", 1) == groups("b", 1) != groups("c", 2)
-
-
-def test_votes_count_once_an_attempt_however_often_it_is_copied(tmp_path: Path) -> None:
-    def citing(call: Call) -> str | Exception:
-        if call.role == "agent":
-            return f"Used: e0\nAnswer: {call.prompt.user.split()[-1]}"
-        if call.role == "reflector":
-            told = json.loads(insight(call))
-            return json.dumps({**told, "tags": [{"id": "e0", "verdict": "helpful"}]})
-        return insight(call)
-
-    rule = seed_context([("rules", "If in doubt, guess.")])
-    for settings in ({}, {"copies": 4}, {"groups": 5, "join": "model"}, {"exact": True}, {"asynchronous": True}):
-        name = "-".join(settings) or "plain"
-        run = learned(tmp_path / name, citing, 25, settings, seed_context=rule)
-        entry = run.result.context.get("e0")
-        assert entry is not None
-        assert (entry.helpful, entry.harmful, entry.uses) == (25, 0, 25)
 
 
 @pytest.mark.parametrize(
@@ -97,50 +54,6 @@ def test_settings_say_how_lessons_are_dealt(tmp_path: Path, settings: dict[str, 
 def test_with_few_attempts_in_flight_there_is_one_group_and_no_copy(tmp_path: Path, slots: int, copies: int) -> None:
     run = learned(tmp_path, insight, 12, {"asynchronous": True, "batch": slots})
     assert Counter(text for read in curated(run) for text in read) == dict.fromkeys(lessons(run), copies)
-
-
-def test_exact_follows_the_paper(tmp_path: Path) -> None:
-    run = learned(tmp_path, insight, 100, {"exact": True})
-    *level1, level2 = curated(run)
-    assert [len(read) for read in level1] == [20] * 10
-    assert any(len(set(read)) < len(read) for read in level1)
-    # The second level reads all that the groups proposed; what two of them proposed alike, once.
-    assert len(level2) == 100
-
-
-def test_exact_loses_what_the_curator_does_not_mention_and_counts_it(tmp_path: Path) -> None:
-    def first_only(call: Call) -> str:
-        return json.dumps({"decisions": [{"lesson": 1, "op": "ADD"}]})
-
-    run = learned(tmp_path, curated_by(first_only), 100, {"exact": True})
-    assert len(run.texts) == 1
-    assert run.result.errors["dropped_lessons"] == 99
-    assert len(curated(run)) == 11
-    assert sum(not resolution.entry for step in run.reports for resolution in step.resolutions) == 99
-
-
-def said_in(text: str) -> list[str]:
-    """What an insight is about, alone or beside others."""
-    return re.findall(r"If it is (\w+),", text) or text.split()
-
-
-def test_join_by_the_model_goes_level_by_level(tmp_path: Path) -> None:
-    def one_of_all(call: Call) -> str:
-        words = sorted({word for text in lessons_read(call) for word in said_in(text)})
-        return json.dumps({"decisions": [{"lesson": 1, "op": "ADD", "text": " ".join(words)}]})
-
-    run = learned(
-        tmp_path, curated_by(one_of_all), 60, {"join": "model", "fan_in": 6, "accounting": False, "copies": 1}
-    )
-    sizes = [len(read) for read in curated(run)]
-    assert sizes == [6] * 10 + [6, 4] + [2]
-    assert sorted(run.texts[0].split()) == sorted(word for text in lessons(run) for word in said_in(text))
-    flat = learned(
-        tmp_path / "flat", curated_by(one_of_all), 60,
-        {"join": "model", "fan_in": 6, "accounting": False, "copies": 1, "levels": 2},
-    )  # fmt: skip
-    assert [len(read) for read in curated(flat)] == [6] * 10 + [10]
-    assert flat.result.errors["widened_joins"] == 1
 
 
 # ---- accounting
@@ -213,22 +126,6 @@ def test_without_a_barrier_copies_of_a_lesson_are_accounted_for_together(tmp_pat
         }
 
 
-def test_edits_in_conflict_are_joined_by_the_model(tmp_path: Path) -> None:
-    def all_into_one(call: Call) -> str:
-        read = lessons_read(call)
-        text = f"If any of {spelled(len(read))}, do {read[0][-60:]}"
-        said = [{"lesson": 1, "op": "UPDATE", "ids": ["e0"], "text": text}]
-        said += [{"lesson": n, "op": "COVERED", "ids": ["e0"]} for n in range(2, len(read) + 1)]
-        return json.dumps({"decisions": said})
-
-    rule = seed_context([("rules", "If in doubt, guess.")])
-    run = learned(tmp_path, curated_by(all_into_one), 40, seed_context=rule)
-    assert [len(read) for read in curated(run)][6:] == [6]
-    assert run.result.errors == {"conflicting_edits": 6}
-    assert len(run.texts) == 1
-    assert run.texts[0].startswith(f"If any of {spelled(6)}, do")
-
-
 # ---- what else a run is made of
 
 
@@ -248,14 +145,6 @@ def test_playbooks_rewritten_by_groups_are_joined(tmp_path: Path) -> None:
     )
     assert sorted(run.texts) == sorted(lessons(run))
     assert run.result.refused == 0
-
-
-def test_the_size_of_batches_is_found_on_the_way(tmp_path: Path) -> None:
-    run = learned(tmp_path, insight, 90, {"batch": "auto"})
-    sizes = [len(step.batch.tasks) for step in run.reports]
-    assert sizes[:2] == [10, 20]
-    assert sum(sizes) == 90
-    assert all(step.batch.data["why"] for step in run.reports)
 
 
 @pytest.mark.parametrize(
@@ -293,12 +182,6 @@ def test_a_run_stopped_anywhere_by_its_budget_resumes_to_the_same_result(
     again = practicum.run_sync(practicum.resume(tmp_path / "cut" / "run", max_calls=1000, parts=parts))
     assert context_bytes(again) == context_bytes(whole.result)
     assert len(cut.model.calls) == whole.result.usage.calls
-
-
-def test_a_failed_curator_loses_no_lesson(tmp_path: Path) -> None:
-    run = learned(tmp_path, curated_by(lambda call: ProviderError("provider.failed", "down")), 20)
-    assert sorted(run.texts) == sorted(lessons(run))
-    assert run.result.errors["lost_updates"] == 4 + 2 + 4
 
 
 # ---- settings
@@ -394,27 +277,6 @@ def test_adjusted_settings_are_counted(tmp_path: Path, settings: dict[str, Any],
 
 
 # ---- no labels
-
-
-@pytest.mark.parametrize(("judged", "how"), LEAKS)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"batch": 6}, {"batch": 6, "join": "model"}, {"batch": 9, "exact": True, "rounds": 1},
-        {"batch": 6, "reflector": False}, {"batch": 6, "curator": "rewrite"}, {"batch": 6, "learn_from": "failures"},
-        {"batch": 4, "online": True},
-    ],
-    ids=lambda value: ",".join(value),
-)  # fmt: skip
-@pytest.mark.slow
-def test_without_labels_no_prompt_depends_on_targets(
-    tmp_path: Path, settings: dict[str, Any], judged: bool, how: str
-) -> None:
-    tasks = make_tasks(13, tags=["a"])
-    config: dict[str, Any] = {"method": "combee", "settings": settings, "labels": False, "judged": judged}
-    before = prompts(tmp_path / "a", tasks, **config)
-    assert before == prompts(tmp_path / "b", changed(tasks, how), **config)
-    assert ("judge" in {role for role, _ in before}) is judged
 
 
 @pytest.mark.slow

@@ -59,14 +59,6 @@ def test_the_k_most_similar_are_shown_the_most_similar_last(tmp_path: Path, k: i
     assert shown == {task.input: by_similarity(TRAIN, task.input)[-k:] for task in HELD}
 
 
-def test_tasks_whose_answers_are_known_are_kept_without_a_call(tmp_path: Path) -> None:
-    model = client(wrong)
-    parts = practicum.Parts(clients={"agent": model}, scorer=lambda task, answer: False)
-    result = learn(tmp_path / "run", model, [*TRAIN, Task("open", "What else?")], parts=parts)
-    assert [call.prompt.user for call in model.calls] == ["What else?"]
-    assert {e.text: e.data["answer"] for e in result.context if e.data["good"]} == {t.input: t.target for t in TRAIN}
-
-
 def test_a_pattern_is_no_answer_to_show(tmp_path: Path) -> None:
     tasks = [replace(task, target=f"^{task.target}$") for task in TRAIN]
     model = client(lambda call: "Cards" if "card" in call.prompt.user else "no idea")
@@ -120,17 +112,6 @@ def test_a_second_epoch_goes_over_the_same_episodes(tmp_path: Path) -> None:
     assert {e.text: e.data["answer"] for e in twice.context} == {e.text: e.data["answer"] for e in once.context}
     # In the second epoch the very task is the nearest episode, so that it is right by itself.
     assert not [e for e in twice.context if e.data["corrected"]]
-
-
-def test_online_each_task_is_shown_only_what_came_before(tmp_path: Path) -> None:
-    model = client(lambda call: call.prompt.turns[-1].assistant if call.prompt.turns else "nobody")
-    result = learn(tmp_path / "run", model, settings={"online": True, "k": 50})
-    assert [call.prompt.user for call in model.calls] == [t.input for t in TRAIN]
-    for n, call in enumerate(model.calls):
-        assert turns(call) == (by_similarity(TRAIN[:n], TRAIN[n].input) if n else [])
-    right = [n > 0 and by_similarity(TRAIN[:n], t.input)[-1][1] == t.target for n, t in enumerate(TRAIN)]
-    assert result.scores["online"] == pytest.approx(sum(right) / len(TRAIN))
-    assert 0 < sum(right) < len(TRAIN)
 
 
 def test_a_batch_sees_the_episodes_of_earlier_batches_only(tmp_path: Path) -> None:

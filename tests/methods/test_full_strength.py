@@ -120,13 +120,6 @@ def test_entries_as_the_papers_show_them_are_kept_word_for_word(
     assert CODE in again
 
 
-def test_an_insight_keeps_its_section(tmp_path: Path) -> None:
-    parts = practicum.Parts(clients={"agent": ScriptedClient(by_the_papers)})
-    work = practicum.learn(make_tasks(1), out=tmp_path / "run", settings={"rounds": 0}, parts=parts)
-    context = practicum.run_sync(work).context
-    assert [(entry.section, entry.text) for entry in context] == [("strategies", STEPS), ("code", CODE)]
-
-
 def strict(answer: str) -> str:
     return answer
 
@@ -238,32 +231,3 @@ def test_a_head_that_looks_for_a_coverage_gap_sees_the_rule_that_was_not_cited(t
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
-
-
-@pytest.mark.parametrize("profile", ["full", "small"])
-def test_ace_with_all_primitives_asks_what_rcl_asks(tmp_path: Path, profile: str) -> None:
-    """Leave-one-out and add-one differ by the primitive alone."""
-    from practicum.bench.papers.rcl import BASE, PRIMITIVES
-
-    def prompts(method: str, settings: dict[str, Any]) -> list[tuple[str, str]]:
-        model = ScriptedClient(by_the_papers if profile == "full" else in_short)
-        work = practicum.learn(
-            make_tasks(6), out=tmp_path / method, method=method, settings=settings, profile=profile,
-            parts=practicum.Parts(clients={"agent": model}),
-        )  # fmt: skip
-        practicum.run_sync(work)
-        return sorted((call.role, call.text) for call in model.calls)
-
-    added = {name: value for on, _ in PRIMITIVES.values() for name, value in on.items()}
-    assert prompts("ace", {**BASE, **added}) == prompts("rcl", {})
-
-
-def in_short(call: Call) -> str:
-    if call.schema is None:
-        return "wrong"
-    value = fill(call.schema, len(call.text))
-    if "attribution" in value:
-        value["attribution"] = "actionable_gap"
-    if "insight" in value:
-        value["insight"] = f"If it is {len(call.text)}, answer so."
-    return json.dumps(value)

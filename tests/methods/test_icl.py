@@ -10,7 +10,6 @@ from helpers import client, make_tasks
 
 import practicum
 from practicum.blocks.act.show import TURN_FRAME
-from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.core.views import count_tokens
 from practicum.models.scripted import Call, ScriptedClient
@@ -28,15 +27,6 @@ def turns(call: Call) -> list[tuple[str, str]]:
     return [(turn.user, turn.assistant) for turn in call.prompt.turns]
 
 
-def test_learning_makes_no_call_and_keeps_all_examples(tmp_path: Path) -> None:
-    model = client()
-    tasks = make_tasks(9)
-    result = learn(tmp_path / "run", model, tasks)
-    assert model.calls == []
-    assert result.steps == 1
-    assert [(e.text, e.data["answer"]) for e in result.context] == [(t.input, t.target) for t in tasks]
-
-
 @pytest.mark.parametrize("fit", [0, 1, 4, 9, 20])
 def test_as_many_as_fit_are_shown_oldest_first_to_every_task_alike(tmp_path: Path, fit: int) -> None:
     tasks = make_tasks(9)
@@ -47,17 +37,6 @@ def test_as_many_as_fit_are_shown_oldest_first_to_every_task_alike(tmp_path: Pat
     assert len(model.calls) == len(HELD)
     for call in model.calls:
         assert turns(call) == [(t.input, t.target) for t in tasks[:fit]]
-
-
-def test_online_each_prediction_sees_the_earlier_right_answers(tmp_path: Path) -> None:
-    def half(call: Call) -> str:
-        return "wrong" if "Message 2" in call.prompt.user else call.prompt.user.split()[-1]
-
-    tasks = make_tasks(5)
-    model = client(half)
-    result = learn(tmp_path / "run", model, tasks, settings={"online": True})
-    assert [turns(call) for call in model.calls] == [[(t.input, t.target) for t in tasks[:n]] for n in range(5)]
-    assert result.scores["online"] == 0.8
 
 
 def anything(task: Task, answer: str) -> bool:
@@ -72,8 +51,3 @@ def test_tasks_without_a_known_answer_are_not_shown(tmp_path: Path) -> None:
     learn(tmp_path / "offline", model, tasks, test=HELD[:1], parts=parts)
     learn(tmp_path / "online", model, [*tasks, Task("c", "Third?")], settings={"online": True}, parts=parts)
     assert [turns(call) for call in model.calls] == [[], [("Second?", "good")], [], [], [("Second?", "good")]]
-
-
-def test_without_labels_there_is_nothing_to_show(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot learn without labels"):
-        learn(tmp_path / "run", client(), make_tasks(3), labels=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -42,38 +41,6 @@ def moves(rollout: Rollout) -> list[dict[str, Any]]:
 # ---- pools
 
 
-def test_each_step_enters_the_pool_of_its_agent_with_its_reward(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(1))
-    # The first half was 0.5 and came to 0.9; the second is 0.5, and the whole is right. An acceptance is worth what it
-    # accepted.
-    assert pools(run.result.context) == [
-        ("agent1", "judge", 0.7), ("agent1", "decompose", 0.7),
-        ("agent2", "solve", 0.5), ("agent1", "critique", 0.4), ("agent2", "solve", 0.9), ("agent1", "critique", 0.9),
-        ("agent3", "solve", 0.5), ("agent1", "critique", 0.5), ("agent1", "aggregate", 1.0),
-    ]  # fmt: skip
-    entries = list(run.result.context)
-    (trace,) = {e.data["trace"] for e in entries}
-    assert trace.partition("/")[2] == run.rollouts[0].place
-    assert entries[0].key == "Message 1: say word1"
-    assert entries[2].key == "first half of Message 1"
-    assert entries[2].text == "poor of Message 1"
-    assert entries[3].text == "say more"
-    assert all(e.hidden or e.section.startswith(POOLS) for e in entries)
-    assert all("task:t1" in e.sources for e in entries)
-
-
-def test_an_agent_that_solves_a_task_alone_keeps_two_steps(tmp_path: Path) -> None:
-    run = learned(tmp_path, [make_tasks(1)[0]])
-    assert pools(run.result.context) == [("agent1", "judge", 1.0), ("agent1", "solve", 1.0)]
-    assert not run.calls("judge")
-
-
-def test_critiques_that_accept_a_solution_can_be_left_out(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(1), {"accepted": False})
-    kept = [(e.text, e.data["reward"]) for e in run.result.context if e.data["kind"] == "critique"]
-    assert kept == [("say more", 0.4)]
-
-
 @pytest.mark.parametrize(
     ("failing", "mean"), [(("first",), 0.25), (("second",), 0.45), (("first", "second"), 0.0)], ids=str
 )
@@ -90,19 +57,6 @@ def test_a_part_that_no_agent_solves_counts_zero(tmp_path: Path, failing: tuple[
     run = learned(tmp_path, divided(1), respond=team(Plan=lambda call: plans, Answered=solve))
     found = {kind: reward for _, kind, reward in pools(run.result.context)}
     assert (found["judge"], found["decompose"], found["aggregate"]) == (mean, mean, 1.0)
-
-
-@pytest.mark.parametrize(
-    "parts", [[], ["half of it"], ["Message 1: say word1", "half of it"]], ids=["none", "one", "itself"]
-)
-def test_a_discarded_plan_is_counted_and_is_no_experience(tmp_path: Path, parts: list[str]) -> None:
-    respond = team(Plan=lambda call: {"parts": [{"text": part} for part in parts]})
-    run = learned(tmp_path, divided(1), respond=respond)
-    # "Not alone" is worth the solution that the agent then made alone.
-    assert [(e.data["kind"], e.text[:9], e.data["reward"]) for e in run.result.context] == [
-        ("judge", "not alone", 1.0), ("solve", "word1", 1.0),
-    ]  # fmt: skip
-    assert run.result.errors == {"discarded_plans": 1}
 
 
 def test_a_critique_without_feedback_neither_accepts_nor_rejects(tmp_path: Path) -> None:
@@ -122,56 +76,12 @@ def test_a_critique_without_feedback_neither_accepts_nor_rejects(tmp_path: Path)
     assert run.result.errors == {"repaired_outputs": 4, "unparsed_outputs": 2}
 
 
-def test_a_wrong_answer_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(1), respond=team(**{"": lambda call: "wrong"}))
-    rewards = {kind: reward for _, kind, reward in pools(run.result.context)}
-    assert (rewards["aggregate"], rewards["decompose"]) == (0.0, 0.7)
-
-
-def test_steps_that_a_failed_judge_cannot_reward_are_left_out(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(1), respond=team(Quality=lambda call: ProviderError("provider.failed", "away")))
-    assert pools(run.result.context) == [("agent1", "aggregate", 1.0)]
-    assert run.result.errors["unjudged_attempts"] == 3
-
-
-def test_evaluation_reads_pools_and_never_grows_them(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(2), test=make_tasks(4, 10))
-    assert run.result.context == run.reports[-1].context
-    tested = [call for call in run.calls("agent") if re.search(r"Message 1[0-3]", call.text)]
-    shown = [call for call in tested if SHOWN in call.text]
-    assert {shape(call) for call in shown} == {"Ability", "Plan", "Answered", "Critique", ""}
-    # The judge of parts is for learning alone.
-    assert not [call for call in run.calls("judge") if re.search(r"Message 1[0-3]", call.text)]
-
-
 # ---- retrieval
 
 
 def experiences(run: Learned, rollout: Rollout) -> list[Entry]:
     found = (run.result.context.get(move["experience"]) for move in moves(rollout) if move["experience"])
     return [entry for entry in found if entry is not None]
-
-
-def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3), {"experience": "none"})
-    assert len(run.result.context) == 3 * 9
-    assert not [call for call in run.model.calls if SHOWN in call.text]
-
-
-def test_each_step_is_shown_experience_of_its_agent_and_kind(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3), SHOWING)
-    assert not experiences(run, run.rollouts[0])
-    for rollout in run.rollouts[1:]:
-        for move in moves(rollout):
-            entry = run.result.context.get(move["experience"])
-            assert entry is not None
-            assert (entry.section, entry.data["kind"]) == (POOLS + move["agent"], move["kind"])
-    turns = [call.prompt.turns[-1] for call in run.calls("agent") if SHOWN in call.text]
-    assert len(turns) == sum(len(moves(rollout)) for rollout in run.rollouts[1:])
-    assert all(turn.user.startswith(SHOWN) for turn in turns)
-    again = next(t for t in turns if "(it was rewarded 0.90 of 1)\n# Task\nfirst half of Message" in t.user)
-    assert json.loads(again.assistant)["solution"].startswith("better of Message")
-    assert {"reason", "alone"} in [{*json.loads(t.assistant)} for t in turns if t.assistant.startswith("{")]
 
 
 @pytest.mark.parametrize("profile", ["small", "full"])
@@ -189,19 +99,6 @@ def test_what_is_shown_says_what_it_was_worth_and_how_to_use_it(
     marked = {heading for heading in headings if heading.endswith(AVOID)}
     assert {heading for heading in headings if "1.00 of 1" in heading or "gained" in heading} - marked
     assert bool(marked) == avoided
-
-
-def test_of_two_similar_experiences_the_better_or_the_worse_is_shown(tmp_path: Path) -> None:
-    """The first half was solved twice: as 0.5, and as 0.9 after the critique."""
-
-    def shown(reward: str) -> float:
-        run = learned(tmp_path / reward, divided(2), {**SHOWING, "reward": reward, "alpha": 0.0})
-        first = next(m for m in moves(run.rollouts[1]) if (m["kind"], m["task"]) == ("solve", "1"))
-        entry = run.result.context.get(first["experience"])
-        assert entry is not None
-        return float(entry.data["reward"])
-
-    assert (shown("high"), shown("low")) == (0.9, 0.5)
 
 
 def test_by_similarity_alone_the_nearest_or_the_farthest_is_shown(tmp_path: Path) -> None:
@@ -230,14 +127,6 @@ def test_a_hint_without_a_reward_is_no_experience(tmp_path: Path, strategy: str)
     assert run.result.errors == {}
 
 
-def test_by_task_one_trace_is_shown_throughout(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(4), {**SHOWING, "experience": "task"})
-    for rollout in run.rollouts[1:]:
-        shown = experiences(run, rollout)
-        assert len(shown) == len(moves(rollout))
-        assert len({entry.data["trace"] for entry in shown}) == 1
-
-
 @pytest.mark.parametrize(("reward", "number_of"), [("high", 3), ("low", 1)])
 def test_by_task_the_trace_with_the_best_whole_solution_is_shown(tmp_path: Path, reward: str, number_of: int) -> None:
     """The parts of message 1 are perfect and its whole is wrong; those of message 3 are poor and its whole is right."""
@@ -255,17 +144,6 @@ def test_by_task_the_trace_with_the_best_whole_solution_is_shown(tmp_path: Path,
     shown = [call.prompt.turns[-1].user for call in tested if SHOWN in call.text]
     assert len(shown) == len(tested)
     assert {int(n) for text in shown for n in re.findall(r"Message (\d+)", text)} == {number_of}
-
-
-@pytest.mark.parametrize("settings", [{}, {"experience": "task"}, {"online": True}, SHOWING], ids=str)
-def test_experience_is_shown_while_learning_only_in_a_stream_or_if_asked_for(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    run = learned(tmp_path, divided(2), settings, test=make_tasks(12)[11:])
-    assert any(experiences(run, rollout) for rollout in run.rollouts) == (settings in ({"online": True}, SHOWING))
-    tested = [call for call in run.calls("agent") if "Message 11: say word11" in call.prompt.user]
-    assert tested
-    assert all(SHOWN in call.text for call in tested)
 
 
 def test_shown_experiences_are_reported_with_their_similarity(tmp_path: Path) -> None:
@@ -384,12 +262,6 @@ def test_the_calls_of_an_attempt_match_the_documentation(tmp_path: Path, rounds:
         assert count == attempt + n + f
 
 
-@pytest.mark.parametrize("settings", [{"depth": 0}, {"agents": 1}])
-def test_an_agent_without_neighbours_makes_one_call(tmp_path: Path, settings: dict[str, Any]) -> None:
-    run = learned(tmp_path, 4, settings)
-    assert run.counts == [1, 1, 1, 1]
-
-
 @pytest.mark.slow
 def test_act_calls_bound_an_attempt_that_refines_every_part(tmp_path: Path) -> None:
     """Eight parts at two levels, all of them refined as often as may be."""
@@ -435,13 +307,6 @@ def test_a_run_cut_off_in_a_recursion_resumes_to_the_same_result(tmp_path: Path,
     assert again.result.scores == uncut.result.scores
     # What was answered before the cut is not paid again.
     assert len(model.calls) == len(uncut.model.calls) - calls
-
-
-def test_concurrency_changes_nothing(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"tasks": divided(6), "settings": {**SHOWING, "batch": 3, "depth": 2}}
-    one, many = (learned(tmp_path / str(n), concurrency=n, **how) for n in (1, 16))
-    assert context_bytes(one.result) == context_bytes(many.result)
-    assert sorted(c.text for c in one.model.calls) == sorted(c.text for c in many.model.calls)
 
 
 # ---- a team from a file
@@ -677,27 +542,3 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], said: 
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         methods.build("mael", settings)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"agents": []}, "the team has no agents"),
-        ({"links": [["lead", "coder"]]}, "not connected"),
-        ({"links": [["lead", "boss"]]}, "'boss'"),
-        ({"agents": [{"name": "a"}, {"name": "a"}], "links": []}, "called 'a'"),
-        ({"agents": [{"name": "Ann"}, {"name": "ann"}], "links": [["Ann", "ann"]]}, "differ only in case"),
-        ({"agents": [{"name": "a\nb"}], "links": []}, "one line"),
-        ({"agents": [{"name": "a", "rank": "x"}], "links": []}, "unknown field 'rank'"),
-    ],
-    ids=["empty", "not connected", "nobody", "twice", "case", "two lines", "unknown field"],
-)
-def test_a_file_without_a_team_is_refused_before_any_call(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    file, model = written(tmp_path / "team.json", **changes), client(team())
-    parts = practicum.Parts(clients={"agent": model})
-    work = practicum.learn(
-        divided(1), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, profile="small", parts=parts
-    )
-    with pytest.raises(UsageError, match=re.escape(said)):
-        practicum.run_sync(work)
-    assert not model.calls

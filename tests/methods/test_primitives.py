@@ -130,38 +130,12 @@ def test_the_preset_can_be_taken_apart() -> None:
 # ---- sizes
 
 
-def test_many_are_attempted_and_a_few_reflected_on(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong), 25, {"rollouts": 10, "batch": 3})
-    assert [len(report.rollouts) for report in run.reports] == [10, 10, 5]
-    assert len(run.calls("reflector")) == 9
-    assert [prompt.count("\nInsight ") for prompt in run.prompts("curator")] == [3, 3, 3]
-
-
 def test_all_failures_are_used_if_there_are_fewer_than_asked_for(tmp_path: Path) -> None:
     run = learned(
         tmp_path, scripted(lambda call: "wrong" if number(call) == 4 else right(call)), 12, {"rollouts": 6, "batch": 3}
     )
     assert [number(call) for call in run.calls("reflector")] == [4]
     assert len(run.calls("curator")) == 1
-
-
-def test_auto_takes_as_many_as_make_the_failures_likely(tmp_path: Path) -> None:
-    def improving(call: Call) -> str:
-        return right(call) if number(call) % 5 else "wrong"
-
-    run = learned(tmp_path, scripted(improving), 80, {"rollouts": "auto", "batch": 2})
-    sizes = [len(report.rollouts) for report in run.reports]
-    # At first nothing is known; then a fifth fails, so that about thirteen are needed for two.
-    assert sizes[0] < 8
-    assert max(sizes) > 10
-    assert all("failure rate" in report.batch.data["why"] for report in run.reports)
-
-
-def test_replay_mixes_what_failed_into_the_attempted_tasks(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong), 12, {"rollouts": 4, "batch": 1, "replay": 0.5})
-    assert [len(report.batch.data["replayed"]) for report in run.reports][:3] == [0, 2, 2]
-    assert all(len(report.rollouts) == 4 for report in run.reports)
-    assert {task.id for report in run.reports for task in report.batch.tasks} == {f"t{n}" for n in range(12)}
 
 
 # ---- calls

@@ -6,16 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-from helpers import client, context_bytes, make_tasks, world
-from labels import LEAKS, changed, prompts
-from scripts import added, insight, learned, number, resumed, right, scripted, shape, warm, wrong
+from helpers import client, make_tasks
+from scripts import added, insight, learned, number, right, scripted, shape, warm, wrong
 
 import practicum
 from practicum import methods
-from practicum.core.context import initial_context, seed_context
-from practicum.core.edits import Add
-from practicum.core.errors import UsageError
+from practicum.core.context import seed_context
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.store.database import Store
@@ -41,18 +37,6 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     assert methods.build("rcl", {}).roles == ("reflector", "curator", "state")
 
 
-def test_all_primitives_act_in_one_step(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong), 16, {}, "rcl")
-    step = run.reports[1]
-    tasks = len(step.rollouts)
-    assert tasks >= 3
-    assert step.batch.data["replayed"]
-    assert all(len(r.group) == 3 and r.twin is not None for r in step.rollouts)
-    assert run.counts[1] == tasks * 4 + 9 + 1 + 1
-    assert [lesson.data.get("attribution", "") for lesson in step.lessons].count("actionable_gap") == 3
-    assert any(entry.hidden for entry in step.context)
-
-
 def test_roles_can_be_models_of_their_own_and_are_counted_apart(tmp_path: Path) -> None:
     clients = {role: scripted(wrong, name=role) for role in ("agent", "reflector", "curator", "state")}
     work = practicum.learn(
@@ -67,44 +51,6 @@ def test_roles_can_be_models_of_their_own_and_are_counted_apart(tmp_path: Path) 
 
 
 # ---- the mutator
-
-
-def test_the_mutator_may_add_update_delete_and_say_what_is_covered(tmp_path: Path) -> None:
-    seed = seed_context([("rules", "If red, stop.")])
-    run = learned(tmp_path, scripted(wrong), 3, {"rollouts": 3}, "rcl", seed_context=seed)
-    (call,) = run.calls("curator")
-    assert call.schema is not None
-    assert call.schema["title"] == "Mutations"
-    ops = call.schema["$defs"]["Mutation"]["properties"]["op"]["enum"]
-    assert ops == ["ADD", "UPDATE", "DELETE", "COVERED"]
-
-
-DECISIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "add": ({"op": "ADD"}, ["If red, stop.", "If green, go.", "If amber, slow down."]),
-    "update": ({"op": "UPDATE", "ids": ["e0"], "text": "If red, wait."}, ["If red, wait.", "If green, go."]),
-    "delete": ({"op": "DELETE", "ids": ["e1"]}, ["If red, stop."]),
-    "covered": ({"op": "COVERED", "ids": ["e0"]}, ["If red, stop.", "If green, go."]),
-    "a merge is no form it knows": ({"op": "MERGE", "ids": ["e0", "e1"]}, ["If red, stop.", "If green, go."]),
-}
-
-
-@pytest.mark.parametrize(("decision", "rules"), DECISIONS.values(), ids=DECISIONS)
-def test_each_of_its_edits_names_an_entry_and_gives_a_reason(
-    tmp_path: Path, decision: dict[str, Any], rules: list[str]
-) -> None:
-    seed = initial_context([Add("rules", "If red, stop."), Add("rules", "If green, go.", harmful=1)])
-
-    def deciding(call: Call) -> dict[str, Any]:
-        return {"decisions": [{"lesson": 1, "reason": "because of the failure", **decision}]}
-
-    run = learned(
-        tmp_path, scripted(wrong, lambda call: {"insight": "If amber, slow down."}, deciding), 1, {}, "rcl",
-        seed_context=seed,
-    )  # fmt: skip
-    assert run.texts == rules
-    edits = [a.edit for a in run.reports[0].applied if a.edit.op not in ("vote",) and "state" not in str(a.edit)]
-    assert all(edit.reason == "because of the failure" and "task:t0" in edit.sources for edit in edits)
-    assert len(run.calls("curator")) == (3 if decision["op"] == "MERGE" else 1)
 
 
 def test_a_lesson_it_leaves_out_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -153,33 +99,6 @@ RCL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("judged", "how"), LEAKS)
-@pytest.mark.parametrize("settings", RCL.values(), ids=RCL)
-def test_without_labels_other_targets_and_scores_leave_every_prompt_as_it_was(
-    tmp_path: Path, settings: dict[str, Any], judged: bool, how: str
-) -> None:
-    tasks = make_tasks(34, tags=["a"])
-    config: dict[str, Any] = {"method": "rcl", "settings": settings, "labels": False, "judged": judged}
-    before = prompts(tmp_path / "a", tasks, **config)
-    assert before == prompts(tmp_path / "b", changed(tasks, how), **config)
-    roles = {role for role, _ in before}
-    if judged:
-        assert {"judge", "reflector", "curator"} <= roles
-    else:
-        # Nothing is known to have failed, and only what failed is chosen; a stream chooses nothing.
-        assert ("reflector" in roles) is ("online" in settings)
-
-
-@pytest.mark.parametrize("settings", [{"rollouts": 6}, {}], ids=["rcl", "auto"])
-def test_with_labels_the_same_change_is_seen(tmp_path: Path, settings: dict[str, Any]) -> None:
-    """So that the test above could fail."""
-    tasks = make_tasks(12)
-    config: dict[str, Any] = {"method": "rcl", "settings": settings}
-    before = prompts(tmp_path / "a", tasks, **config)
-    assert before != prompts(tmp_path / "b", changed(tasks, "other"), **config)
-
-
 def test_meta_reaches_no_prompt(tmp_path: Path) -> None:
     model = client()
     run = learned(tmp_path, model, make_tasks(9, note="xyzzy-meta", tags=["tag-xyzzy-meta"]), {}, "rcl")
@@ -215,30 +134,6 @@ def noting(call: Call) -> dict[str, Any]:
     return {"ledger": [f"{len(call.text)} letters were read"]}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("calls", [34, 77, 131])
-def test_a_run_with_everything_on_resumes_to_the_same_bytes(tmp_path: Path, calls: int) -> None:
-    model = scripted(chancy, attributing, state=noting)
-    whole = learned(tmp_path / "whole", model, 14, {"epochs": 2}, "rcl", seed_context=RULE)
-    again = scripted(chancy, attributing, state=noting)
-    cut = learned(tmp_path / "cut", again, 14, {"epochs": 2}, "rcl", seed_context=RULE, max_calls=calls)
-    assert cut.result.stopped is not None
-    done = resumed(cut, again, max_calls=10_000)
-    assert context_bytes(done.result) == context_bytes(whole.result)
-    assert [r.batch for r in done.reports] == [r.batch for r in whole.reports]
-    assert done.rollouts == whole.rollouts
-    assert len(again.calls) == len(whole.model.calls)
-    assert done.result.by_role == whole.result.by_role
-
-
-def test_the_same_seed_gives_the_same_run_however_many_are_in_flight(tmp_path: Path) -> None:
-    runs = [
-        learned(tmp_path / str(n), client(world), 9, {}, "rcl", concurrency=n, seed_context=RULE) for n in (1, 5, 64)
-    ]
-    assert len({context_bytes(run.result) for run in runs}) == 1
-    assert len({tuple(sorted((c.role, c.text) for c in run.model.calls)) for run in runs}) == 1
-
-
 # ---- evaluation and streams
 
 
@@ -252,21 +147,6 @@ def test_a_score_is_that_of_one_plain_run(tmp_path: Path) -> None:
     assert len(asked) == 4
     assert not [call for call in asked if warm(call) or "<entry" in call.text or "letters" in call.text]
     assert run.result.scores["test"] == 0.0
-
-
-def test_a_stream_is_predicted_before_it_is_learned_from(tmp_path: Path) -> None:
-    def informed(call: Call) -> str:
-        return right(call) if f"message {number(call)}, answer" in call.prompt.head else "wrong"
-
-    settings = {"online": True, "replay": 0, "rollouts": "none", "batch": 2}
-    run = learned(tmp_path, scripted(informed), 6, settings, "rcl")
-    assert run.result.scores["online"] == 0.0
-    assert [[task.id for task in report.batch.tasks] for report in run.reports] == [
-        ["t0", "t1"], ["t2", "t3"], ["t4", "t5"],
-    ]  # fmt: skip
-    assert len(run.texts) == 6
-    with pytest.raises(UsageError, match="replay=0, rollouts=none"):
-        methods.build("rcl", {"online": "true"})
 
 
 def test_a_step_is_kept_with_all_its_runs(tmp_path: Path) -> None:

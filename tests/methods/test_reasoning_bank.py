@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +38,6 @@ from practicum.methods.reasoning_bank import Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
 from practicum.session.records import step_records
-from practicum.session.story import Story
 from practicum.store.database import Store
 
 METHOD = "reasoning_bank"
@@ -68,94 +65,6 @@ def stored(made: Learned) -> list[Rollout]:
 
 
 # ---- what a task costs
-
-
-@pytest.mark.parametrize(
-    ("settings", "how", "alike", "differing"),
-    [
-        ({"scaling": "none"}, {}, 1 + 1, 1 + 1),
-        ({"scaling": "none"}, {"labels": False}, 1 + 1 + 1, 1 + 1 + 1),
-        ({"k": 1}, {}, 1 + 1, 1 + 1),
-        ({}, {}, 3 + 1 + 1, 3 + 1 + 3),
-        ({}, {"labels": False}, 3 + 1 + 1 + 1, 3 + 3 + 1 + 3),
-        ({}, {"labels": False, "judged": True}, 3 + 1 + 1 + 1, 3 + 3 + 1 + 3),
-        ({"online": True}, {}, 3 + 1 + 1, 3 + 3 + 1 + 3),
-        ({"online": True, "choose": "agreement"}, {}, 3 + 1 + 1, 3 + 1 + 3),
-        ({"online": True, "scaling": "none"}, {"labels": False}, 1 + 1 + 1, 1 + 1 + 1),
-        ({"k": 5}, {}, 5 + 1 + 1, 5 + 1 + 5),
-        ({"k": 5, "extract": "chosen"}, {}, 5 + 1 + 1, 5 + 1 + 1),
-        ({"k": 5, "extract": "successes"}, {}, 5 + 1 + 1, 5 + 1),
-        ({"contrast": False}, {}, 3 + 1, 3 + 3),
-        ({"preset": "routine"}, {}, 1 + 1, 1 + 1),
-        ({"preset": "critical"}, {"labels": False}, 5 + 1 + 1 + 1, 5 + 5 + 1 + 5),
-        ({"scaling": "sequential"}, {}, 6 + 1, 6 + 6),
-        ({"scaling": "sequential"}, {"labels": False}, 6 + 1 + 1, 6 + 6 + 6),
-        ({"scaling": "sequential", "online": True}, {}, 6 + 1, 6 + 6),
-        ({"scaling": "sequential", "k": 2, "extract": "chosen"}, {}, 3 + 1, 3 + 1),
-        ({"scaling": "sequential", "extract": "chosen"}, {"labels": False}, 6 + 1 + 1, 6 + 2 + 1),
-        ({"scaling": "sequential", "until": "judge"}, {}, 1 + 1 + 1, 6 + 6 + 6),
-        ({"scaling": "sequential", "until": "score"}, {}, 1 + 1, 6 + 6),
-        ({"scaling": "sequential", "until": "agreement"}, {"labels": False}, 2 + 1 + 1, 6 + 6 + 6),
-    ],
-    ids=str,
-)
-@pytest.mark.slow
-def test_a_task_costs_attempts_verdicts_a_contrast_and_extractions(
-    tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], alike: int, differing: int
-) -> None:
-    same = run(tmp_path / "same", model(), 3, settings, **how)
-    assert same.counts == [alike] * 3
-    other = run(tmp_path / "other", model(Differing(), refusing), 3, settings, **how)
-    assert other.counts == [differing] * 3
-
-
-UNTIL: list[tuple[dict[str, Any], dict[str, Any], str, tuple[int, int, int], tuple[int, int, int]]] = [
-    # settings beside k=2; how it learns; what ends the passes; for three agents: attempts, verdicts
-    ({}, {}, "order", (3, 3, 3), (0, 0, 0)),
-    ({}, {"labels": False}, "order", (3, 3, 3), (1, 1, 3)),
-    ({"online": True}, {}, "order", (3, 3, 3), (0, 0, 0)),
-    ({"extract": "chosen"}, {"labels": False}, "order", (3, 3, 3), (1, 1, 2)),
-    ({"until": "judge"}, {}, "judge", (1, 3, 3), (1, 1, 3)),
-    ({"until": "judge"}, {"labels": False}, "judge", (1, 3, 3), (1, 1, 3)),
-    ({"until": "judge", "online": True}, {}, "judge", (1, 3, 3), (1, 1, 3)),
-    ({"until": "score"}, {}, "score", (1, 3, 3), (0, 0, 0)),
-    ({"until": "score"}, {"labels": False}, "order", (3, 3, 3), (1, 1, 3)),
-    ({"until": "score", "online": True}, {}, "order", (3, 3, 3), (0, 0, 0)),
-    ({"until": "agreement"}, {}, "agreement", (2, 2, 3), (0, 0, 0)),
-    ({"until": "agreement"}, {"labels": False}, "agreement", (2, 2, 3), (1, 1, 3)),
-]
-
-IN_EVALUATION: dict[str, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
-    "k": ((3, 3, 3), (0, 0, 0)), "score": ((3, 3, 3), (0, 0, 0)), "judge": ((1, 3, 3), (1, 1, 3)),
-    "agreement": ((2, 2, 3), (0, 0, 0)),
-}  # fmt: skip
-"""Where no score is seen and nothing is learned."""
-
-
-@pytest.mark.parametrize(("settings", "how", "by", "attempts", "verdicts"), UNTIL, ids=str)
-def test_a_sequence_makes_k_passes_or_ends_as_it_is_set_to(
-    tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], by: str, attempts: Any, verdicts: Any
-) -> None:
-    """For an agent that is right at once, one that repeats a wrong answer, and one with different wrong answers."""
-    settings = {"scaling": "sequential", "k": 2, **settings}
-    in_evaluation = []
-    for n, (agent, judge) in enumerate(((right, nothing), (wrong, refusing), (Differing(), refusing))):
-        made = run(tmp_path / str(n), model(agent, judge), 1, settings, **how)
-        (kept,) = stored(made)
-        assert len(kept.group) == kept.choice["of"] == kept.choice["number"] == attempts[n]
-        assert kept.choice["by"] == (by if attempts[n] < 3 else "order")
-        assert len(made.calls("judge")) == verdicts[n]
-        assert {call.options.temperature for call in made.calls("agent")} == {0.7}
-        first, *between = (r.feedback.success for r in sorted(kept.group, key=lambda r: r.place))
-        assert [first, *between[-1:]] == [n == 0] * min(attempts[n], 2)
-        assert between[:-1] == [None if verdicts[n] == 2 else n == 0] * (attempts[n] - 2)
-        again = model(agent, judge)
-        work = practicum.evaluate(
-            make_tasks(1), Context(), method=METHOD, settings=settings, parts=practicum.Parts(clients={"agent": again})
-        )
-        (one,) = practicum.run_sync(work).rollouts
-        in_evaluation.append((len(one.group), sum(call.role == "judge" for call in again.calls)))
-    assert in_evaluation == list(zip(*IN_EVALUATION[settings.get("until", "k")], strict=True))
 
 
 @pytest.mark.parametrize(("until", "labels", "verdict"), [
@@ -210,16 +119,6 @@ def test_evaluation_scales_as_learning_does(tmp_path: Path, settings: dict[str, 
 # ---- what is shown and kept
 
 
-def test_the_attempts_of_a_task_have_the_same_prompt_to_the_byte(tmp_path: Path) -> None:
-    made = run(tmp_path, model(guessing), 4, {"k": 4})
-    for n in range(4):
-        asked = [call for call in made.calls("agent") if number(call) == n]
-        assert len(asked) == 4
-        assert len({(call.prompt, json.dumps(call.schema)) for call in asked}) == 1
-        assert len({call.options.seed for call in asked}) == 4
-        assert {call.options.temperature for call in asked} == {0.7}
-
-
 def test_the_most_similar_memories_are_shown_after_the_instructions_and_kept_with_the_step(tmp_path: Path) -> None:
     def agent(call: Call) -> dict[str, Any]:
         shown = re.findall(r"^\[(e\d+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
@@ -270,56 +169,7 @@ def test_a_bank_that_is_empty_gives_nothing_and_the_prompt_is_plain(tmp_path: Pa
     assert len(made.result.context) == 0
 
 
-def test_notes_are_asked_for_and_read(tmp_path: Path) -> None:
-    def agent(call: Call) -> dict[str, Any]:
-        tries = call.prompt.user.count("your note")
-        return {"answer": f"guess {tries}", "note": f"looked {tries} times"}
-
-    made = run(tmp_path, model(agent), 1, {"scaling": "sequential", "k": 2, "notes": True})
-    asked = made.calls("agent")
-    assert "your note: looked 0 times" in asked[1].prompt.user
-    assert "your note: looked 1 times" in asked[2].prompt.user
-    told = [call.prompt.user for call in made.calls("reflector")]
-    assert all("- looked 0 times\n- looked 1 times\n- looked 2 times" in text for text in told)
-
-
-def test_consolidation_merges_what_says_the_same_and_keeps_where_it_came_from(tmp_path: Path) -> None:
-    same = model(reflector=lambda call: memory("looking twice") if shape(call) == "Memories" else {})
-    grown = run(tmp_path / "grown", same, 3)
-    assert len(grown.result.context) == 3
-    (entry,) = run(tmp_path / "merged", same, 3, {"consolidate": True}).result.context
-    assert {"task:t0", "task:t1", "task:t2"} <= set(entry.sources)
-
-
 # ---- what is reported
-
-
-@pytest.mark.parametrize("settings", [{}, {"scaling": "sequential", "k": 2, "until": "judge"}], ids=str)
-def test_scores_are_those_of_first_attempts_and_the_best_of_k_stands_beside_them(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    """Every second attempt is right whatever is in the bank, so nothing that is learned may seem to help."""
-    tries: Counter[int] = Counter()
-
-    def second(call: Call) -> str:
-        tries[number(call)] += 1
-        return right(call) if tries[number(call)] == 2 else "wrong"
-
-    made = model(second, lambda call: {"right": "# Answer\nword" in call.prompt.user})
-    done = run(tmp_path, made, 6, settings, test=make_tasks(3, 50), before=False)
-    assert (done.progress.score, done.progress.best_of_k) == (0, 1)
-    assert done.result.scores == {"test": 0, "test_best_of_k": 1}
-    with Store.open(done.folder) as store:
-        assert {(step.score, step.best_of_k) for step in Story(store).steps()} == {(0, 1)}
-    tries.clear()
-    streamed = run(tmp_path / "online", made, 6, {**settings, "online": True})
-    assert streamed.result.scores == {"online": 0, "online_best_of_k": 1}
-    tries.clear()
-    parts = practicum.Parts(clients={"agent": made})
-    work = practicum.evaluate(make_tasks(3), Context(), method=METHOD, settings=settings, parts=parts)
-    evaluation = practicum.run_sync(work)
-    assert (evaluation.score, evaluation.best_of_k) == (0, 1)
-    assert {(one["value"], one["best_of_k"]) for one in evaluation.as_json()["attempts"]} == {(0, 1)}
 
 
 def test_without_several_attempts_there_is_no_best_of_k(tmp_path: Path) -> None:
@@ -383,23 +233,11 @@ def test_a_run_with_failed_calls_counts_the_losses_and_resumes_to_the_same_resul
     assert again.result.errors == made.result.errors
 
 
-def test_a_run_whose_attempts_are_all_lost_stops(tmp_path: Path) -> None:
-    with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
-        run(tmp_path, model(lambda call: ProviderError("provider.failed", "nobody there")), 9)
-
-
 def test_a_run_with_a_failed_reflector_stops(tmp_path: Path) -> None:
     away = model(reflector=lambda call: ProviderError("provider.failed", "nobody there"))
     with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
         run(tmp_path, away, 9)
     assert sum(call.role == "agent" for call in away.calls) == 3 * 3
-
-
-def test_a_run_continues_without_verdicts_of_a_failed_judge(tmp_path: Path) -> None:
-    made = run(tmp_path, model(guessing, judge=lambda call: "hm"), 3, labels=False)
-    assert made.result.steps == 3
-    assert len(made.result.context) == 0
-    assert made.result.errors["unjudged_attempts"] == made.result.errors["unknown_outcomes"] > 0
 
 
 # ---- resume and determinism

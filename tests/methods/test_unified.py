@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from banks import Differing, chancy, guessing, refusing, traced
+from banks import chancy, guessing, refusing, traced
 from helpers import client, context_bytes, make_tasks, run_command, world, write_tasks
 from labels import changed
 from runs import Late, learner
@@ -32,7 +31,6 @@ from scripts import (
 
 import practicum
 from practicum import methods
-from practicum.blocks.act.parts import PARTS
 from practicum.blocks.act.show import AVOID, FOLLOW
 from practicum.blocks.attempt.propose import OUTCOMES, refinements
 from practicum.blocks.update.memory_bank import MEMORIES
@@ -42,7 +40,6 @@ from practicum.core.playbook import export
 from practicum.core.types import Lesson, Profile, Rollout, Score, Task, Trace
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.plugins.rivals.expel import EPISODES
 from practicum.session.forget import forget
 from practicum.session.records import read_config, step_records
 from practicum.store import schema
@@ -119,32 +116,6 @@ def kept(made: Learned) -> tuple[list[Rollout], list[Lesson]]:
 # ---- what a task costs
 
 
-@pytest.mark.parametrize(
-    ("settings", "how", "alike", "differing"),
-    [
-        ({}, {}, 4 + 3 + 1 + 1, 4 + 3 + 1 + 3),
-        ({}, {"labels": False}, 4 + 3 + 1 + 1 + 1, 4 + 3 + 3 + 1 + 3),
-        ({"passes": 0, "scaling": "none"}, {}, 1 + 1 + 1, 1 + 1 + 1),
-        ({"scaling": "sequential"}, {"labels": False}, 4 + 6 + 1 + 1, 4 + 6 + 6 + 6),
-        ({"memory": False, "scaling": "none"}, {}, 4 + 1, 4 + 1),
-        ({"memory": False, "scaling": "none"}, {"labels": False}, 4 + 1 + 1, 4 + 1 + 1),
-        ({"memory": False}, {"labels": False}, 4 + 3 + 1 + 1, 4 + 3 + 3 + 1),
-        ({"online": True}, {}, 4 + 3 + 1 + 1, 4 + 3 + 3 + 1 + 3),
-        ({"preset": "routine"}, {}, 4 + 1 + 1, 4 + 1 + 1),
-        ({"preset": "critical"}, {"labels": False}, 6 + 5 + 1 + 1 + 1, 6 + 5 + 5 + 1 + 5),
-    ],
-    ids=str,
-)
-@pytest.mark.slow
-def test_a_task_costs_proposals_attempts_verdicts_a_contrast_and_extractions(
-    tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], alike: int, differing: int
-) -> None:
-    same = run(tmp_path / "same", model(), 3, settings, **how)
-    assert same.counts == [alike] * 3
-    other = run(tmp_path / "other", model(Differing(), refusing), 3, settings, **how)
-    assert other.counts == [differing] * 3
-
-
 # ---- the four links of the loop, read back from the run's folder
 
 
@@ -186,16 +157,6 @@ def test_a_prompt_has_instructions_playbook_memories_and_task_in_this_order(tmp_
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize("outcomes", [3, 1, 0])
-def test_outcomes_of_the_last_attempts_are_read_by_the_next_proposals_alone(tmp_path: Path, outcomes: int) -> None:
-    made = run(tmp_path, model(wrong), 5, {"online": True, "scaling": "none", "passes": 0, "outcomes": outcomes})
-    shown = [outcomes_in(call.prompt.user) for call in proposals(made)]
-    assert shown == [[f"word{n}" for n in range(max(task - outcomes, 0), task)] for task in range(5)]
-    stored = [outcomes_in(entry.text)[0] for entry in made.result.context.in_section(OUTCOMES)]
-    assert stored == [f"word{n}" for n in range(5 - outcomes, 5)]
-    assert not [c for c in made.calls("agent") if "Feedback:" in c.text]
-
-
 @pytest.mark.parametrize("outcomes", [1, 0])
 def test_a_context_with_more_outcomes_than_are_kept_loses_the_older_ones(tmp_path: Path, outcomes: int) -> None:
     settings = {"online": True, "scaling": "none", "passes": 0}
@@ -232,43 +193,6 @@ def numbered(n: int) -> list[str]:
     return [f"If it is about number {i}, say {i}." for i in range(n)]
 
 
-DOWN = ProviderError("provider.failed", "down")
-
-
-@pytest.mark.parametrize(
-    ("answers", "settings", "stored", "counts", "calls"),
-    [
-        # More than delta_max, in the proposal and in each pass.
-        ([40], {"passes": 0}, 10, {"excess_bullets": 30}, 1),
-        ([40, 40, 12], {"passes": 2}, 10, {"excess_bullets": 62}, 3),
-        ([5], {"passes": 0, "delta_min": 2, "delta_max": 3}, 3, {"excess_bullets": 2}, 1),
-        # Fewer than delta_min: requested once more.
-        ([2], {"passes": 0}, 2, {"short_deltas": 1}, 2),
-        ([2, 6], {"passes": 0}, 6, {}, 2),
-        ([2, 1], {"passes": 0}, 2, {"short_deltas": 1}, 2),
-        ([2, DOWN], {"passes": 0}, 2, {"short_deltas": 1, "lost_proposals": 1}, 2),
-        ([0], {}, 0, {"short_deltas": 1}, 2),
-        ([0], {"delta_min": 0}, 0, {}, 1),
-        # A pass that joins bullets is not requested again.
-        ([6, 3], {"passes": 1}, 3, {"short_deltas": 1}, 2),
-        ([6, 3, 7], {"passes": 2}, 7, {}, 3),
-        # The same text counts once.
-        ([["If in doubt, look twice."] * 12, 5], {"passes": 0}, 5, {}, 2),
-        ([[*numbered(4), *numbered(8)]], {"passes": 0}, 8, {}, 1),
-        ([DOWN], {}, 0, {"lost_proposals": 1}, 1),
-    ],
-    ids=str,
-)
-def test_a_delta_has_5_to_10_bullets_or_is_counted(
-    tmp_path: Path, answers: list[Any], settings: dict[str, Any], stored: int, counts: dict[str, int], calls: int
-) -> None:
-    settings = {"scaling": "none", "threshold": 1.0, "delta_min": 5, **settings}
-    made = run(tmp_path, proposing(*answers), 1, settings)
-    assert [e.text for e in made.result.context.in_section(SECTION)] == numbered(stored)
-    assert made.result.errors == counts
-    assert len(proposals(made)) == calls
-
-
 def test_requests_name_the_numbers_of_the_settings_and_the_second_one_those_given(tmp_path: Path) -> None:
     made = run(tmp_path, proposing(2), 1, {"scaling": "none", "passes": 1, "delta_min": 4, "delta_max": 7})
     numbers = [re.findall(r"\d+", request_of(call)) for call in proposals(made)]
@@ -283,14 +207,6 @@ def test_the_third_pass_and_each_later_one_remove_redundancy(tmp_path: Path) -> 
     made = run(tmp_path, proposing(6), 1, {"scaling": "none", "passes": 5})
     kinds = [refinement.full for refinement in refinements(10)]
     assert [kinds.index(request_of(call)) for call in proposals(made)[1:]] == [0, 1, 2, 2, 2]
-
-
-def test_evaluation_shows_what_was_learned_and_proposes_nothing(tmp_path: Path) -> None:
-    made = run(tmp_path, model(), 2, test=make_tasks(3, 50))
-    asked = [call for call in made.model.calls if number(call) >= 50]
-    assert {call.role for call in asked} == {"agent"}
-    assert len(asked) == 9
-    assert all("(rules) If it is about the" in call.text and "(memories) Succ" in call.text for call in asked)
 
 
 @pytest.mark.parametrize("bullets", ["all", "relied_on"])
@@ -585,24 +501,6 @@ def test_the_preset_specification_has_no_effect_on_rules_from_failures() -> None
 def test_the_preset_specification_is_of_unified_alone() -> None:
     with pytest.raises(UsageError, match="setting preset='specification' of method reasoning_bank"):
         methods.read_settings("reasoning_bank", {"preset": "specification"})
-
-
-def test_the_specification_keeps_no_solved_task_compares_nothing_and_learns_from_the_chosen_attempt(
-    tmp_path: Path,
-) -> None:
-    def one(name: str, settings: dict[str, Any]) -> tuple[Learned, dict[str, int]]:
-        made = learned(tmp_path / name, model(Differing(), refusing), 3, settings, METHOD)
-        return made, Counter(entry.section for entry in made.result.context)
-
-    specified, sections = one("specified", {"preset": "specification"})
-    with Store.open(specified.folder) as store:
-        assert read_config(store)[0].settings == {"preset": "specification"}
-    assert (len(specified.calls("agent")), sections[MEMORIES]) == (3 * 3, 3)
-    assert sections.keys() == {SECTION, MEMORIES, OUTCOMES}
-    ours, sections = one("ours", {})
-    assert len(ours.calls("agent")) > 3 * 3
-    assert sections[MEMORIES] == 3 * 3
-    assert sections.keys() == {SECTION, MEMORIES, OUTCOMES, EPISODES, PARTS}
 
 
 def test_the_command_line_takes_the_preset(tmp_path: Path) -> None:

@@ -77,21 +77,6 @@ def test_a_call_waits_for_those_in_flight_when_that_can_help() -> None:
     asyncio.run(work())
 
 
-def test_a_part_is_held_back_for_the_final_evaluation() -> None:
-    async def work() -> None:
-        budget = Budget(BudgetLimits(calls=10))
-        budget.hold(Need(8))
-        assert budget.exceeded_by(Need(2)) is None
-        assert budget.exceeded_by(Need(3)) == "the budget of 10 calls is spent"
-        await budget.reserve(Need(2))
-        waiting = asyncio.create_task(budget.reserve(Need(8)))
-        await asyncio.sleep(0)
-        budget.hold(Need())
-        await waiting
-
-    asyncio.run(work())
-
-
 def test_stop_lets_nothing_start_and_wakes_waiting_calls() -> None:
     async def work() -> None:
         budget = Budget(BudgetLimits(calls=1))
@@ -109,19 +94,3 @@ def test_stop_lets_nothing_start_and_wakes_waiting_calls() -> None:
         assert budget.spent.calls == 1
 
     asyncio.run(work())
-
-
-def test_minutes_add_up_over_resumes() -> None:
-    Budget(BudgetLimits(minutes=1), seconds=30).check()
-    with pytest.raises(Stopped, match="the budget of 1 minutes is spent"):
-        Budget(BudgetLimits(minutes=1), seconds=61).check()
-
-
-def test_a_budget_in_usd_and_unknown_prices() -> None:
-    budget = Budget(BudgetLimits(usd=0.3), spent=Usage(2, usd=0.1 + 0.1))
-    assert budget.exceeded_by(Need(usd=0.1)) is None
-    assert budget.exceeded_by(Need(usd=0.11)) == "the budget of 0.3 USD is spent"
-    unknown = Budget(BudgetLimits(usd=0.3), spent=Usage(1, usd=None)).exceeded_by(Need(usd=0.1))
-    assert unknown is not None
-    assert "the price of an earlier call is unknown" in unknown
-    assert Budget(spent=Usage(1, usd=None)).exceeded_by(Need(10**9, 10**9, 10.0**9)) is None

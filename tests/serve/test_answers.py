@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import CHAT, Reply, Served, asynchronous, served
+from serving import Served, asynchronous, served
 
 from practicum.core.counts import Count
 from practicum.serve import tables
@@ -118,27 +118,6 @@ def kept(on: Served, interaction: str) -> dict[str, Any]:
     (row,) = on.service.log.rows(t.select().where(t.c.id == interaction))
     found: dict[str, Any] = json.loads(row.data)
     return found
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("behaviour", ["thoughts", "thoughts-unopened", "reasoning-content", "list-content-thinking"])
-@asynchronous
-async def test_a_right_answer_with_thoughts_is_right_and_reaches_the_client_unchanged(
-    tmp_path: Path, behaviour: str, stream: bool
-) -> None:
-    options = ServerOptions(behaviours=[(behaviour, 1)], responder=lambda body: "Falcon")
-    async with serve(options) as model, served(tmp_path, address=model.url) as on:
-        body = {"messages": [{"role": "user", "content": "Which team?"}], "model": "sim", "stream": stream}
-        through: Reply = await on.send("POST", CHAT, body)
-        model.reset()  # so that the same request gets the same id
-        async with on.http.post(f"{model.url}/chat/completions", json=body) as direct:
-            assert through.body == await direct.read()
-        found = kept(on, through.interaction)
-        assert (found["answer"], bool(found["thoughts"])) == ("Falcon", True)
-        told = (await on.report(interaction=through.interaction, target="Falcon")).json
-        assert (told["score"], told["correction"]) == (1.0, None)
-        page = (await on.send("GET", f"/s/default/interactions/{through.interaction}")).body.decode()
-        assert "its thoughts" in page
 
 
 @pytest.mark.parametrize("behaviour", ["thoughts-unclosed", "only-reasoning-content", "empty", "refusal", "filtered"])

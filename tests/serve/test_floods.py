@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import threading
 import tracemalloc
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, serving, until
 from sqlalchemy import make_url, select
 
-from practicum.serve import app, log, mcp_stdio, protocols, service, space, tables
+from practicum.serve import app, log, protocols, service, space, tables
 from practicum.serve.bounded import Bounded
 from practicum.serve.identities import add_space
 from practicum.serve.log import Database, FolderDatabase, Log
@@ -71,23 +70,6 @@ async def kept(at: Served) -> list[dict[str, Any]]:
 
 
 # Answers
-
-
-@asynchronous
-async def test_an_answer_that_is_too_large_passes_while_it_arrives(tmp_path: Path) -> None:
-    parts, go = [b'{"choices": ["', *[b"a" * 2**16] * 20, b'"]}'], asyncio.Event()
-    async with answering(JSON, parts, go) as address, served(tmp_path, address=address, max_read=1) as at:
-        asked = {"messages": [{"role": "user", "content": QUESTION}]}
-        async with at.http.post(at.url + CHAT, json=asked) as response:
-            # The upstream ends its answer only once its beginning was received.
-            assert await response.content.readexactly(MB) == b"".join(parts)[:MB]
-            go.set()
-            assert await response.read() == b"".join(parts)[MB:]
-            id = response.headers["x-practicum-interaction"]
-        assert (at.service.counts["oversized answers"], at.service.counts["unread answers"]) == (1, 1)
-        ((row),) = await kept(at)
-        assert (row["id"], row["status"], row["answer"]) == (id, 200, "")
-        assert (await at.report(interaction=id, target=RIGHT)).json["correction"] == "in effect"
 
 
 @asynchronous
@@ -218,27 +200,6 @@ async def test_a_long_conversation_is_read_and_changed_in_another_thread(
     assert threads[0] == threading.get_ident() != threads[1]
 
 
-CHATS = {
-    "bytes": {"messages": [{"role": "user", "content": "a" * MB}]},
-    "messages": {"messages": [{"role": "user", "content": "a"}] * (protocols.MOST_ITEMS + 1)},
-    "fields": {"messages": [{"role": "user", "content": "a"}], **{f"f{n}": n for n in range(protocols.MOST_FIELDS)}},
-    "values": {"messages": [{"role": "user", "content": [{}] * (protocols.MOST_VALUES // 2)}]},
-}
-
-
-@pytest.mark.parametrize("name", CHATS)
-@asynchronous
-async def test_a_request_that_is_too_large_passes_byte_for_byte_and_is_counted(name: str, tmp_path: Path) -> None:
-    async with served(tmp_path, max_read=1) as at:
-        body = json.dumps(CHATS[name], separators=(",", ":")).encode()
-        reply = await at.send("POST", CHAT, body)
-        assert reply.status == 200
-        assert at.upstream.requests[-1].body == body
-        assert "x-practicum-interaction" not in reply.headers
-        assert (at.service.counts["unread requests"], at.service.counts["oversized requests"]) == (1, 1)
-        assert await kept(at) == []
-
-
 @asynchronous
 async def test_what_cannot_be_checked_for_what_it_goes_on_from_is_refused(tmp_path: Path) -> None:
     many = b",".join(b"1" for _ in range(protocols.MOST_VALUES + 2))
@@ -264,36 +225,6 @@ async def test_all_that_is_under_way_has_a_bound(tmp_path: Path, monkeypatch: py
             assert (await at.ask(QUESTION)).body == whole("a" * 3_000)
             assert at.service.counts["oversized answers"] == n
         assert [row["answer"] for row in await kept(at)] == ["", ""]
-
-
-@asynchronous
-async def test_what_operations_are_given_has_few_fields(tmp_path: Path) -> None:
-    many = {f"f{n}": n for n in range(10_000)}
-    async with served(tmp_path) as at:
-        told = await at.report(interaction="i", score=1.0, **many)
-        assert (told.status, at.service.counts["refused requests"]) == (400, 1)
-        headers = {
-            "accept": "application/json, text/event-stream", "content-type": "application/json",
-            "mcp-protocol-version": "2025-06-18",
-        }  # fmt: skip
-        call = {"name": "recall", "arguments": {"task": QUESTION, **many}}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
-        assert (await at.send("POST", "/mcp", asked, headers)).json["result"]["isError"]
-
-
-def test_a_message_over_standard_input_that_is_too_long_is_answered_and_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mcp_stdio, "MOST_LINE", 100)
-    taken = io.BytesIO()
-    wire = mcp_stdio.Wire(io.BytesIO(b"a" * 950 + b"\nb\n" + b"c" * 99 + b"\n" + b"d" * 100), taken)
-
-    async def lines() -> list[bytes]:
-        return [await wire.read() for _ in range(3)]
-
-    assert asyncio.run(lines()) == [b"b\n", b"c" * 99 + b"\n", b""]
-    codes = [json.loads(line)["error"]["code"] for line in taken.getvalue().splitlines()]
-    assert codes == [-32600, -32600]
 
 
 # What is kept

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pytest
 from helpers import Launcher
-from loads import CLIENTS, Load, Server, in_front
-from serving import Served, asynchronous, served, until
+from loads import CLIENTS, Load, in_front
+from serving import asynchronous, until
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
 from practicum.serve.corrections import HEADING
-from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
-from practicum.serve.rollout import Rollout
-from practicum.session.amend import apply_edits, writing
+from practicum.serve.log import DATABASE_FILE
 from practicum.session.records import create_seed
 from practicum.store.folder import DATABASE_FILE as RUN_FILE
-from practicum.store.names import name_version
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
 NOBODY = "http://127.0.0.1:9/v1#sim"
@@ -183,130 +177,7 @@ async def test_nothing_that_was_acknowledged_is_lost_by_kills(tmp_path: Path) ->
 # A full disk
 
 
-@asynccontextmanager
-async def launched(launcher: Launcher, folder: Path) -> AsyncIterator[tuple[Server, int]]:
-    """A server as a process, and its id."""
-    async with in_front() as server:
-        command = ["serve", "--upstream", f"{server.behind.url}#sim", "--store", "store", "--port", server.port]
-        running = launcher.start([*command, "--no-learning"], folder)
-        try:
-            await server.ready(running.ended)
-            yield server, running.pid
-        finally:
-            running.kill()
-            await asyncio.to_thread(running.end)
-        assert "Traceback" not in running.errors
-
-
-def room(pid: int, size: int) -> None:
-    """Let no file of a process grow beyond a size in bytes."""
-    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, most))
-
-
-@asynchronous
-async def test_a_full_disk_refuses_feedback_alone_and_room_is_all_it_takes(launcher: Launcher, tmp_path: Path) -> None:
-    async with launched(launcher, tmp_path) as (server, pid):
-        first = await server.ask(QUESTION, x_practicum_session="s")
-        assert (await server.report(interaction=first.interaction, target=RIGHT)).status == 200
-        room(pid, (tmp_path / "store" / f"{DATABASE_FILE}-wal").stat().st_size)
-        meanwhile = [await server.ask(f"Which team handles case {n}?") for n in range(20)]
-        assert {reply.status for reply in meanwhile} == {200}
-        report = {"interaction": meanwhile[0].interaction, "target": "the red team"}
-        for _ in range(3):
-            refused = await server.report(**report)
-            assert refused.status == 507
-            assert "cannot write to the store" in refused.said
-            assert "\n" not in refused.said
-        assert (await server.report(interaction=first.interaction, target="the red team")).status == 507
-        # What is refused does not hold, and what was acknowledged does.
-        assert "the red team" not in await server.shown("Which team handles case 0?")
-        assert RIGHT in await server.shown(QUESTION)
-        room(pid, resource.RLIM_INFINITY)
-        assert (await server.report(**report)).status == 200
-        assert "the red team" in await server.shown("Which team handles case 0?")
-        assert (await server.report(interaction=first.interaction, target=RIGHT)).json["status"] == "repeated"
-        for reply in meanwhile[1:]:
-            assert (await server.report(interaction=reply.interaction, score=1.0)).json["status"] == "kept"
-        assert (await server.send("GET", "/health")).json["lost"] == 0
-    assert undamaged(tmp_path / "store" / DATABASE_FILE)
-    with reading(tmp_path / "store" / DATABASE_FILE) as db:
-        ids = {id for (id,) in db.execute("SELECT id FROM interactions")}
-    assert {reply.interaction for reply in meanwhile} <= ids
-
-
 # Rollbacks from outside
-
-SESSIONS = 24
-SOON = 5.0
-"""Seconds within which a rollback is in effect: one, on cores that have nothing else to do."""
-
-
-@asynccontextmanager
-async def with_candidate(folder: Path) -> AsyncIterator[Served]:
-    """A service whose versions are 0, 1 and 2: 1 is live, and half of the sessions see 2."""
-    create_seed(folder / "seed", Context().apply(Delta((Add("rules", "Name the team alone."),))).context)
-    async with served(folder / "store", context=str(folder / "seed")) as at:
-        space = at.service.spaces["default"]
-        async with writing(space.folder) as store:
-            for text in ("Lost cards are of the green team.", "Lost cards are of the red team."):
-                apply_edits(store, lambda _, text=text: Delta((Add("rules", text),)))
-            name_version(store, store.run_id, "live", 1)
-        space.read_versions()
-        await at.service.begin_rollout(space, Rollout.begin(1, 2, 1, 0.5, 200, np.zeros((0, 1)), {}))
-        assert await seen(at) == {1, 2}
-        yield at
-
-
-async def seen(at: Served, sessions: range = range(SESSIONS)) -> set[int]:
-    """The versions that sessions see."""
-    replies = [await at.ask(QUESTION, {"x-practicum-session": f"s{n}"}) for n in sessions]
-    return {int(reply.headers["x-practicum-version"]) for reply in replies}
-
-
-async def name_live(launcher: Launcher, at: Served, version: int) -> None:
-    """The command of an operator, in another process."""
-    space = at.service.spaces["default"]
-    running = launcher.start(["name", str(space.folder), "live", str(version)], space.folder)
-    assert (await asyncio.to_thread(running.end)).code == 0
-
-
-@asynchronous
-async def test_a_rollback_by_request_is_in_effect_in_the_next_one(tmp_path: Path) -> None:
-    async with with_candidate(tmp_path) as at:
-        assert (await at.send("POST", "/v1/rollback", {"version": 0})).json == {"version": 0}
-        assert await seen(at) == {0}
-
-
-@asynchronous
-async def test_a_rollback_by_the_command_line_is_soon_in_effect(launcher: Launcher, tmp_path: Path) -> None:
-    async with with_candidate(tmp_path) as at:
-        await name_live(launcher, at, 0)
-        async with asyncio.timeout(SOON):
-            while 1 in await seen(at):
-                pass
-        assert 0 in await seen(at)
-
-
-@asynchronous
-async def test_a_rollback_by_the_command_line_takes_the_candidate_back(launcher: Launcher, tmp_path: Path) -> None:
-    async with with_candidate(tmp_path) as at:
-        await name_live(launcher, at, 0)
-        async with asyncio.timeout(SOON):
-            while await seen(at) != {0}:
-                pass
-        assert at.service.spaces["default"].rollout is None
-
-
-@asynchronous
-async def test_a_rollback_by_the_command_line_is_seen_without_requests(launcher: Launcher, tmp_path: Path) -> None:
-    async with with_candidate(tmp_path) as at:
-        space = at.service.spaces["default"]
-        await until(lambda: not space.touched)
-        await name_live(launcher, at, 0)
-        async with asyncio.timeout(SOON):
-            while (await at.send("GET", "/health")).json["spaces"]["default"]["version"] != 0:
-                pass
 
 
 # Starts that cannot be
@@ -326,21 +197,6 @@ def refusal(launcher: Launcher, folder: Path, *arguments: object) -> str:
     assert not done.out
     assert done.err.count("\n") == 1
     return done.line
-
-
-def test_the_second_server_on_a_store_ends_with_one_line(launcher: Launcher, tmp_path: Path) -> None:
-    with closing(Log(FolderDatabase(tmp_path / "store"))):
-        assert "mcp uses the store" in refusal(launcher, tmp_path, "--store", "store", "--port", 0)
-
-
-def test_a_port_in_use_ends_with_one_line(launcher: Launcher, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        said = refusal(launcher, tmp_path, "--port", port)
-    assert f"cannot listen on 127.0.0.1:{port}" in said
-    assert "--port" in said
-    # What could not be served left nothing behind.
-    assert not (tmp_path / "practicum-store").exists()
 
 
 @pytest.mark.parametrize(

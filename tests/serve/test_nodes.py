@@ -49,17 +49,6 @@ async def nodes(postgresql: str, folder: Path, count: int = 2, **settings: Any) 
         yield found
 
 
-@asynchronous
-async def test_a_correction_on_one_node_holds_on_the_others(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path) as (a, b):
-        reply = await a.ask(QUESTION)
-        assert RIGHT not in await b.shown(QUESTION)
-        told = await a.report(interaction=reply.interaction, target=RIGHT)
-        assert told.json["correction"] == "in effect"
-        await until(lambda: len(b.service.spaces["default"].corrections))
-        assert RIGHT in await b.shown(QUESTION)
-
-
 async def begin(a: Served, b: Served) -> None:
     """Show a candidate, which is version 1, to half of the sessions that begin from now on."""
     space = a.service.spaces["default"]
@@ -89,95 +78,6 @@ def rows(at: Served, table: Any) -> list[Any]:
 
 
 @asynchronous
-async def test_corrections_of_one_request_on_two_nodes_replace_each_other(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path) as at:
-        asked = [await each.ask(QUESTION) for each in at]
-        teams = [f"the team {n}" for n in range(10)]
-        told = await asyncio.gather(
-            *(at[n % 2].report(interaction=asked[n % 2].interaction, target=team) for n, team in enumerate(teams))
-        )
-        assert {reply.json["correction"] for reply in told} == {"in effect"}
-        c = tables.corrections
-        (live,) = [row for row in rows(at[0], c) if row.state == "live"]
-        assert [row.number for row in sorted(rows(at[0], c), key=lambda row: row.number)] == [*range(1, 11)]
-        for each in at:
-            known = each.service.spaces["default"].corrections
-            await until(lambda known=known: [correction.number for correction in known] == [live.number])
-
-
-@asynchronous
-async def test_a_correction_is_withdrawn_and_approved_on_any_node(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path) as (a, b):
-        reply = await a.ask(QUESTION)
-        user = {"x-practicum-user": "u1"}
-        assert (await a.report(user, interaction=reply.interaction, target=RIGHT)).json["correction"]
-        assert (await b.send("POST", "/v1/review", {"id": "c1", "decision": "approve"})).status == 200
-        assert RIGHT in await b.shown(QUESTION)
-        known = a.service.spaces["default"].corrections
-        await until(lambda: len(known))
-        assert RIGHT in await a.shown(QUESTION)
-        assert (await a.send("POST", "/v1/review", {"id": "c1", "decision": "reject"})).status == 200
-        assert RIGHT not in await a.shown(QUESTION)
-        await until(lambda: not len(b.service.spaces["default"].corrections))
-        assert RIGHT not in await b.shown(QUESTION)
-
-
-@asynchronous
-async def test_feedback_reaches_an_interaction_of_another_node_at_once(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path) as (a, b):
-        for n in range(5):
-            reply = await a.ask(f"{QUESTION} {n}")
-            # It may not be written yet. Each report waits for it a little; a slow machine may take longer to write it.
-            for _ in range(20):
-                reported = await b.report(interaction=reply.interaction, score=1.0)
-                if reported.status != 404:
-                    break
-            assert reported.json["status"] == "kept"
-        assert (await b.report(interaction="unknown", score=1.0)).status == 404
-
-
-@asynchronous
-async def test_a_session_sees_one_version_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path) as (a, b):
-        early, late = ([f"{when} {n}" for n in range(16)] for when in ("early", "late"))
-        assert {await seen(a, session) for session in early} == {0}
-        await begin(a, b)
-        # Those that began before the candidate stay where they were, on a node that never saw them, too.
-        assert {await seen(b, session) for session in early} == {0}
-        first = [await seen(a, session) for session in late]
-        assert set(first) == {0, 1}
-        assert [await seen(b, session) for session in late] == first
-        # Unless the version is taken back.
-        assert (await a.send("POST", "/v1/rollback", {})).status == 200
-        await until(lambda: b.service.spaces["default"].rollout is None)
-        assert {await seen(at, session) for session in late for at in (b, a)} == {0}
-
-
-@asynchronous
-async def test_a_rollout_counts_outcomes_of_all_nodes_and_is_decided_once(postgresql: str, tmp_path: Path) -> None:
-    async with with_candidate(postgresql, tmp_path) as at:
-        spaces = [each.service.spaces["default"] for each in at]
-        counted = {0: 0, 1: 0}
-        for n in range(400):
-            node = at[n % 2]
-            reply = await node.ask(QUESTION, {"x-practicum-session": f"s{n}"})
-            version = int(reply.headers["x-practicum-version"])
-            assert (await node.report(interaction=reply.interaction, score=1.0)).status == 200
-            counted[version] += 1
-            if any(space.rollout is None for space in spaces):
-                break
-        assert counted[1] == LENGTH
-        await until(lambda: all(space.rollout is None and space.live == 1 for space in spaces))
-        (row,) = rows(at[0], tables.rollouts)
-        assert row.state == "promoted"
-        assert f"not worse in {LENGTH} scored requests" in row.data
-        # It is counted a moment after it is written.
-        await until(lambda: sum(each.service.counts["alarms"] for each in at))
-        assert len(rows(at[0], tables.alarms)) == 1
-        assert sum(each.service.counts["alarms"] for each in at) == 1
-
-
-@asynchronous
 async def test_two_nodes_that_decide_at_once_decide_once(postgresql: str, tmp_path: Path) -> None:
     async with with_candidate(postgresql, tmp_path) as (a, b):
         decisions = [
@@ -202,22 +102,6 @@ async def test_the_same_drift_raises_one_alarm(postgresql: str, tmp_path: Path) 
         await until(lambda: sum(each.service.counts["alarms"] for each in at))
         await asyncio.gather(*(asyncio.wrap_future(each.service.log.do(lambda db: None)) for each in at))
         assert len(rows(at[0], tables.alarms)) == 1
-
-
-@asynchronous
-async def test_a_space_that_one_node_makes_is_served_by_all(postgresql: str, tmp_path: Path) -> None:
-    async with (
-        nodes(postgresql, tmp_path, count=1) as (a,),
-        served(make_url(postgresql), folder=tmp_path / "b", spaces=("other",)) as b,
-    ):
-        other = {"x-practicum-space": "other"}
-        assert (await a.ask(QUESTION, other)).status == 200
-        assert (await a.ask(QUESTION, {"x-practicum-space": "none"})).status == 404
-        reply = await b.ask(QUESTION)
-        await b.report(interaction=reply.interaction, target=RIGHT)
-        space = a.service.spaces["other"]
-        await until(lambda: len(space.corrections))
-        assert RIGHT in await a.shown(QUESTION, other)
 
 
 @asynchronous

@@ -84,13 +84,6 @@ async def wrong_lookups(at: Served, shape: Callable[[str, int], Any], first: int
     return wrong
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@asynchronous
-async def test_a_correction_stays_with_its_question_among_boilerplate(shape: str, tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        assert await wrong_lookups(at, SHAPES[shape], 0) == []
-
-
 @asynchronous
 async def test_agents_with_different_boilerplate_share_a_space(tmp_path: Path) -> None:
     async with served(tmp_path) as at:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -305,27 +303,3 @@ async def test_of_a_space_whose_folder_was_deleted_by_hand_nothing_is_in_the_nex
 
 
 # Modes
-
-
-def modes_in(folder: Path) -> dict[Path, int]:
-    return {path: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
-
-
-@asynchronous
-async def test_folders_and_files_are_their_users_alone_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        store = tmp_path / "deep" / "store"
-        create_seed(tmp_path / "runs" / "one", flagged())
-        async with served(store, keys=(KEY,), context=str(tmp_path / "runs" / "one")) as at:
-            await at.send("POST", "/v1/spaces", NAME, ADMIN)
-            reply = await at.ask(QUESTION, {**ADMIN, **MADE, "x-practicum-user": "anna"})
-            await at.report({**ADMIN, **MADE}, interaction=reply.interaction, target="the blue team")
-            await at.send("POST", "/v1/playbook", {"text": "A rule.", "section": "rules"}, ADMIN)
-            await at.send("DELETE", "/v1/user", {"user": "anna"}, {**ADMIN, **MADE})
-            modes = await asyncio.to_thread(modes_in, tmp_path)
-    finally:
-        os.umask(before)
-    assert len(modes) > 10
-    wrong = {path for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)}
-    assert wrong == set()

@@ -16,13 +16,12 @@ from typing import Any
 import aiohttp
 import pytest
 from helpers import Launcher, Running
-from loads import Server, free_port, in_front
-from serving import CHAT, asynchronous, say_text, served, serving, until
+from loads import Server, in_front
+from serving import CHAT, asynchronous, served
 from sqlalchemy.exc import OperationalError
 
 from practicum.serve.log import DATABASE_FILE
 from practicum.serve.service import LATELY, PROBE, Service
-from practicum.testing import ServerOptions, SimulatedServer
 
 QUESTION = "Which team handles lost cards?"
 ASKED = {"messages": [{"role": "user", "content": QUESTION}], "stream": True}
@@ -45,44 +44,6 @@ async def started(launcher: Launcher, folder: Path, server: Server, *more: objec
 def rows(folder: Path, query: str) -> list[Any]:
     with closing(sqlite3.connect(f"file:{folder / 'store' / DATABASE_FILE}?mode=ro", uri=True)) as db:
         return db.execute(query).fetchall()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("gap", [0.02, pytest.param(0.1, marks=pytest.mark.slow)], ids=["1 s", "6 s"])
-@asynchronous
-async def test_a_stream_in_flight_survives_the_stop_whole(
-    gap: float, number: signal.Signals, launcher: Launcher, tmp_path: Path
-) -> None:
-    async with in_front(gap, 60) as server, started(launcher, tmp_path, server, "--no-learning") as running:
-        url = f"http://127.0.0.1:{server.port}{CHAT}"
-        async with server.http.post(url, json=ASKED) as response:
-            read = await response.content.readany()
-            other = await server.ask(QUESTION)
-            assert (await server.report(interaction=other.interaction, target="the blue team")).status == 200
-            running.kill(number)
-            await refused(server)
-            async for chunk in response.content.iter_any():
-                read += chunk
-        done = await asyncio.to_thread(running.end)
-        assert (done.code, done.err) == (0, "")
-        assert read.endswith(b"data: [DONE]\n\n")
-        events = [json.loads(line[6:]) for line in read.decode().split("\n") if line.startswith("data: {")]
-        said = "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
-        kept = {id: json.loads(data) for id, data in rows(tmp_path, "SELECT id, data FROM interactions")}
-        assert kept[response.headers["x-practicum-interaction"]]["answer"] == said
-        assert rows(tmp_path, "SELECT id FROM outcomes") == [(other.interaction,)]
-
-
-async def refused(server: Server) -> None:
-    """Wait until no new connection is taken."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            except OSError:
-                return
-            writer.close()
-            await asyncio.sleep(0.01)
 
 
 @asynchronous
@@ -129,40 +90,6 @@ async def test_what_takes_longer_than_the_stop_is_cut_and_kept(tmp_path: Path) -
         ((data,),) = rows(tmp_path, "SELECT data FROM interactions")
         assert json.loads(data)["status"] == 503
         assert json.loads(data)["answer"]
-
-
-class Slow:
-    """An upstream that answers whoever asks as a client, and keeps the learner waiting."""
-
-    def __init__(self) -> None:
-        self.behind, self.learned = SimulatedServer(ServerOptions(responder=say_text, chunks=8)), 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["method"] == "POST" and b"x-mark" not in dict(scope["headers"]):
-            self.learned += 1
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            return
-        await self.behind(scope, receive, send)
-
-
-@asynchronous
-async def test_a_round_of_learning_is_cut_and_goes_on_after_the_next_start(launcher: Launcher, tmp_path: Path) -> None:
-    app = Slow()
-    async with serving(app) as address, aiohttp.ClientSession() as http:
-        app.behind.url = f"{address}/v1"
-        server = Server(free_port(), app.behind, http)
-        for number in (1, 2):
-            async with started(launcher, tmp_path, server, "--learn-every", 2, "--method", "unified") as running:
-                if number == 1:
-                    for n in range(2):
-                        reply = await server.ask(f"{QUESTION} {n}", x_mark="client")
-                        assert (await server.report(interaction=reply.interaction, correction="Wrong.")).status == 200
-                await until(lambda number=number: app.learned >= number)
-                assert rows(tmp_path, "SELECT DISTINCT state FROM outcomes") == [("waiting",)]
-                running.kill(signal.SIGTERM)
-                done = await asyncio.to_thread(running.end)
-                assert (done.code, done.err) == (0, "")
 
 
 @asynchronous

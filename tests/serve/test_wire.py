@@ -22,7 +22,6 @@ from practicum.serve.spans import Spans
 from practicum.serve.upstream import decoded
 from practicum.testing import THOUGHT
 
-COMPLETIONS = "/v1/completions"
 QUESTION = "Which team handles lost cards?"
 ASKED: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": QUESTION}]},
@@ -157,21 +156,6 @@ def test_encodings_that_cannot_be_read_are_none() -> None:
 
 
 # Streams
-
-
-@pytest.mark.parametrize("fault", ["endless", "crlf,endless"])
-@pytest.mark.parametrize("path", [*ASKED, COMPLETIONS])
-@asynchronous
-async def test_events_arrive_one_by_one_and_the_upstream_stops_when_the_client_leaves(
-    path: str, fault: str, tmp_path: Path
-) -> None:
-    body = {**ASKED.get(path, {"prompt": QUESTION}), "stream": True}
-    async with served(tmp_path) as at:
-        async with at.http.post(at.url + path, json=body, headers={"x-sim-fault": fault}) as response:
-            await read_until(response, b"Sentence 1")
-            assert at.upstream.stats()["left"] == 0
-        await until(lambda: at.upstream.stats()["left"] == 1)
-        await until(lambda: at.service.counts["clients that left"] == 1)
 
 
 @asynchronous
@@ -336,32 +320,7 @@ async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logg
     assert len(failures) == 3
 
 
-@pytest.mark.parametrize("given", ["application/x-www-form-urlencoded", None])
-@asynchronous
-async def test_json_is_sent_as_json_whatever_curl_calls_it(given: str | None, tmp_path: Path) -> None:
-    async with served(tmp_path, passing=("/v1/files",)) as at:
-        how: dict[str, Any] = {"headers": {"content-type": given}} if given else {"skip_auto_headers": ["content-type"]}
-        for path, body in ((CHAT, json.dumps(ASKED[CHAT])), ("/v1/embeddings", '{"input": "x"}')):
-            async with at.http.post(at.url + path, data=body.encode(), **how) as response:
-                assert response.status == 200
-            assert at.upstream.requests[-1].headers["content-type"] == "application/json"
-        async with at.http.post(f"{at.url}/v1/files", data=b"a=b", **how) as response:
-            assert at.upstream.requests[-1].headers.get("content-type") == given
-
-
 # What counts
-
-
-@asynchronous
-async def test_tokens_are_counted_with_what_would_be_shown(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        first = await at.send("POST", MESSAGES, ASKED[MESSAGES])
-        await at.report(interaction=first.interaction, target="the blue team")
-        for path, asked in (("/v1/messages/count_tokens", MESSAGES), ("/v1/responses/input_tokens", RESPONSES)):
-            counted = await at.send("POST", path, ASKED[asked])
-            assert "the blue team" in prompt(at.upstream.requests[-1].body)
-            assert counted.json["input_tokens"] > len(json.dumps(ASKED[asked])) // 4
-        assert at.service.counts["interactions"] == 1
 
 
 TITLES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -427,37 +386,3 @@ def requests_of(at: Served) -> int:
 
 
 # Addresses
-
-
-@pytest.mark.parametrize(
-    ("path", "right", "base"),
-    [
-        ("/chat/completions", "/v1/chat/completions", "/v1"),
-        ("/responses", "/v1/responses", "/v1"),
-        ("/models", "/v1/models", "/v1"),
-        ("/v1/v1/chat/completions", "/v1/chat/completions", "/v1"),
-        ("/v1/v1/messages", "/v1/messages", ""),
-        ("/v1/v1/messages/count_tokens", "/v1/messages/count_tokens", ""),
-        ("/v1beta/openai/chat/completions", "/v1/chat/completions", "/v1"),
-        ("/openai/deployments/gpt/chat/completions", "/v1/chat/completions", "/v1"),
-        ("/v1beta/models/gemini-2.5-flash:generateContent", "/v1/messages", "/v1"),
-        ("/v1/models/gemini-2.5-flash:streamGenerateContent", "/v1/messages", "/v1"),
-        ("/api/chat", "/v1/messages", "/v1"),
-        ("/v1", "", "/v1"),
-        ("/api/tags", "", "/v1"),
-    ],
-)
-@asynchronous
-async def test_an_address_of_another_api_is_answered_with_the_right_one(
-    path: str, right: str, base: str, tmp_path: Path
-) -> None:
-    async with served(tmp_path) as at:
-        for method in ("POST", "GET"):
-            reply = await at.send(method, path, ASKED[CHAT] if method == "POST" else None)
-            assert reply.status == 404
-            assert f"{at.url}{right}" in reply.said
-            assert f"{at.url}{base}" in reply.said
-        assert not at.upstream.requests
-        # A person with a browser gets a page.
-        page = await at.send("GET", "/elsewhere", headers={"accept": "text/html,*/*"})
-        assert (page.status, page.headers["content-type"]) == (404, "text/html; charset=utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -81,28 +80,6 @@ def rows(run: Path) -> dict[str, list[Any]]:
 
 
 # ---- answering
-
-
-def test_an_answer_names_the_entries_it_used(tmp_path: Path) -> None:
-    run = a_run(tmp_path, k=1)
-
-    cited: list[str] = []
-
-    def citing(call: Call) -> dict[str, Any]:
-        cited[:] = re.findall(r"\[(e\d+)\]", call.text)[-1:]
-        return {"answer": right(call), "used": cited}
-
-    found = ask(run, "Message 1: say it again", model(citing), settings={"memories": 2})
-    assert (found.text, [e.id for e in found.used]) == ("word1", cited)
-    near = found.retrieved
-    assert cited[0] in {match.entry.id for match in near}
-    assert len(near) == 2
-    assert near[0].similarity >= near[1].similarity
-    assert near[0].entry.text.startswith("Successful approach: message")
-    value = found.as_json()
-    assert [m["id"] for m in value["memories"]] == [f.entry.id for f in near]
-    assert (value["version"], value["learned"], value["error"]) == (found.context.version, None, None)
-    assert value["usage"]["calls"] == 1
 
 
 def test_answering_changes_nothing_and_embeds_what_is_new_alone(tmp_path: Path) -> None:
@@ -228,20 +205,6 @@ def test_contradicting_settings_are_refused_over_a_run_too(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         methods.read_settings(method, methods.override_settings(method, settings, given))
-
-
-def test_a_playbook_file_can_be_asked_but_learns_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "book.md"
-    file.write_text("## rules\n\n- If in doubt, say word4.\n")
-    made = model()
-    found = ask(file, "Message 4: say it", made)
-    assert found.text == "word4"
-    assert "If in doubt, say word4." in made.calls[0].prompt.head
-    assert ask(load_context(file), "Message 4: say it").text == "word4"
-    with pytest.raises(UsageError, match=r"kept in a run, not in .*book.md, which is no run.*practicum import"):
-        ask(file, "Message 4: say it", learn=True)
-    with pytest.raises(UsageError, match="kept in a run, not in a context"):
-        ask(load_context(file), "Message 4: say it", learn=True)
 
 
 def test_a_choice_bounds_the_answer_and_nothing_is_scored(tmp_path: Path) -> None:

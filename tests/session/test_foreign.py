@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import packages
 import pytest
 from helpers import client, make_tasks, write_tasks
 from scripts import added, right, scripted
@@ -84,46 +81,6 @@ def code(*arguments: str) -> Any:
     return end.value.code
 
 
-ACTING: dict[str, Callable[[str], tuple[str, ...]]] = {
-    "eval": lambda run: ("eval", "tasks.jsonl", "--context", run),
-    "run": lambda run: ("run", "Say word1", "--context", run),
-    "learn": lambda run: ("run", "Say word1", "--context", run, "--learn"),
-    "resume": lambda run: ("resume", run),
-    "dynamics": lambda run: ("dynamics", run),
-}
-
-
-@pytest.mark.parametrize("command", ACTING)
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        ({"agent": "evil:act"}, "it would run the agent evil:act"),
-        ({"agent": "tools:evil:tools"}, "it would run the agent tools:evil:tools"),
-        ({"agent": "command:touch pwned"}, "it would run the agent command:touch pwned"),
-        ({"agent": "appworld:http://127.0.0.1:1"}, "it would run the agent appworld:http://127.0.0.1:1"),
-        ({"method": "evil"}, "it would import the method evil"),
-        ({"model": "http://127.0.0.1:1/v1#m"}, "it would send prompts to http://127.0.0.1:1/v1#m ("),
-        ({"roles": {"agent": "local:/evil.gguf"}}, "it would send prompts to local:/evil.gguf (agent)"),
-        ({"roles": {"generator": "openai:gpt-4.1"}}, "it would send prompts to openai:gpt-4.1 (agent)"),
-        ({"embedder": "openai:text-embedding-3-small"}, "it would send texts to the embedder openai:text-embedding-3-"),
-    ],
-)  # fmt: skip
-@pytest.mark.slow
-def test_a_run_made_elsewhere_executes_nothing(
-    command: str, config: dict[str, Any], says: str, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    packages.install(Path.cwd(), "plug", "import evil\n", "practicum.methods", evil="plug")
-    rewrite(run, state="stopped" if command == "resume" else None, **config)
-    sys.modules.pop("evil", None)
-    assert code(*ACTING[command](str(run))) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"{run} was made elsewhere: " in said
-    assert says in said
-    assert said.endswith("that you trust this run (--trust-run)")
-    assert "evil" not in sys.modules
-    assert not Path("pwned").exists()
-
-
 def test_the_cluster_of_a_run_made_elsewhere_is_not_joined(run: Path) -> None:
     rewrite(run, state="stopped", engine="ray", ray_address="127.0.0.1:1", resources={"cpu": 2})
     with pytest.raises(UsageError, match=r"would .*use engine ray, use ray_address 127.0.0.1:1, use resources 2 CPU"):
@@ -131,32 +88,6 @@ def test_the_cluster_of_a_run_made_elsewhere_is_not_joined(run: Path) -> None:
     # A query runs in this process, whatever the run says.
     named = run_sync(practicum.evaluate(make_tasks(1), run, scorer="exact", model="scripted:script.jsonl"))
     assert named.n == 1
-
-
-@pytest.mark.parametrize("scorer", ["evil:score", "tests", "software"])
-def test_the_scorer_of_a_run_made_elsewhere_is_not_run(scorer: str, run: Path) -> None:
-    rewrite(run, scorer=scorer)
-    with pytest.raises(UsageError, match=f"would score with {scorer}, send prompts to scripted:script.jsonl .agent"):
-        run_sync(practicum.evaluate(make_tasks(1), run))
-    assert not Path("pwned").exists()
-    named = run_sync(practicum.evaluate(make_tasks(1), run, scorer="exact", model="scripted:script.jsonl"))
-    assert named.n == 1
-
-
-def test_what_the_caller_names_is_used(run: Path) -> None:
-    rewrite(run, agent="evil:act", model="openai:gpt-4.1", roles={"agent": "openai:x", "reflector": "openai:y"})
-    with pytest.raises(UsageError, match=r"run the agent evil:act\. Name your own \(`agent`\)"):
-        run_sync(practicum.evaluate(make_tasks(1), run))
-    with pytest.raises(UsageError, match=r"would send prompts to openai:x \(agent\)\. Name your own \(`roles`\)"):
-        run_sync(practicum.evaluate(make_tasks(1), run, agent="chat"))
-    # Another model replaces the agent's; the reflector is not asked.
-    named: dict[str, Any] = {"agent": "chat", "model": "scripted:script.jsonl"}
-    assert run_sync(practicum.evaluate(make_tasks(1), run, **named)).n == 1
-    assert run_sync(practicum.ask("Say word1", run, **named)).text == "word1"
-    with pytest.raises(UsageError, match=r"would send prompts to openai:y \(reflector\)"):
-        run_sync(practicum.ask("Say word1", run, learn=True, target="word1", **named))
-    objects = Parts(agent=lambda text, context: "word1", clients={"agent": client(), "reflector": client()})
-    assert run_sync(practicum.ask("Say word1", run, parts=objects)).text == "word1"
 
 
 @pytest.mark.slow
@@ -175,26 +106,6 @@ def test_a_field_that_is_not_known_as_inert_is_not_obeyed() -> None:
     others.add("model_options")
     assert set(EXECUTING) == named | others
     assert set(Config.model_fields) >= INERT
-
-
-@pytest.mark.slow
-def test_reading_commands_import_and_ask_nothing(run: Path) -> None:
-    packages.install(Path.cwd(), "plug", "import evil\n", "practicum.methods", evil="plug")
-    rewrite(
-        run, method="evil", agent="evil:act", scorer="evil:score", embedder="openai:e", model="http://127.0.0.1:1#m"
-    )
-    sys.modules.pop("evil", None)
-    shutil.copytree(run, "other")
-    for arguments in (
-        ("show", str(run)), ("show", str(run), "--attempts"), ("show", str(run), "--json"), ("monitor", str(run)),
-        ("view", str(run), "--output", "pages"), ("export", str(run)), ("diff", str(run), "other"),
-        ("memory", "list", str(run)), ("name", str(run), "prod"), ("rollback", str(run), "0", "--yes"),
-        ("forget", str(run), "--task", "t1", "--yes", "--no-copy"),
-    ):  # fmt: skip
-        assert code(*arguments) == 0, arguments
-    assert code("show", str(run), "--replay") == 2
-    assert "evil" not in sys.modules
-    assert not Path("pwned").exists()
 
 
 def test_only_a_judge_or_an_embedder_that_is_trusted_is_asked_about_a_run(run: Path) -> None:

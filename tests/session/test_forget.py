@@ -16,13 +16,11 @@ import practicum
 from practicum import methods
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
-from practicum.core.errors import UsageError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.models.scripted import Call
 from practicum.session.forget import ForgetReport, filtered, forget
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.folder import DATABASE_FILE
 from practicum.store.journal import NOTE_ROLE
 from practicum.store.schema import text_key
 from practicum.store.versions import Version, read_versions, rebuild, seed_version, version_row
@@ -278,22 +276,6 @@ def test_mixed_entries_are_reported(tmp_path: Path) -> None:
         assert (found.removed, found.left) == ((), 0)
 
 
-@pytest.mark.parametrize(
-    ("what", "problem"),
-    [
-        ({"tasks": ["z"]}, "nothing in this run was learned from 'task:z'"),
-        ({"tags": ["privat"]}, "nothing in this run was learned from 'tag:privat'"),
-        ({"entries": ["e9"]}, "this run has never had an entry 'e9'"),
-    ],
-)
-def test_a_misspelled_id_forgets_nothing(tmp_path: Path, what: dict[str, Any], problem: str) -> None:
-    with a_run(tmp_path, TASKS, STEPS) as store:
-        with pytest.raises(UsageError, match=problem):
-            forget(store, "run", **what)
-        assert len(rebuild(read_versions(store, "run"))) == 2
-    assert (tmp_path / DATABASE_FILE).is_file()
-
-
 UNPAID = ("none", "icl", "episodes", "chain", "group_chat", "evomac")
 """Methods that make no call while they learn."""
 
@@ -440,13 +422,6 @@ def test_words_of_other_tasks_and_of_many_lessons_are_not_reported(tmp_path: Pat
         found = forget(store, "run", tasks=["t0"], text=True)
         assert [e.id for e in found.removed] == ["e0"]
         assert (found.left, bool(found.alike)) == (0, False)
-
-
-def test_what_strangers_taught_is_forgotten_by_its_mark(tmp_path: Path) -> None:
-    foreign = Task("a", ASK["a"], trust="foreign")
-    with a_run(tmp_path, (foreign, *TASKS[1:]), [[Add("s", "A's", sources=(*A, "trust:foreign"))], STEPS[0][1:2]]) as s:
-        assert [e.id for e in forget(s, "run", sources=["trust:foreign"]).removed] == ["e0"]
-    assert ASK["a"].encode() not in held(tmp_path)
 
 
 def test_a_mark_of_trust_is_no_other_origin() -> None:

@@ -12,18 +12,9 @@ import pytest
 from helpers import Launcher, make_tasks
 from scripts import Learned, insight, learned, memory, scripted
 
-from practicum import methods
-from practicum.core.errors import ProviderError, UsageError, WindowError
+from practicum.core.errors import ProviderError, WindowError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.models.scripted import Call
-
-OFF = {"group": 1, "twin": False, "replay": 0.0, "rollouts": "none"}
-
-READING: dict[str, dict[str, Any]] = {
-    "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
-    "reasoning_bank": {}, "unified": {}, "dynamic_cheatsheet": {}, "reflexion": {}, "expel": {},
-}  # fmt: skip
-"""Methods that learn from what others tried, and what has to be set for that."""
 
 
 def recorded(n: int = 4) -> list[Task]:
@@ -43,13 +34,6 @@ def curating(call: Call) -> dict[str, Any]:
 def read(folder: Path, method: str, tasks: Sequence[Task], **settings: Any) -> Learned:
     model = scripted(refusing, lambda call: {**insight(call), **memory("a way"), "reflection": "look"}, curating)
     return learned(folder, model, tasks, settings, method, from_traces=True)
-
-
-@pytest.mark.parametrize("name", READING)
-def test_stored_traces_teach_and_nothing_is_tried(tmp_path: Path, name: str) -> None:
-    run = read(tmp_path, name, recorded(), **READING[name])
-    assert len(run.rollouts) == 4
-    assert len(run.result.context) > 0
 
 
 LONG = Recorded(Trace("no", reasoning="begin " + "word " * 100_000 + "end"), Score(0.0, False))
@@ -83,13 +67,6 @@ def test_where_every_trace_is_too_long_for_its_model_the_run_says_so(tmp_path: P
         learned(tmp_path, scripted(refusing, blind), recorded(), {"batch": 4}, "combee", from_traces=True)
 
 
-@pytest.mark.parametrize("name", sorted({*methods.METHODS.names()} - {*READING}))
-def test_a_method_that_has_to_try_is_refused_before_it_pays(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=f"method {name} cannot learn from stored traces"):
-        read(tmp_path, name, recorded())
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_trace_is_read_again_only_where_that_is_asked_for(tmp_path: Path) -> None:
     assert len(read(tmp_path / "a", "reflexion", recorded()).rollouts) == 4
     # A solved one is not read again.
@@ -103,16 +80,6 @@ def test_solved_traces_become_insights_and_examples(tmp_path: Path) -> None:
     # With one trace of each task, no failure stands beside a success at the same task.
     assert "Answer: no" not in run.prompts("curator")[0]
     assert {e.section for e in run.result.context} == {"episodes"}
-
-
-def test_settings_that_only_repeat_attempts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="with `from_traces` no task is tried again: leave out `settings: rounds"):
-        read(tmp_path, "ace", recorded(), rounds=2)
-    with pytest.raises(
-        UsageError,
-        match=r"use `settings: group=1`, `settings: twin=false`, `settings: replay=0\.0`, `settings: rollouts=none`",
-    ):
-        read(tmp_path, "rcl", recorded())
 
 
 @pytest.mark.slow

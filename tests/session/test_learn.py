@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ import practicum
 from practicum.core.context import seed_context
 from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, ProviderError, TaskFileError, UsageError
-from practicum.core.types import Score, Task, Usage
+from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
 
@@ -24,33 +22,6 @@ def learn(folder: Path, model: ScriptedClient | None = None, n: int = 12, **conf
     parts = config.pop("parts", None) or practicum.Parts(clients={"agent": model or client()})
     tasks = config.pop("tasks", None) or make_tasks(n)
     return practicum.run_sync(practicum.learn(tasks, out=folder, parts=parts, **config))
-
-
-def order(model: ScriptedClient) -> list[str]:
-    """The tasks in the order they were first attempted in."""
-    return list(dict.fromkeys(call.prompt.user.split(":")[0] for call in model.calls if call.role == "agent"))
-
-
-CONFIGS: dict[str, dict[str, Any]] = {
-    "ace": {"method": "ace", "settings": {"batch": 4, "epochs": 2}},
-    "critique": {"method": "ace", "settings": {"batch": 3, "refine": "critique", "dedupe": "lazy", "budget": 200}},
-    "rewrite": {"method": "ace", "settings": {"batch": 5, "curator": "rewrite"}},
-    "online": {"method": "ace", "settings": {"online": True, "batch": 2}},
-    "episodes": {"method": "episodes", "settings": {"batch": 4, "epochs": 2}},
-    "icl": {"method": "icl"},
-    "none": {"method": "none"},
-}
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.slow
-def test_any_concurrency_gives_the_same_bytes_and_scores(tmp_path: Path, config: dict[str, Any]) -> None:
-    held: dict[str, Any] = {"test": make_tasks(5, 50), "val": make_tasks(3, 80), "before": True}
-    one = learn(tmp_path / "one", concurrency=1, **held, **config)
-    many = learn(tmp_path / "many", concurrency=64, **held, **config)
-    assert context_bytes(one) == context_bytes(many)
-    assert (one.scores, one.usage, one.errors, one.refused) == (many.scores, many.usage, many.errors, many.refused)
-    assert set(one.scores) >= {"before", "test", "val_best"}
 
 
 def test_concurrency_bounds_the_calls_in_flight(tmp_path: Path) -> None:
@@ -73,94 +44,6 @@ def test_concurrency_bounds_the_calls_in_flight(tmp_path: Path) -> None:
     assert model.most == 5
 
 
-@pytest.mark.slow
-def test_the_seed_decides_the_order(tmp_path: Path) -> None:
-    models = [client() for _ in range(3)]
-    for number, (model, seed) in enumerate(zip(models, (1, 1, 2), strict=True)):
-        learn(tmp_path / str(number), model, seed=seed)
-    first, same, other = (order(model) for model in models)
-    assert first == same != other
-    assert sorted(first) == sorted(other)
-
-
-def test_online_keeps_the_order_and_predicts_before_it_learns(tmp_path: Path) -> None:
-    model = client()
-    result = learn(tmp_path / "run", model, settings={"online": True})
-    assert order(model) == [f"Message {n}" for n in range(12)]
-    first = next(call for call in model.calls if call.role == "agent")
-    assert not first.prompt.pages
-    assert 0 <= result.scores["online"] <= 1
-
-
-def test_online_starts_warm_from_a_learned_context(tmp_path: Path) -> None:
-    seed = learn(tmp_path / "offline").context
-    model = client()
-    learn(tmp_path / "online", model, settings={"online": True}, seed_context=seed)
-    first = next(call for call in model.calls if call.role == "agent")
-    assert all(entry.text.splitlines()[0] in first.text for entry in seed)
-
-
-def test_the_best_context_is_the_earliest_of_the_best(tmp_path: Path) -> None:
-    """Validation is right only under a context of one entry or more: the first step's is kept though more come."""
-
-    def judged_by_pages(call: Call) -> str:
-        if call.role != "agent" or "Message 8" not in call.prompt.user:
-            return world(call)
-        return call.prompt.user.split()[-1] if call.prompt.pages else "no"
-
-    val = make_tasks(3, 80)
-    result = learn(tmp_path / "run", client(judged_by_pages), val=val, settings={"batch": 4})
-    assert result.scores["val_best"] == 1.0
-    kept = practicum.load_context(tmp_path / "run", 1)
-    assert [e.text for e in result.context] == [e.text for e in kept]
-    assert len(practicum.load_context(tmp_path / "run", 2)) > 0
-    assert result.context.version == practicum.load_context(tmp_path / "run").version > 2
-
-
-@pytest.mark.parametrize("limit", [{"max_calls": 35}, {"max_tokens": 18_000}], ids=["calls", "tokens"])
-def test_budgets_are_hard_and_leave_room_for_the_final_evaluation(tmp_path: Path, limit: dict[str, int]) -> None:
-    model = client()
-    result = learn(
-        tmp_path / "run", model, test=make_tasks(5, 50), settings={"batch": 3}, max_output_tokens=300, **limit
-    )
-    assert "is spent" in (result.stopped or "")
-    assert "test" in result.scores
-    assert result.usage.calls == len(model.calls) <= limit.get("max_calls", 10**9)
-    assert result.usage.tokens <= limit.get("max_tokens", 10**9)
-    assert len(result.context) > 0
-    assert result.as_json()["stopped"] == result.stopped
-
-
-@pytest.mark.parametrize("limit", [{"max_calls": 4}, {"max_tokens": 2000}], ids=["calls", "tokens"])
-def test_a_budget_too_small_for_the_final_evaluation_is_refused_before_anything_is_made(
-    tmp_path: Path, limit: dict[str, int]
-) -> None:
-    model = client()
-    with pytest.raises(UsageError, match="the final evaluation alone may need 5 calls"):
-        learn(tmp_path / "run", model, test=make_tasks(5, 50), **limit)
-    assert model.calls == []
-    assert not (tmp_path / "run").exists()
-    assert learn(tmp_path / "run", model, n=3).steps == 3
-
-
-@pytest.mark.parametrize(
-    ("limit", "held", "words"),
-    [
-        ({"max_calls": 4}, 0, "one step alone may need 5 calls"),
-        ({"max_tokens": 2000}, 0, "one step alone may need 5 calls"),
-        ({"max_calls": 9}, 5, "one step and the final evaluation may need 10 calls"),
-    ],
-)
-def test_a_budget_too_small_for_one_step_is_refused_before_anything_is_made(
-    tmp_path: Path, limit: dict[str, int], held: int, words: str
-) -> None:
-    model = client()
-    with pytest.raises(UsageError, match=words):
-        learn(tmp_path / "run", model, test=tuple(make_tasks(held, 50)), settings={"batch": 3}, **limit)
-    assert model.calls == []
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_budget_that_ends_in_the_first_step_ends_the_run_and_what_was_paid_is_kept(tmp_path: Path) -> None:
     held, settings = make_tasks(5, 50), {"rounds": 0, "batch": 3}
     whole = learn(tmp_path / "whole", n=3, test=held, settings=settings)
@@ -176,64 +59,12 @@ def test_a_budget_that_ends_in_the_first_step_ends_the_run_and_what_was_paid_is_
     assert len(model.calls) == whole.usage.calls + 5
 
 
-def test_spent_money_stops_and_an_unknown_price_is_refused(tmp_path: Path) -> None:
-    class Priced(ScriptedClient):
-        def cost(self, usage: Usage) -> float | None:
-            return usage.tokens * 1e-5
-
-        async def complete(self, *asked: Any) -> Any:
-            from dataclasses import replace
-
-            reply = await super().complete(*asked)
-            return replace(reply, usage=replace(reply.usage, usd=self.cost(reply.usage)))
-
-    result = learn(tmp_path / "run", Priced(world), settings={"batch": 3}, max_usd=0.15, max_output_tokens=300)
-    assert result.stopped == "the budget of 0.15 USD is spent"
-    assert 0 < (result.usage.usd or 0) <= 0.15
-    with pytest.raises(UsageError, match=r"price of scripted .* is not known"):
-        learn(tmp_path / "other", client(priced=False), max_usd=1.0)
-    assert not (tmp_path / "other").exists()
-
-
-def test_minutes_are_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock on which each call takes a minute. Eight minutes, and half as many again, are kept for the end."""
-    began, calls = time.monotonic(), 0
-
-    def minute(call: Call) -> str:
-        nonlocal calls
-        calls += 1
-        return world(call)
-
-    clock = SimpleNamespace(monotonic=lambda: began + 60 * calls, time=time.time)
-    for module in ("engine.run", "models.budget"):
-        monkeypatch.setattr(f"practicum.{module}.time", clock)
-    held, settings = make_tasks(8, 500), {"rounds": 0}
-    result = learn(tmp_path / "run", client(minute), 30, test=held, settings=settings, max_minutes=60, concurrency=1)
-    assert result.stopped == "the budget of 60 minutes is spent"
-    assert result.steps == 48 // 3
-    assert 48 + 8 <= result.usage.calls <= 60
-    assert len(result.context) > 0
-    assert "test" in result.scores
-
-
 def test_a_stop_before_anything_was_learned_is_a_result_too(tmp_path: Path) -> None:
     """The first evaluation spends it all: there is no best context yet but the seed."""
     held = {"test": make_tasks(4, 50), "val": make_tasks(4, 80)}
     result = learn(tmp_path / "run", max_calls=8, before=True, settings={"rounds": 0}, **held)
     assert result.stopped
     assert len(result.context) == 0
-
-
-def test_lost_attempts_are_left_out_and_counted(tmp_path: Path) -> None:
-    def flaky(call: Call) -> str | Exception:
-        if call.role == "agent" and "Message 3:" in call.prompt.user:
-            return ProviderError("provider.failed", "overloaded")
-        return world(call)
-
-    model = client(flaky)
-    result = learn(tmp_path / "run", model, settings={"batch": 4})
-    assert result.errors["lost_attempts"] == 1
-    assert not [c for c in model.calls if c.role != "agent" and "Message 3:" in c.text]
 
 
 def test_an_evaluation_in_which_nothing_was_answered_is_no_score(tmp_path: Path) -> None:
@@ -266,18 +97,6 @@ def evaluate(tasks: list[Task], model: ScriptedClient, **config: Any) -> practic
     return practicum.run_sync(practicum.evaluate(tasks, context, parts=parts, **config))
 
 
-def test_invalid_json_is_asked_for_twice_more_and_then_reported(tmp_path: Path) -> None:
-    model = client(lambda call: "Sure! Here it is." if call.role == "reflector" else world(call))
-    with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
-        learn(tmp_path / "run", model, settings={"rounds": 0})
-    asked = ["asked-for JSON" in call.prompt.user for call in model.calls if call.role == "reflector"]
-    assert asked.count(True) == 2 * asked.count(False) > 0
-    again = client()
-    with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
-        practicum.run_sync(practicum.resume(tmp_path / "run", parts=practicum.Parts(clients={"agent": again})))
-    assert again.calls == []
-
-
 MENDING = "does not fit the asked-for JSON"
 
 
@@ -291,15 +110,6 @@ def test_occasional_invalid_json_is_repaired_and_counted(tmp_path: Path) -> None
     assert result.errors["repaired_outputs"] == len(mended) == 8
     assert "unparsed_outputs" not in result.errors
     assert all(prompt.turns[-1].assistant == '{"answer"' for prompt in mended)
-
-
-def test_a_scorer_of_ones_own(tmp_path: Path) -> None:
-    def half(task: Task, answer: str) -> Score:
-        return Score(0.5, False, "half of it")
-
-    parts = practicum.Parts(scorer=half, clients={"agent": client()})
-    result = learn(tmp_path / "run", parts=parts, tasks=[Task(str(n), "What?") for n in range(3)], test=make_tasks(2))
-    assert result.scores == {"test": 0.5}
 
 
 def test_an_unparsed_verdict_is_counted_and_not_scored(tmp_path: Path) -> None:
@@ -355,13 +165,6 @@ def test_the_context_of_a_run_is_scored_as_the_run_was_set_up(tmp_path: Path) ->
     heads, turns = ([f(call.prompt) for call in model.calls] for f in (lambda p: p.head, lambda p: len(p.turns)))
     assert ["Say it." in head for head in heads] == [True, True, False, False]
     assert turns == [1, 1, 2, 2]
-
-
-def test_repeats_are_scored_apart() -> None:
-    model = client()
-    found = evaluate(make_tasks(4), model, repeat=3)
-    assert (found.n, found.repeat, len(found.rollouts), len(model.calls)) == (4, 3, 12, 12)
-    assert found.ci95[0] <= found.score <= found.ci95[1]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -82,14 +82,6 @@ def test_results_are_short_texts_and_escaped_tables(tmp_path: Path) -> None:
         assert "<table>" in each._repr_html_()
 
 
-def test_run_sync_in_a_notebook_says_to_await() -> None:
-    async def cell() -> None:
-        run_sync(learn(make_tasks(2), parts=PARTS))
-
-    with pytest.raises(RuntimeError, match=r"use `await practicum\.learn\(\.\.\.\)`"):
-        run_sync(cell())
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_example_notebook_runs(tmp_path: Path) -> None:

@@ -46,62 +46,12 @@ def learn(folder: Path, method: str | Method = NOTES, model: ScriptedClient | No
     return practicum.run_sync(practicum.learn(make_tasks(6), method=method, out=folder, parts=parts, **config))
 
 
-def test_a_method_of_ones_own_learns_and_is_scored(tmp_path: Path) -> None:
-    result = learn(tmp_path / "run", test=make_tasks(2, 50))
-    assert sorted(entry.text for entry in result.context) == [f"seen t{n}" for n in range(6)]
-    assert "test" in result.scores
-
-
-def test_a_resume_needs_the_object_again_and_pays_nothing_twice(tmp_path: Path) -> None:
-    learn(tmp_path / "run", max_calls=4)
-    with pytest.raises(UsageError, match=r"the method of this run was the Python object notes: .*Parts\(method=...\)"):
-        practicum.run_sync(practicum.resume(tmp_path / "run"))
-    model = client()
-    parts = practicum.Parts(method=NOTES, clients={"agent": model})
-    result = practicum.run_sync(practicum.resume(tmp_path / "run", max_calls=100, parts=parts))
-    assert (len(result.context), len(model.calls)) == (6, 2)
-
-
-def test_what_was_paid_before_a_mistake_is_kept(tmp_path: Path) -> None:
-    async def forgetful(lessons: Sequence[Lesson], context: Context, run: Run) -> Any:
-        return None if len(context) == 4 else await update(lessons, context, run)
-
-    model = client()
-    with pytest.raises(MethodError, match="method 'notes': `update` returned None in step 3"):
-        learn(tmp_path / "run", replace(NOTES, update=forgetful), model)
-    assert len(model.calls) == 6
-    again = client()
-    parts = practicum.Parts(method=NOTES, clients={"agent": again})
-    result = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
-    assert (len(result.context), again.calls) == (6, [])
-
-
 def test_an_act_that_returns_none_is_named(tmp_path: Path) -> None:
     async def nothing(*given: object) -> Any:
         return None
 
     with pytest.raises(MethodError, match=r"`act` of the method returned None for task 't\d+'; it must return a Roll"):
         learn(tmp_path / "run", replace(NOTES, act=nothing), test=make_tasks(2, 50))
-
-
-def test_a_method_of_ones_own_takes_a_gate_and_no_other_setting(tmp_path: Path) -> None:
-    result = learn(tmp_path / "run", val=make_tasks(3, 50), settings={"gate": True})
-    assert result.steps == 3
-    with pytest.raises(UsageError, match="has no setting 'epochs': it has gate, gate_alpha"):
-        learn(tmp_path / "other", settings={"epochs": 2})
-
-
-def test_a_method_of_ones_own_is_evaluated_and_asked(tmp_path: Path) -> None:
-    context = learn(tmp_path / "run").context
-    parts = practicum.Parts(clients={"agent": client()})
-    done = practicum.run_sync(practicum.evaluate(make_tasks(3), context, method=NOTES, parts=parts))
-    assert done.n == 3
-    parts = practicum.Parts(clients={"agent": client(), "judge": client()})
-    asked = practicum.run_sync(
-        practicum.ask("Message 9: say word9", tmp_path / "run", learn=True, target="word9", method=NOTES, parts=parts)
-    )
-    assert asked.learned is not None
-    assert "seen asked-4" in [entry.text for entry in asked.learned.context]
 
 
 def test_the_announced_calls_of_a_step_reach_the_watch(tmp_path: Path) -> None:
@@ -177,10 +127,3 @@ def test_an_installed_agent_is_known_by_its_name(install: Callable[..., None], t
     assert result.scores["test"] == 1.0
     with pytest.raises(UsageError, match=r"unknown agent 'nobody': .*, echo \(of the package agent_pack\)"):
         learn(tmp_path / "other", agent="nobody")
-
-
-def test_an_evaluation_takes_the_folder_of_a_run(tmp_path: Path) -> None:
-    learn(tmp_path / "run")
-    parts = practicum.Parts(clients={"agent": client()})
-    done = practicum.run_sync(practicum.evaluate(make_tasks(3), tmp_path / "run", method=NOTES, parts=parts))
-    assert done.n == 3

@@ -8,15 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from helpers import client
 
 import practicum
 from practicum import Parts, run_sync
 from practicum.core.context import seed_context
-from practicum.core.errors import UsageError
 from practicum.core.sensitive import PLACEHOLDER
-from practicum.core.types import Recorded, Score, Step, Task, Trace
+from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
 
 EMAIL, CARD, KEY, OWN = "ada.byron@example.com", "4111 1111 1111 1111", "AKIAIOSFODNN7EXAMPLE", "192.0.2.77"
@@ -79,13 +77,6 @@ def learned(out: Path, made: ScriptedClient | None = None, **how: Any) -> practi
     return run_sync(practicum.learn(TASKS, out=out / "run", parts=parts, **how))
 
 
-def test_a_run_of_the_chat_agent_holds_no_value_and_scores_as_before(tmp_path: Path) -> None:
-    result = learned(tmp_path, instructions=f"Never write to {EMAIL}.")
-    assert held(tmp_path) == []
-    assert result.scores["test"] == 1.0
-    assert any("<ip-" in entry.text and "<email-" in entry.text for entry in result.context)
-
-
 def test_a_resume_finds_what_was_redacted_and_asks_for_nothing_again(tmp_path: Path) -> None:
     learned(tmp_path)
     made = model(answering)
@@ -135,32 +126,6 @@ def test_what_a_program_returns_or_fails_with_is_redacted(tmp_path: Path) -> Non
     assert result.scores["test"] == 1.0
 
 
-def test_recorded_traces_are_redacted(tmp_path: Path) -> None:
-    trace = Trace(EMAIL, steps=(Step("observation", f"{CARD} and {KEY}"),), data={OWN: CARD})
-    tasks = [Task("t1", f"Mail {EMAIL}", None, {"of": CARD}, Recorded(trace, Score(0.0, False, f"wrong: {KEY}")))]
-    parts, how = Parts(clients={"agent": model(answering)}), {"settings": {}}
-    run_sync(
-        practicum.learn(tasks, out=tmp_path / "run", parts=parts, redact="all", from_traces=True, judged=True, **how)
-    )
-    assert held(tmp_path) == []
-
-
-def test_queries_and_reports_of_a_program_are_redacted(tmp_path: Path) -> None:
-    learned(tmp_path)
-
-    async def use() -> practicum.Result:
-        async with practicum.open(tmp_path / "run", parts=Parts(clients={"agent": model(answering)})) as space:
-            shown = await space.context_for(f"Mail {EMAIL}")
-            assert EMAIL not in str(shown.messages)
-            await space.report(shown, answer=f"I paid with {CARD}", score=0, correction=EMAIL, note=KEY)
-            answered = await space.ask(f"Whose is {EMAIL}?")
-            assert answered.text == PLACEHOLDER.search(shown.query)[0]  # type: ignore[index]
-            return await space.learn()
-
-    run_sync(use())
-    assert held(tmp_path) == []
-
-
 def test_an_evaluation_and_another_run_have_the_same_placeholders(tmp_path: Path) -> None:
     parts = Parts(clients={"agent": model(answering)})
     how: dict[str, Any] = {"parts": parts, "redact": ["emails", "ips"], "out": tmp_path / "eval"}
@@ -169,19 +134,3 @@ def test_an_evaluation_and_another_run_have_the_same_placeholders(tmp_path: Path
     assert held(tmp_path) == []
     [entry] = [e for e in learned(tmp_path / "other").context if e.born == 0]
     assert entry.text == done.rollouts[0].trace.answer
-
-
-@pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        ({"redact": "emails,names"}, "redact"),
-        ({"redact": (), "redact_map": "map.jsonl"}, "`redact_map` keeps what is redacted"),
-        ({"redact_map": "run/map.jsonl"}, "must not hold those values"),
-    ],
-)
-def test_what_would_keep_values_in_the_run_or_nothing_at_all_is_refused(
-    how: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=says):
-        learned(tmp_path, **how)

@@ -18,23 +18,16 @@ from typing import Any
 import pytest
 from helpers import make_tasks
 from runs import Words
-from scripts import added, insight, learned, memory, nothing, number, right, scripted, shape, wrong
+from scripts import added, insight, learned, memory, nothing, number, right, scripted, shape
 
 import practicum
-from practicum.core.edits import Add, Delta
 from practicum.core.errors import ProviderError, RunBusy, StoreError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import WordLlama
-from practicum.session.amend import apply_edits
 from practicum.session.forget import forget
 from practicum.session.outcomes import waiting_outcomes
 from practicum.session.records import load_context
 from practicum.store.database import Store
-
-SHOWN = {
-    "ace": {}, "rcl": {"group": 1, "twin": False, "heads": False}, "top_k": {}, "episodes": {}, "icl": {}, "expel": {},
-    "reasoning_bank": {"k": 2, "attempts": 2}, "unified": {}, "reflexion": {}, "dynamic_cheatsheet": {},
-}  # fmt: skip
 
 
 def reflecting(call: Call) -> dict[str, Any]:
@@ -84,38 +77,6 @@ def outcomes(run: Path) -> list[tuple[dict[str, Any], int | None]]:
 # ---- what is shown
 
 
-@pytest.mark.parametrize("method", SHOWN)
-def test_a_program_is_shown_what_the_agent_was_shown(tmp_path: Path, method: str) -> None:
-    settings: Any = SHOWN[method]
-    kept = {name: value for name, value in settings.items() if name != "attempts"}
-    run = a_run(tmp_path, method, 4, wrong if method in ("reflexion", "rcl") else right, **kept)
-    given: dict[str, str] = {}
-
-    def own(input: str, context: str) -> str:
-        given[input] = context
-        return "word1"
-
-    asked = make_tasks(2, start=7)
-    parts = practicum.Parts(agent=own, clients={"agent": model()}, embedder=Words())
-    practicum.run_sync(practicum.evaluate(asked, run, method=method, settings=kept, parts=parts))
-
-    async def shown(space: practicum.Space) -> list[practicum.Shown]:
-        return [await space.context_for(task.input) for task in asked]
-
-    none = ScriptedClient(lambda call: ProviderError("provider.failed", "no model is to be asked"))
-    found = run_in_space(run, shown, none)
-    assert {one.query: one.text for one in found} == given
-    assert all(given.values())
-    context = load_context(run)
-    for one in found:
-        entries = [context.get(id) for id in one.ids]
-        # Each is in the text: as it is, indented, or as the answer of a turn.
-        assert all(e and all(line.strip() in one.text for line in e.text.splitlines()) for e in entries)
-        assert one.scores.keys() <= set(one.ids)
-        assert list(one.scores.values()) == sorted(one.scores.values(), reverse=True)
-        assert one.version == context.version
-
-
 def test_a_sheet_that_is_written_for_each_query_asks_for_it_and_a_network_is_refused(tmp_path: Path) -> None:
     run = a_run(tmp_path / "sheet", "dynamic_cheatsheet", form="synthesis")
     asked = model()
@@ -162,75 +123,7 @@ def test_a_function_that_was_trained_is_not_needed_to_be_shown_something(tmp_pat
     assert run_in_space(run, lambda space: space.context_for("Message 1")).turns[-1].assistant == "word1"
 
 
-@pytest.mark.parametrize("trusted", [False, True])
-def test_what_a_tool_returned_in_a_reported_attempt_waits_unless_tools_are_trusted(
-    trusted: bool, tmp_path: Path
-) -> None:
-    run = a_run(tmp_path)
-    steps = [{"kind": "observation", "text": "the page says word7"}]
-
-    async def use() -> practicum.Result:
-        async with practicum.open(run, trust_tools=trusted, parts=practicum.Parts(embedder=Words())) as space:
-            shown = await space.context_for("Message 7: say it")
-            answer = {"answer": "word7", "steps": steps}
-            await space.report(shown, answer=answer, score=1.0, correction="word7", trust="own")
-            return await space.learn()
-
-    assert practicum.run_sync(use()).held == (0 if trusted else 1)
-
-
-def test_a_playbook_file_is_shown_but_takes_no_report(tmp_path: Path) -> None:
-    file = tmp_path / "book.md"
-    file.write_text("## rules\n\n- If in doubt, say word4.\n")
-
-    async def use(space: practicum.Space) -> None:
-        shown = await space.context_for("anything")
-        assert "If in doubt, say word4." in shown.text
-        with pytest.raises(UsageError, match="a report is kept in a run"):
-            await space.report(shown, score=1.0)
-        with pytest.raises(UsageError, match="what is learned is kept in a run"):
-            await space.learn()
-        with pytest.raises(UsageError, match="the query is empty"):
-            await space.context_for(" \n")
-
-    run_in_space(file, use)
-
-
 # ---- versions
-
-
-def test_a_new_version_is_shown_at_once_and_a_name_decides(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "ace")
-
-    async def use(space: practicum.Space) -> None:
-        space.name("prod")
-        async with opened(f"{run}@prod") as pinned, opened(run, version=1) as first:
-            before = await space.context_for("a query")
-            with Store.open(run) as store:
-                new = apply_edits(store, lambda context: Delta((Add("rules", "Say please."),))).context
-            after = await space.context_for("a query")
-            assert (before.version, after.version) == (new.version - 1, new.version)
-            assert "Say please." in after.text
-            assert (await pinned.context_for("a query")).text == before.text
-            assert space.name("prod", new.version) == new.version
-            assert (await pinned.context_for("a query")).text == after.text
-            assert (await first.context_for("a query")).version == 1
-            with pytest.raises(UsageError, match="follows the last version"):
-                await pinned.ask("a query", learn=True)
-        assert space.names == {"prod": new.version}
-        for wrong_name in ("12", "a b", ""):
-            with pytest.raises(UsageError, match="cannot name a version"):
-                space.name(wrong_name)
-        with pytest.raises(UsageError, match="there is no version 99: this run has 0 to 4"):
-            space.name("prod", 99)
-        space.unname("prod")
-        assert space.names == {}
-
-    run_in_space(run, use)
-    with pytest.raises(UsageError, match="has no version named 'prod': the named ones are none"):
-        opened(f"{run}@prod")
-    with pytest.raises(UsageError, match="there is no version 77"):
-        opened(run, version=77)
 
 
 def test_what_is_forgotten_is_shown_no_more(tmp_path: Path) -> None:
@@ -255,37 +148,6 @@ def test_what_is_forgotten_is_shown_no_more(tmp_path: Path) -> None:
 # ---- reports
 
 
-def test_reports_add_up_until_they_are_learned_from(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-
-    async def first(space: practicum.Space) -> str:
-        shown = await space.context_for("Message 8: say it")
-        unanswered = await space.context_for("Message 9: say it")
-        await space.report(unanswered, score=1.0, trust="own")
-        await space.report(shown.id, answer="wordy", score=1.0, trust="own")
-        await space.report(shown, score=0.0, note="too long", trust="own")
-        return shown.id
-
-    async def later(space: practicum.Space, id: str) -> practicum.Result:
-        await space.report(id, correction="word8", trust="own")
-        result = await space.learn()
-        with pytest.raises(UsageError, match=r"step 4 .* has learned from the report on"):
-            await space.report(id, score=1.0)
-        with pytest.raises(UsageError, match="nothing is known of 'q1'"):
-            await space.report("q1", score=1.0)
-        assert (await space.learn()).steps == 0
-        return result
-
-    id = run_in_space(run, first)
-    result = run_in_space(run, lambda space: later(space, id))
-    assert (result.steps, result.scores) == (1, {"reported": 0.0})
-    (entry,) = [e for e in result.context if f"task:{id}" in e.sources]
-    assert entry.data["answer"] == "word8"
-    (reported, step), (left, no_step) = outcomes(run)
-    assert (reported["trace"]["answer"], reported["score"]["note"], step) == ("wordy", "too long", 4)
-    assert (left["score"]["value"], no_step) == (1.0, None)
-
-
 def test_reports_wait_in_the_order_of_asking_whatever_the_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,30 +164,6 @@ def test_reports_wait_in_the_order_of_asking_whatever_the_clock_says(
     asked = run_in_space(run, work)
     with Store.read(run) as store:
         assert [outcome.id for outcome in waiting_outcomes(store)] == asked
-
-
-@pytest.mark.parametrize(
-    ("report", "said"),
-    [
-        ({}, "the report is empty"),
-        ({"score": 1.5}, "score=1.5 is not a number from 0 to 1"),
-        ({"score": "good"}, "score='good' is not a number from 0 to 1"),
-        ({"note": "bad"}, "a note says why an answer got its score"),
-        ({"correction": " "}, "correction=' ' must be the text"),
-        ({"answer": ["a"]}, "the report returned list"),
-        ({"answer": {"reply": "a"}}, "returned no 'answer'"),
-    ],
-    ids=str,
-)
-def test_a_wrong_report_is_refused(tmp_path: Path, report: dict[str, Any], said: str) -> None:
-    run = a_run(tmp_path, tasks=1)
-
-    async def use(space: practicum.Space) -> None:
-        shown = await space.context_for("Message 8: say it")
-        with pytest.raises(UsageError, match=said):
-            await space.report(shown, **report, trust="own")
-
-    run_in_space(run, use)
 
 
 def test_reports_vote_on_what_was_shown_and_are_judged_where_nobody_scored(tmp_path: Path) -> None:
@@ -395,20 +233,6 @@ def test_what_an_interruption_left_is_learned_from_and_paid_for_once(tmp_path: P
     assert [call.role for call in rest.calls].count("curator") == 3
     assert (result.steps, result.hits) == (3, 1)
     assert [step for _, step in outcomes(run)] == [4, 5, 6, 7]
-
-
-def test_a_spent_budget_leaves_the_rest_for_the_next_time(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "ace")
-
-    async def use(space: practicum.Space) -> tuple[practicum.Result, practicum.Result]:
-        for n in (8, 9):
-            shown = await space.context_for(f"Message {n}: say word{n}")
-            await space.report(shown, answer="no", score=0, trust="own")
-        return await space.learn(max_calls=3), await space.learn()
-
-    one, two = run_in_space(run, use)
-    assert one.stopped == "the budget of 3 calls is spent"
-    assert (one.steps, two.steps, two.stopped, one.usage.calls + two.usage.calls) == (1, 1, None, 4)
 
 
 # ---- at the same time
@@ -509,16 +333,6 @@ def test_another_writer_is_named_or_waited_for(tmp_path: Path) -> None:
         other.close()
 
 
-def test_a_closed_space_says_so(tmp_path: Path) -> None:
-    run = a_run(tmp_path, tasks=1)
-    space = opened(run)
-    practicum.run_sync(space.close())
-    practicum.run_sync(space.close())
-    for work in (space.context_for("a"), space.report("a", score=1), space.learn(), space.ask("a")):
-        with pytest.raises(UsageError, match=r"is closed: open it again with practicum\.open"):
-            practicum.run_sync(work)
-
-
 def test_what_cannot_be_written_is_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(tmp_path, tasks=1)
 
@@ -611,17 +425,3 @@ def test_learning_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     result = run_in_space(run, lambda space: space.learn(), rest)
     assert (result.steps, result.hits) == (2, 1)
     assert [call.role for call in rest.calls] == ["curator", "reflector", "curator"]
-
-
-def test_what_end_users_report_teaches_nothing_before_a_review(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-    before = load_context(run)
-
-    async def use(space: practicum.Space) -> practicum.Result:
-        shown = await space.context_for("Message 8: say word8")
-        await space.report(shown, answer="no", score=False)
-        return await space.learn()
-
-    result = run_in_space(run, use)
-    assert result.context.version == before.version
-    assert result.errors["held_edits"] > 0

@@ -38,12 +38,6 @@ def fault(path: Path, fields: dict[str, str] | None = None) -> str:
     return text.replace(str(path), path.name)
 
 
-def test_a_full_line(write: Write) -> None:
-    path = write('{"id": "a", "input": "2+2?", "target": "4", "meta": {"topic": "sums"}}\n')
-    assert load_tasks(path) == [Task("a", "2+2?", "4", {"topic": "sums"})]
-    assert load_tasks(str(path)) == load_tasks(path)
-
-
 def test_ids_default_to_the_line_number_with_blank_lines_counted(write: Write) -> None:
     tasks = load_tasks(write('{"input": "a"}\n\n  \n{"input": "b"}\n{"id": 7, "input": "c"}'))
     assert [task.id for task in tasks] == ["line-1", "line-4", "7"]
@@ -80,57 +74,6 @@ def test_a_list_of_strings_is_an_input(write: Write) -> None:
 def test_bom_crlf_and_unescaped_line_separators(write: Write) -> None:
     path = write(codecs.BOM_UTF8 + '{"input": "a\u2028b"}\r\n\r\n{"input": "é"}\r\n'.encode())
     assert [task.input for task in load_tasks(path)] == ["a\u2028b", "é"]
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("", "tasks.jsonl: the file holds no tasks"),
-        ("\n \r\n", "tasks.jsonl: the file holds no tasks"),
-        ('{"input": "a"}\n{"input": }', "tasks.jsonl line 2: not JSON (expected value at column 11)"),
-        ('{"input": "a"', "tasks.jsonl line 1: not JSON (EOF while parsing an object at column 13)"),
-        ('{"input": "a", "target": NaN}', "tasks.jsonl line 1: not JSON"),
-        ('{"input": "\\ud800"}', "tasks.jsonl line 1: not JSON"),
-        ("[" * 100_000, "tasks.jsonl line 1: not JSON (recursion limit"),
-        ('[["a"]]', "tasks.jsonl record 1: expected a JSON object, not a list"),
-        ('"input"', "tasks.jsonl line 1: expected a JSON object, not a string"),
-        ("{}", "tasks.jsonl line 1: field 'input' is missing; the record has no fields"),
-        (
-            '\n{"question": "a", "answer": "b"}',
-            "tasks.jsonl line 2: field 'input' is missing; the record has 'question', 'answer': "
-            "name the field to read with `fields=input=NAME`",
-        ),
-        ('{"input": " \\n"}', "tasks.jsonl line 1: field 'input' is empty; the record has 'input'"),
-        ('{"input": []}', "tasks.jsonl line 1: field 'input' is empty"),
-        ('{"input": 5}', "line 1: field 'input' must be a string or a list of strings, not a number"),
-        ('{"input": null}', "field 'input' must be a string or a list of strings, not null"),
-        (
-            '{"input": ["a", null]}',
-            "field 'input' must be a string or a list of strings, not a list with null",
-        ),
-        (
-            '{"input": "a", "target": ["b"]}',
-            "line 1: field 'target' must be a string, a number, true or false, not a",
-        ),
-        (
-            '{"input": "a", "target": {}}',
-            "field 'target' must be a string, a number, true or false, not an object",
-        ),
-        ('{"input": "a", "target": 1e999}', "not a number too large to hold"),
-        ('{"input": "a", "id": true}', "field 'id' must be a string or a whole number, not true or false"),
-        ('{"input": "a", "id": " "}', "tasks.jsonl line 1: field 'id' is empty"),
-        ('{"input": "a", "meta": "x"}', "tasks.jsonl line 1: field 'meta' must be an object, not a string"),
-        ('{"input": "a", "tags": 5}', "field 'tags' must be a string or a list of strings, not a number"),
-        (
-            '{"input": "a", "meta": {"tags": null}}',
-            "field 'tags' must be a string or a list of strings, not null",
-        ),
-        ('{"id": 1, "input": "a"}\n{"id": "1", "input": "b"}', "line 2: id '1' was already used in line 1"),
-        ('{"input": "a"}\n{"id": "line-1", "input": "b"}', "line 2: id 'line-1' was already used in line 1"),
-    ],
-)
-def test_a_bad_line_is_reported_with_line_and_field(write: Write, content: str, text: str) -> None:
-    assert text in fault(write(content))
 
 
 def test_not_utf8_names_the_line(write: Write) -> None:

@@ -12,8 +12,7 @@ from needs import needs
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.formats import FORMATS, as_json_lines, convert
-from practicum.tasks.load import load_tasks, require_meta, require_targets
+from practicum.tasks.formats import convert
 
 HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
 ASK = " Answer the following {n} independent questions by {n} answers. Provide nothing else. \n"
@@ -72,35 +71,8 @@ def write(path: Path, records: list[Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS.names() if name != "appworld"])
-def test_each_format_is_detected_and_its_scorer_can_score_it(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "data.jsonl", LINES[name])
-    found = convert(path)
-    assert found == convert(path, name)
-    assert found.format == name
-    assert found.instructions
-    out = tmp_path / "tasks.jsonl"
-    out.write_text(as_json_lines(found.tasks))
-    assert tuple(load_tasks(out)) == found.tasks
-    if found.scorer not in ("tests", "commongen", "software"):
-        require_targets(found.tasks, found.scorer, out, found.choices or None)
-    require_meta(found.tasks, found.scorer, out)
-
-
 def only(name: str, tmp_path: Path) -> Task:
     return convert(write(tmp_path / "d.jsonl", LINES[name])).tasks[0]
-
-
-def test_a_line_becomes_a_task(tmp_path: Path) -> None:
-    human = only("humaneval", tmp_path)
-    assert (human.id, human.target) == ("H/0", "def f():\n    '''One.'''\n    return 1\n")
-    assert human.meta["entry_point"] == "f"
-    assert (only("gsm8k", tmp_path).id, only("gsm8k", tmp_path).target) == ("d-1", "Add them.\n#### 1,001")
-    assert only("commongen", tmp_path) == Task("d-1", "dog, run", None, {"concepts": ["dog", "run"]})
-    assert only("mmlu", tmp_path) == Task("d-1", "Which?\nA. x\nB. y", "B", {"tags": ["law"]})
-    assert only("formula", tmp_path) == Task("d-1", "What is R for 1 and 2?", "0.5", {"formula": "Ratio (R)"})
-    assert only("ddxplus", tmp_path) == Task("d-1", "Coughs.", "URTI")
-    assert only("hotpotqa", tmp_path) == Task("q1", "T: Ann did. Yes.\n\nU: Nothing.\n\nQuestion: Who?", "Ann")
 
 
 def test_the_shared_tags_of_finer_go_to_the_instructions(tmp_path: Path) -> None:
