@@ -293,7 +293,8 @@ def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
 
     if watch is None and in_notebook():
         return Notebook()
-    watches = [] if watch is None else [*watch] if isinstance(watch, list | tuple) else [watch]
+    given: Any = watch
+    watches = [] if given is None else [*given] if isinstance(given, list | tuple) else [given]
     if wrong := [each for each in watches if not isinstance(each, Watch)]:
         raise UsageError("settings.invalid", f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")
     return Watches(watches)
