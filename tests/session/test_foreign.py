@@ -14,6 +14,7 @@ from typing import Any
 import packages
 import pytest
 from helpers import client, make_tasks, write_tasks
+from refusals import refused
 from scripts import added, right, scripted
 from sqlalchemy import select
 
@@ -126,7 +127,7 @@ def test_a_run_made_elsewhere_executes_nothing(
 
 def test_the_cluster_of_a_run_made_elsewhere_is_not_joined(run: Path) -> None:
     rewrite(run, state="stopped", engine="ray", ray_address="127.0.0.1:1", resources={"cpu": 2})
-    with pytest.raises(UsageError, match=r"would .*use engine ray, use ray_address 127.0.0.1:1, use resources 2 CPU"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run))
     # A query runs in this process, whatever the run says.
     named = run_sync(practicum.evaluate(make_tasks(1), run, scorer="exact", model="scripted:script.jsonl"))
@@ -136,7 +137,7 @@ def test_the_cluster_of_a_run_made_elsewhere_is_not_joined(run: Path) -> None:
 @pytest.mark.parametrize("scorer", ["evil:score", "tests", "software"])
 def test_the_scorer_of_a_run_made_elsewhere_is_not_run(scorer: str, run: Path) -> None:
     rewrite(run, scorer=scorer)
-    with pytest.raises(UsageError, match=f"would score with {scorer}, send prompts to scripted:script.jsonl .agent"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
     assert not Path("pwned").exists()
     named = run_sync(practicum.evaluate(make_tasks(1), run, scorer="exact", model="scripted:script.jsonl"))
@@ -145,15 +146,15 @@ def test_the_scorer_of_a_run_made_elsewhere_is_not_run(scorer: str, run: Path) -
 
 def test_what_the_caller_names_is_used(run: Path) -> None:
     rewrite(run, agent="evil:act", model="openai:gpt-4.1", roles={"agent": "openai:x", "reflector": "openai:y"})
-    with pytest.raises(UsageError, match=r"run the agent evil:act\. Name your own \(`agent`\)"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
-    with pytest.raises(UsageError, match=r"would send prompts to openai:x \(agent\)\. Name your own \(`roles`\)"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run, agent="chat"))
     # Another model replaces the agent's; the reflector is not asked.
     named: dict[str, Any] = {"agent": "chat", "model": "scripted:script.jsonl"}
     assert run_sync(practicum.evaluate(make_tasks(1), run, **named)).n == 1
     assert run_sync(practicum.ask("Say word1", run, **named)).text == "word1"
-    with pytest.raises(UsageError, match=r"would send prompts to openai:y \(reflector\)"):
+    with refused("run.untrusted"):
         run_sync(practicum.ask("Say word1", run, learn=True, target="word1", **named))
     objects = Parts(agent=lambda text, context: "word1", clients={"agent": client(), "reflector": client()})
     assert run_sync(practicum.ask("Say word1", run, parts=objects)).text == "word1"
@@ -202,12 +203,12 @@ def test_only_a_judge_or_an_embedder_that_is_trusted_is_asked_about_a_run(run: P
     rewrite(run, embedder="openai:e", judged=True, labels=False)
     (Path("memories.jsonl")).write_text(json.dumps({"text": "Say the last word."}))
     for work in (search(run, "word"), add(run, Path("memories.jsonl")), reembed(run)):
-        with pytest.raises(UsageError, match="send texts to the embedder openai:e"):
+        with refused("run.untrusted"):
             run_sync(work)
     assert code("monitor", str(run), "--judge-again", "1") == 2
     # The caller names the embedder; that does not make the run one's own.
     assert run_sync(reembed(run, "wordllama")) > 0
-    with pytest.raises(UsageError, match="made elsewhere"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
 
 
@@ -271,7 +272,7 @@ def test_a_trusted_run_is_obeyed_and_one_that_is_written_to_is_trusted_from_then
     rewrite(run, agent="evil:act", state="stopped")
     assert run_sync(practicum.evaluate(make_tasks(1), run, trust_run=True)).n == 1
     assert Path("pwned").exists()
-    with pytest.raises(UsageError, match="made elsewhere"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
     rewrite(run, agent="chat", model="scripted:./script.jsonl")
     assert code("resume", str(run)) == 2
@@ -289,25 +290,25 @@ def test_a_run_is_ones_own_wherever_it_lies_until_what_it_executes_is_changed(
     rewrite(copy, instructions="Be brief.", seed=3, max_calls=1_000)
     assert run_sync(practicum.evaluate(make_tasks(1), copy)).n == 1
     rewrite(copy, scorer="contains")
-    with pytest.raises(UsageError, match=r"send prompts to scripted:script.jsonl"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), copy))
     monkeypatch.setenv(HOME_VARIABLE, str(Path.cwd() / "another user"))
-    with pytest.raises(UsageError, match="made elsewhere"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
 
 
 def test_a_resume_with_named_models_makes_a_run_ones_own(run: Path) -> None:
     rewrite(run, model="openai:x", roles={"judge": "openai:z"}, state="stopped")
-    with pytest.raises(UsageError, match=r"openai:z \(judge\), send prompts to openai:x \(other roles\)"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run))
     rewrite(run, roles={}, state="stopped")
-    with pytest.raises(UsageError, match=r"would send prompts to openai:x \(all roles\)"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run))
     rewrite(run, roles={"judge": "openai:z"}, state="stopped")
-    with pytest.raises(UsageError, match=r"would send prompts to openai:z \(judge\)\. "):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
     rewrite(run, api_key_env="AWS_SECRET", roles={}, review="none", state="stopped")
-    with pytest.raises(UsageError, match="would send the key in AWS_SECRET, let what it learns in without review"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
 
 

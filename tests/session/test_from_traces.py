@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from helpers import Launcher, make_tasks
+from refusals import refused
 from scripts import Learned, insight, learned, memory, scripted
 
 from practicum import methods
-from practicum.core.errors import ProviderError, UsageError, WindowError
+from practicum.core.errors import WindowError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.models.scripted import Call
 
@@ -79,13 +80,13 @@ def test_where_every_trace_is_too_long_for_its_model_the_run_says_so(tmp_path: P
     def blind(call: Call) -> Exception:
         return WindowError("window.exceeded", "larger than the window")
 
-    with pytest.raises(ProviderError, match="every step was lost: larger than the window"):
+    with refused("attempts.all_failed"):
         learned(tmp_path, scripted(refusing, blind), recorded(), {"batch": 4}, "combee", from_traces=True)
 
 
 @pytest.mark.parametrize("name", sorted({*methods.NAMES} - {*READING}))
 def test_a_method_that_has_to_try_is_refused_before_it_pays(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=f"method {name} cannot learn from stored traces"):
+    with refused("method.unsuitable"):
         read(tmp_path, name, recorded())
     assert not (tmp_path / "run").exists()
 
@@ -106,12 +107,9 @@ def test_solved_traces_become_insights_and_examples(tmp_path: Path) -> None:
 
 
 def test_settings_that_only_repeat_attempts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="with `from_traces` no task is tried again: leave out `settings: rounds"):
+    with refused("settings.unused"):
         read(tmp_path, "ace", recorded(), rounds=2)
-    with pytest.raises(
-        UsageError,
-        match=r"use `settings: group=1`, `settings: twin=false`, `settings: replay=0\.0`, `settings: rollouts=none`",
-    ):
+    with refused("settings.conflict"):
         read(tmp_path, "rcl", recorded())
 
 

@@ -14,13 +14,14 @@ from helpers import make_tasks, run_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
+from refusals import refused
 from scripts import learned, number, right, scripted
 from sqlalchemy import select
 
 import practicum
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
-from practicum.core.errors import RunBusy, UsageError
+from practicum.core.errors import RunBusy
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.engine.door import held
 from practicum.models.scripted import Call, ScriptedClient
@@ -130,12 +131,12 @@ def test_a_rejected_lesson_does_not_come_back(tmp_path: Path) -> None:
 
 def test_a_rejection_needs_a_reason_and_a_decision_is_made_once(tmp_path: Path) -> None:
     run = waiting(tmp_path / "run", [[Add("rules", "a", sources=FOREIGN)], [Add("rules", "b", sources=FOREIGN)]])
-    with pytest.raises(UsageError, match="needs a `reason`"):
+    with refused("settings.missing"):
         decide(run, reject, "1.1", reason=" ")
     decide(run, approve, "1.1")
-    with pytest.raises(UsageError, match=r"1\.1 was approved before in version 1; undo .* rollback .* 0"):
+    with refused("review.decided"):
         decide(run, reject, "1.1", reason="late")
-    with pytest.raises(UsageError, match=r"nothing with the id '9\.9'"):
+    with refused("review.unknown"):
         decide(run, approve, "9.9")
     with Store.open(run), pytest.raises(RunBusy):
         decide(run, approve, "2.1")
@@ -321,7 +322,7 @@ def test_a_budget_ends_trying_and_the_same_call_goes_on(tmp_path: Path) -> None:
 
 def test_the_gate_approves_what_is_better_on_enough_tasks_and_nothing_flagged(tmp_path: Path) -> None:
     run = waiting(tmp_path / "run", EDITS, [Add("rules", "Be kind.")])
-    with pytest.raises(UsageError, match="20 validation tasks or more, and there are 8"):
+    with refused("tasks.missing"):
         tried(run, 8, approve_better=True)
     done, _ = tried(run, 40, "1.1", "2.1", "3.1", "4.1", approve_better=True)
     assert [review.tried["better"] for review in done.reviews] == [True, False, False, False]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks, world
+from refusals import refused
 
 import practicum
 from practicum.core.counts import Count
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError
 from practicum.session.evaluate import Evaluation
 from practicum.session.result import Progress, Result, RunInfo, Watch
 
@@ -69,6 +70,6 @@ def test_a_watch_is_told_that_a_run_failed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_watch_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"takes a practicum\.Watch, or a list of them, not 'wandb'"):
+    with refused("settings.invalid"):
         learn(tmp_path / "run", ["wandb"])
     assert not (tmp_path / "run").exists()
