@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import client
+from refusals import refused
 
 import practicum
 from practicum.agents.guard import Guard, GuardedCall
@@ -19,7 +20,7 @@ from practicum.cli.output import Printer
 from practicum.core.context import Context, initial_context
 from practicum.core.counts import Count
 from practicum.core.edits import Add
-from practicum.core.errors import ModelError, UsageError
+from practicum.core.errors import ModelError
 from practicum.core.trust import Trust, markers
 from practicum.core.types import Task
 from practicum.models.scripted import Call
@@ -194,5 +195,5 @@ def test_the_terminal_asks_with_the_call_and_where_its_text_comes_from(
 
 def test_an_agent_without_tools_has_no_guard() -> None:
     parts = practicum.Parts(clients={"agent": client(lambda call: "x")})
-    with pytest.raises(UsageError, match="`guard_tools` is for an agent with tools, not for chat"):
+    with refused("settings.unused"):
         practicum.run_sync(practicum.evaluate([TASK], Context(), parts=parts, guard_tools="ask"))

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import pytest
 from helpers import client, context_bytes, make_tasks, world, write_tasks
 from needs import needs
+from refusals import refused
 
 import practicum
 from practicum.agents.environment import MAX_OBSERVATION
@@ -480,7 +481,7 @@ def test_settings_of_another_agent_and_two_agents_are_refused(tmp_path: Path, mo
     ):
         with pytest.raises(UsageError, match=words):
             evaluate(**config)
-    with pytest.raises(UsageError, match="names two agents"):
+    with refused("settings.conflict"):
         evaluate(practicum.Parts(agent=lambda text, context: "x", tools=[add]))
     (tmp_path / "own_tools.py").write_text("def add(a: int) -> int:\n    return a + 1\n\ntools = [add]\n")
     assert evaluate(agent="tools:own_tools:tools").errors == 0

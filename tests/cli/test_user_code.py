@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import Done, make_tasks, run_command, write_tasks
+from refusals import refused
 
 import practicum
 from practicum.core.errors import UsageError
@@ -192,7 +193,7 @@ def test_a_watch_that_exits_is_named(tmp_path: Path) -> None:
             sys.exit(0)
 
     parts = practicum.Parts(agent=lambda text, context: text.split()[-1])
-    with pytest.raises(UsageError, match=r"Leaving\.attempted"):
+    with refused("code.exited"):
         practicum.run_sync(
             practicum.evaluate(make_tasks(2), practicum.Context(), parts=parts, scorer="exact", watch=Leaving())
         )

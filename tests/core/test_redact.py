@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from practicum.core.errors import UsageError
 from practicum.core.redact import Redactor
 from practicum.core.sensitive import KINDS, PLACEHOLDER, find
 from practicum.core.types import Recorded, Step, Task, Trace
@@ -93,7 +93,7 @@ def test_values_are_kept_where_the_user_says_and_read_by_the_user_alone(tmp_path
     assert later(text) == text
     assert redact.restored(text) == text
     path.chmod(0o644)
-    with pytest.raises(UsageError, match=r"others may read it: chmod 600"):
+    with refused("file.too_open"):
         Redactor(KINDS, KEY, path)("bob@example.com")
 
 

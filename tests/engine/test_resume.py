@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from gate import GatedServer, gated_server
 from helpers import Began, Launcher, Running, client, context_bytes, make_tasks, wait_until, world, write_tasks
+from refusals import refused
 
 import practicum
 from practicum.core.context import seed_context
-from practicum.core.errors import ProviderError, StoreError
+from practicum.core.errors import ProviderError
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import step_rows
@@ -83,7 +84,7 @@ def test_a_run_that_cannot_be_written_any_more_keeps_what_was_paid_for(
             blocking[0].execute("BEGIN IMMEDIATE")
         return world(call)
 
-    with pytest.raises(StoreError, match="earlier writes are safe"):
+    with refused("store.unwritable"):
         learn(tmp_path / "cut", model := client(respond))
     blocking[0].close()
     resume(tmp_path / "cut", again := client())
@@ -163,7 +164,7 @@ def test_a_run_whose_last_step_could_not_be_written_is_not_done(
     monkeypatch.setattr(practicum.session.learn, "step_rows", broken_rows)
     parts = practicum.Parts(clients={"agent": client()})
     work = practicum.learn(make_tasks(12), out=tmp_path / "run", parts=parts, **ACE)
-    with pytest.raises(StoreError, match="cannot write"):
+    with refused("store.unwritable"):
         practicum.run_sync(work)
     assert rows(tmp_path / "run", "select state from runs") == [("running",)]
     monkeypatch.undo()
@@ -210,10 +211,10 @@ def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: 
     from practicum.store.database import Store
 
     Store.create(folder).close()
-    with pytest.raises(StoreError, match="nothing was paid; start it again"):
+    with refused("run.not_found"):
         resume(folder, client())
     assert learn(folder, client(), n=3).steps == 1
-    with pytest.raises(StoreError, match="already holds a run"):
+    with refused("run.exists"):
         learn(folder, client(), n=3)
 
 
@@ -251,7 +252,7 @@ def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
         return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
 
     model = client(away)
-    with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
+    with refused("attempts.all_failed"):
         learn(tmp_path / "run", model, settings={"batch": 2, "rounds": 0})
     assert sum(call.role == "agent" for call in model.calls) == 6
     assert resume(tmp_path / "run", client()).steps == 6

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from refusals import refused
 
 from practicum.agents import frameworks
-from practicum.core.errors import PracticumError, ProviderError, UsageError
+from practicum.core.errors import PracticumError, ProviderError
 from practicum.core.types import Prompt, Task, Usage
 from practicum.models.client import CallOptions
 from practicum.models.keys import key_for
@@ -121,51 +122,49 @@ def test_no_key_goes_over_plain_http_to_another_machine(monkeypatch: pytest.Monk
     plain = "http://models.example:8000/v1"
     assert key_for(plain) is None
     assert key_for("http://[::1]:8000/v1", "MY_KEY") == key_for("http://localhost/v1", "MY_KEY") == OWN
-    with pytest.raises(UsageError, match=r"MY_KEY would go to models\.example:8000 over plain http, .* use https"):
+    with refused("model.unsafe_key"):
         key_for(plain, "MY_KEY")
-    with pytest.raises(UsageError, match="over plain http"):
+    with refused("model.unsafe_key"):
         frameworks.endpoint(f"{plain}#m", key="secret")
-    with pytest.raises(UsageError, match="over plain http"):
+    with refused("model.unsafe_key"):
         key_for("http://api.openai.com/v1") or key_for("http://127.evil.example/v1", "MY_KEY")
     (tmp_path / "keys.toml").write_text('"models.example:8000" = "the-key-itself"\n')
     (tmp_path / "keys.toml").chmod(0o600)
-    with pytest.raises(UsageError, match="over plain http") as caught:
+    with refused("model.unsafe_key") as caught:
         key_for(plain)
     assert "the-key-itself" not in str(caught.value)
     monkeypatch.setenv("OPENAI_BASE_URL", plain)
-    with pytest.raises(UsageError, match="over plain http"):
+    with refused("model.unsafe_key"):
         Models().open("openai:gpt-4.1-mini")
     monkeypatch.setenv("PRACTICUM_KEYS_FILE", str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="over plain http"):
+    with refused("model.unsafe_key"):
         key_for(plain)
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "words"),
+    ("text", "mode", "code"),
     [
-        ('"h.example" = "env:MY_KEY"', 0o644, "others can read the keys in .*: chmod 600"),
-        ('"h.example" = "env:UNSET"', 0o600, "variable UNSET, which is not set"),
-        ('"h.example" = 7', 0o600, "is no text"),
-        ("h.example: key", 0o600, "cannot read the keys"),
+        ('"h.example" = "env:MY_KEY"', 0o644, "file.too_open"),
+        ('"h.example" = "env:UNSET"', 0o600, "model.no_key"),
+        ('"h.example" = 7', 0o600, "file.malformed"),
+        ("h.example: key", 0o600, "file.malformed"),
     ],
 )
 @pytest.mark.skipif(os.name != "posix", reason="modes of files")
-def test_a_file_of_keys_that_cannot_be_used_is_refused(tmp_path: Path, text: str, mode: int, words: str) -> None:
+def test_a_file_of_keys_that_cannot_be_used_is_refused(tmp_path: Path, text: str, mode: int, code: str) -> None:
     file = tmp_path / "keys.toml"
     file.write_text(text)
     file.chmod(mode)
-    with pytest.raises(UsageError, match=words):
+    with refused(code):
         key_for("https://h.example/v1")
 
 
 def test_one_named_key_is_for_one_server_and_must_be_set() -> None:
     models = Models(ClientSettings(api_key_env="MY_KEY"))
     models.open("https://a.example/v1#m")
-    with pytest.raises(
-        UsageError, match=r"`api_key_env=MY_KEY` is the key of one server, .* a\.example and b\.example"
-    ):
+    with refused("model.unsafe_key"):
         models.open("https://b.example/v1#m")
-    with pytest.raises(UsageError, match="variable NOT_SET, which is not set"):
+    with refused("model.no_key"):
         Models(ClientSettings(api_key_env="NOT_SET")).open("https://a.example/v1#m")
 
 
@@ -211,8 +210,6 @@ def test_no_message_shows_a_key_that_the_server_quotes(status: int) -> None:
 
 @pytest.mark.parametrize("address", ["https://anna:hunter2@models.example/v1#m", "https://openai.com@evil.example/v1"])
 def test_an_address_holds_no_name_and_no_password(address: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"the address of (models|evil)\.example holds a name or a password"
-    ) as refused:
+    with refused("model.unsafe_key") as caught:
         key_for(address)
-    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in str(caught.value)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
-from practicum.core.errors import ModelError
 from practicum.core.types import Prompt
 from practicum.models.client import CallOptions
 from practicum.models.scripted import ScriptedClient
@@ -45,10 +45,10 @@ def test_an_answer_is_filled_with_the_groups_of_its_pattern(tmp_path: Path, answ
     ],
 )
 def test_an_answer_that_cannot_be_filled_is_refused_with_its_line(tmp_path: Path, answer: Any, reason: str) -> None:
-    with pytest.raises(ModelError, match=f"script.jsonl line 1: 'answer' does not fit the groups of .match.: {reason}"):
+    with refused("script.invalid"):
         script(tmp_path, answer)
 
 
 def test_an_overflowing_pattern_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="line 1: 'match' is not a regular expression"):
+    with refused("script.invalid"):
         script(tmp_path, "x", "a{99999999999999999999}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks, write_tasks
+from refusals import refused
 from scripts import added, right, scripted
 from sqlalchemy import select
 
@@ -83,7 +84,7 @@ def code(*arguments: str) -> Any:
 
 def test_the_cluster_of_a_run_made_elsewhere_is_not_joined(run: Path) -> None:
     rewrite(run, state="stopped", engine="ray", ray_address="127.0.0.1:1", resources={"cpu": 2})
-    with pytest.raises(UsageError, match=r"would .*use engine ray, use ray_address 127.0.0.1:1, use resources 2 CPU"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run))
     # A query runs in this process, whatever the run says.
     named = run_sync(practicum.evaluate(make_tasks(1), run, scorer="exact", model="scripted:script.jsonl"))
@@ -113,12 +114,12 @@ def test_only_a_judge_or_an_embedder_that_is_trusted_is_asked_about_a_run(run: P
     rewrite(run, embedder="openai:e", judged=True, labels=False)
     (Path("memories.jsonl")).write_text(json.dumps({"text": "Say the last word."}))
     for work in (search(run, "word"), add(run, Path("memories.jsonl")), reembed(run)):
-        with pytest.raises(UsageError, match="send texts to the embedder openai:e"):
+        with refused("run.untrusted"):
             run_sync(work)
     assert code("monitor", str(run), "--judge-again", "1") == 2
     # The caller names the embedder; that does not make the run one's own.
     assert run_sync(reembed(run, "wordllama")) > 0
-    with pytest.raises(UsageError, match="made elsewhere"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
 
 
@@ -182,7 +183,7 @@ def test_a_trusted_run_is_obeyed_and_one_that_is_written_to_is_trusted_from_then
     rewrite(run, agent="evil:act", state="stopped")
     assert run_sync(practicum.evaluate(make_tasks(1), run, trust_run=True)).n == 1
     assert Path("pwned").exists()
-    with pytest.raises(UsageError, match="made elsewhere"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
     rewrite(run, agent="chat", model="scripted:./script.jsonl")
     assert code("resume", str(run)) == 2
@@ -200,25 +201,25 @@ def test_a_run_is_ones_own_wherever_it_lies_until_what_it_executes_is_changed(
     rewrite(copy, instructions="Be brief.", seed=3, max_calls=1_000)
     assert run_sync(practicum.evaluate(make_tasks(1), copy)).n == 1
     rewrite(copy, scorer="contains")
-    with pytest.raises(UsageError, match=r"send prompts to scripted:script.jsonl"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), copy))
     monkeypatch.setenv(HOME_VARIABLE, str(Path.cwd() / "another user"))
-    with pytest.raises(UsageError, match="made elsewhere"):
+    with refused("run.untrusted"):
         run_sync(practicum.evaluate(make_tasks(1), run))
 
 
 def test_a_resume_with_named_models_makes_a_run_ones_own(run: Path) -> None:
     rewrite(run, model="openai:x", roles={"judge": "openai:z"}, state="stopped")
-    with pytest.raises(UsageError, match=r"openai:z \(judge\), send prompts to openai:x \(other roles\)"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run))
     rewrite(run, roles={}, state="stopped")
-    with pytest.raises(UsageError, match=r"would send prompts to openai:x \(all roles\)"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run))
     rewrite(run, roles={"judge": "openai:z"}, state="stopped")
-    with pytest.raises(UsageError, match=r"would send prompts to openai:z \(judge\)\. "):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
     rewrite(run, api_key_env="AWS_SECRET", roles={}, review="none", state="stopped")
-    with pytest.raises(UsageError, match="would send the key in AWS_SECRET, let what it learns in without review"):
+    with refused("run.untrusted"):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import client, run_command, write_tasks
+from refusals import refused
 from serving import asynchronous, served
 
 import practicum
 from practicum import methods
 from practicum.core.context import initial_context
 from practicum.core.edits import Add
-from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.retrieval.search import WEIGHTS, Retrieval
 from practicum.retrieval.vectors import WordLlama
@@ -117,7 +117,7 @@ def test_a_method_of_ones_own_names_its_measure(tmp_path: Path) -> None:
 
     assert practicum.run_sync(asked()) == BY_COSINE
     wrong = replace(made, retrieval="cosinus")
-    with pytest.raises(UsageError, match="retrieval='cosinus' must be one of cosine, words, mixed"):
+    with refused("settings.invalid"):
         practicum.run_sync(practicum.learn(TRAIN, out=tmp_path / "no", method=wrong, parts=parts()))
 
 
@@ -129,7 +129,7 @@ def test_a_bad_value_and_a_method_that_retrieves_nothing_are_refused_in_one_line
         )
         assert (done.code, done.err.strip().count("\n"), "retrieval" in done.err) == (2, 0, True), done.err
     run = learned(tmp_path, "words")
-    with pytest.raises(UsageError, match="settings"):
+    with refused("settings.unknown"):
         practicum.run_sync(practicum.resume(run, settings={"retrieval": "cosine"}, parts=parts()))  # type: ignore[call-arg]
 
 

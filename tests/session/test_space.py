@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 from helpers import make_tasks
+from refusals import refused
 from runs import Words
 from scripts import added, insight, learned, memory, nothing, number, right, scripted, shape
 
 import practicum
-from practicum.core.errors import ProviderError, RunBusy, StoreError, UsageError
+from practicum.core.errors import ProviderError, StoreError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import WordLlama
 from practicum.session.forget import forget
@@ -83,7 +84,7 @@ def test_a_sheet_that_is_written_for_each_query_asks_for_it_and_a_network_is_ref
     text = run_in_space(run, lambda space: space.context_for("Message 7: say word7"), asked).text
     assert text.split("\n")[-2] == "Message 7 was seen."
     assert [call.role for call in asked.calls] == ["curator"]
-    with pytest.raises(UsageError, match=r"method mael asks models before it shows anything.*Space\.ask"):
+    with refused("method.unsuitable"):
         run_in_space(run, lambda space: space.context_for("Message 7: say word7"), method="mael")
 
 
@@ -138,7 +139,7 @@ def test_what_is_forgotten_is_shown_no_more(tmp_path: Path) -> None:
         assert "say word1" not in (await space.context_for("Message 1")).text
         with Store.open(run) as store:
             assert forget(store, store.run_id, tasks=[shown.id]).left == 0
-        with pytest.raises(UsageError, match="nothing is known of"):
+        with refused("interaction.unknown"):
             await space.report(shown.id, score=1.0)
 
     run_in_space(run, use)
@@ -217,7 +218,7 @@ def test_what_an_interruption_left_is_learned_from_and_paid_for_once(tmp_path: P
 
     async def cut(space: practicum.Space) -> None:
         await report(space, iter(range(8, 11)))
-        with pytest.raises(ProviderError, match="what was learned before is kept"):
+        with refused("attempts.all_failed"):
             await space.learn()
 
     async def go_on(space: practicum.Space) -> practicum.Result:
@@ -319,7 +320,7 @@ def test_another_writer_is_named_or_waited_for(tmp_path: Path) -> None:
     async def use(space: practicum.Space) -> None:
         shown = await space.context_for("Message 8: say it")
         await space.report(shown, answer="word8", score=1, trust="own")
-        with pytest.raises(RunBusy, match="another process is writing to"):
+        with refused("store.busy"):
             await space.learn()
         async with opened(run, wait=60) as patient:
             learner = asyncio.create_task(patient.learn())
@@ -343,7 +344,7 @@ def test_what_cannot_be_written_is_kept_and_said(tmp_path: Path, monkeypatch: py
         with monkeypatch.context() as broken:
             broken.setattr(Store, "execute_all", full)
             shown = await space.context_for("Message 8: say it")
-            with pytest.raises(StoreError, match="the disk is full"):
+            with refused("store.unwritable"):
                 await space.report(shown.id, score=1)
         await space.report(shown.id, score=1)
 

@@ -6,7 +6,8 @@ from helpers import client, make_tasks, world
 
 import practicum
 from practicum.core.counts import Count
-from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
+from practicum.session.evaluate import Evaluation
+from practicum.session.result import Progress, Result, RunInfo, Watch
 
 
 class Diary(Watch):

@@ -8,12 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from sqlalchemy import Select, select
 
-from practicum.core.errors import JournalMismatch
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
@@ -86,7 +85,7 @@ def test_rows_are_read_on_demand_and_each_once(tmp_path: Path, store_url: str | 
 def test_a_mismatch_names_the_place(tmp_path: Path, store_url: str | None) -> None:
     with Store.create(tmp_path, store_url) as store:
         asyncio.run(Journal(store, "run").write(ONE))
-        with pytest.raises(JournalMismatch, match="a different request at 'step 1/a'"):
+        with refused("journal.mismatch"):
             Journal(store, "run").find("step 1/a", "other")
 
 

@@ -16,12 +16,12 @@ from helpers import client, make_tasks, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
+from refusals import refused
 from runs import Words
 
 import practicum
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
-from practicum.core.errors import StoreError, UsageError
 from practicum.models.scripted import Call
 from practicum.retrieval.search import VISIBLE, Filter, Retriever, SearchResult
 from practicum.retrieval.vectors import Vectors
@@ -131,7 +131,7 @@ def test_reading_a_replaced_snapshot_is_an_error(tmp_path: Path) -> None:
         write_snapshot(store, store.run_id, begun(store, [f"text {n}" for n in range(100)]))
         reader = load_context(tmp_path)
         write_snapshot(store, store.run_id, changed(store, read_context(store, store.run_id), Update("e3", "new")))
-        with pytest.raises(StoreError, match="changed while it was being read"):
+        with refused("store.changed"):
             reader.get("e3")
         entry = load_context(tmp_path).get("e3")
         assert entry is not None
@@ -142,7 +142,7 @@ def test_missing_versions(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         assert len(read_context(store, store.run_id)) == 0
         write_snapshot(store, store.run_id, begun(store, ["a"]))
-        with pytest.raises(UsageError, match="there is no version 7: this run has 0 to 0"):
+        with refused("version.unknown"):
             read_context(store, store.run_id, 7)
 
 
@@ -331,7 +331,7 @@ def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
     saved(tmp_path)
     other = Counting("other", dims=32)
     with Store.open(tmp_path) as store:
-        with pytest.raises(StoreError, match=r"practicum memory reembed .* --embedder other"):
+        with refused("embedder.mismatch"):
             Vectors(other, store)
         assert asyncio.run(replace_embedder(store, other)) == len(SAID)
         assert read_run(store)[0].embedder == "other"
@@ -341,7 +341,7 @@ def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
             asyncio.run(retriever.nearest(read_context(store, store.run_id), "text 33", 1)).found[0].entry.id == "e33"
         )
         assert other.asked == []
-        with pytest.raises(StoreError, match="holds vectors of embedder 'other'"):
+        with refused("embedder.mismatch"):
             Vectors(Words(), store)
 
 
@@ -349,7 +349,7 @@ def test_reembedding_after_the_model_behind_a_name_changed(tmp_path: Path) -> No
     saved(tmp_path)
     changed_one = Counting("words", dims=32)
     with Store.open(tmp_path) as store:
-        with pytest.raises(StoreError, match="reembed"):
+        with refused("embedder.mismatch"):
             asyncio.run(Vectors(changed_one, store)(["something"]))
         asyncio.run(replace_embedder(store, changed_one))
         assert asyncio.run(Vectors(changed_one, store)(["something", "text 1"])).shape == (2, 32)

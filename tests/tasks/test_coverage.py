@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from refusals import refused
 
-from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
 from practicum.tasks.load import require_meta
 from practicum.tasks.scoring.coverage import concept_coverage
@@ -48,5 +48,5 @@ def test_the_coverage_scorer() -> None:
     task = Task("t", "use: dog, run", meta={"concepts": ["dog", "run"]})
     assert scorer.score(task, Trace("Dogs run.")) == Score(1.0, True)
     for concepts in (None, [], "dog", [1], ["!"]):
-        with pytest.raises(TaskFileError, match=r"task 't' has no meta\.concepts"):
+        with refused("tasks.missing_field"):
             require_meta([task, Task("t", "x", meta={"concepts": concepts})], "coverage", "tasks.jsonl")
