@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import client, context_bytes, make_tasks, number_of, world
+from helpers import client, context_bytes, make_tasks, number_of
 from jsonschema import Draft202012Validator
+from profiles import cases
 from scripts import FORM, Learned, added, learned, material, obeying, resumed, right, scripted, shape, warm
 
 from practicum import methods
@@ -147,12 +148,10 @@ def run_of(folder: Path, name: str, model: ScriptedClient, **how: Any) -> Learne
     return learned(folder, model, 4, rival.settings, name, concurrency=1, **{**rival.how, **how})
 
 
-@pytest.mark.parametrize("profile", ["full", "small"])
 @pytest.mark.parametrize("name", RIVALS)
-def test_its_defaults_build_a_method(name: str, profile: Any) -> None:
-    settings = methods.settings_of(name, profile)()
-    assert isinstance(methods.build(name, settings), Method)
+def test_practicum_brings_it_with_defaults_for_small_models(name: str) -> None:
     assert methods.is_own(name)
+    assert isinstance(methods.build(name, methods.settings_of(name, "small")()), Method)
 
 
 @each()
@@ -164,36 +163,34 @@ def test_it_asks_and_keeps_what_its_page_says(tmp_path: Path, name: str) -> None
 
 
 def any_text(call: Call) -> str:
-    """An answer that follows from the prompt: right about every other time, and any text in any form."""
+    """An answer that follows from the prompt: right about every other time, or a text in the form that is asked for."""
+    number = number_of(call.text)
     if shape(call) in MEMBERS:
         return json.dumps(MEMBERS[shape(call)])
     if call.schema is not None:
-        odd = {"instruction": f"do {number_of(call.text) % 50}", "operations": []}
-        return json.dumps({**FORM, **json.loads(world(call)), **odd} if "Operations" in call.schema else FORM | odd)
-    answer = right(call) if number_of(call.text) % 2 else "wrong"
-    return in_parts(call.prompt, {"answer": answer})
+        return json.dumps({**FORM, **learner(f"do {number % 50}")(call)})
+    return in_parts(call.prompt, {"answer": right(call) if number % 2 else "wrong"})
 
 
+@pytest.mark.parametrize("part", cases([0.1, 0.4, 0.7, 0.99], 0.4))
 @each(*TEAMS)
-@pytest.mark.slow
 def test_a_run_that_was_cut_off_resumes_to_the_same_context_and_pays_for_nothing_twice(
-    tmp_path: Path, name: str
+    tmp_path: Path, name: str, part: float
 ) -> None:
     whole = run_of(tmp_path / "whole", name, client(any_text))
     total = len(whole.model.calls)
-    for n in sorted({1, total // 3, 2 * total // 3, total - 1}):
-        left = iter(range(n))
+    left = iter(range(int(part * total)))
 
-        def killed(call: Call, left: Any = left) -> str:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            return any_text(call)
+    def killed(call: Call) -> str:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return any_text(call)
 
-        with pytest.raises(KeyboardInterrupt):
-            run_of(tmp_path / str(n), name, client(killed))
-        again = resumed(Learned(client(any_text), tmp_path / str(n) / "run"), client(any_text))
-        assert context_bytes(again.result) == context_bytes(whole.result)
-        assert len(again.model.calls) == total - n
+    with pytest.raises(KeyboardInterrupt):
+        run_of(tmp_path / "cut", name, client(killed))
+    again = resumed(Learned(client(any_text), tmp_path / "cut" / "run"), client(any_text))
+    assert context_bytes(again.result) == context_bytes(whole.result)
+    assert len(again.model.calls) == total - int(part * total)
 
 
 @each("mipro")
