@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from refusals import refused
@@ -63,3 +65,14 @@ def test_a_package_that_holds_another_back_is_named(monkeypatch: pytest.MonkeyPa
         "pip install -U 'openai[aiohttp]>=3.40'; gateway wants openai<3.0.0,>=2.20: keep the two in separate "
         "environments"
     )
+
+
+def test_every_extra_that_a_message_names_exists() -> None:
+    source = Path(requirements.__file__).parents[1]
+    named = {
+        extra
+        for file in source.rglob("*.py")
+        for extra in re.findall(r"pip_install\([\"'](\w+)[\"']\)", file.read_text(encoding="utf-8"))
+    }
+    assert {"local", "plots", "postgres", "serve"} <= named
+    assert not [extra for extra in named if "practicum[" in pip_install(extra)]
