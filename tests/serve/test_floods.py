@@ -215,7 +215,7 @@ async def test_what_cannot_be_checked_for_what_it_goes_on_from_is_refused(tmp_pa
 
 @asynchronous
 async def test_all_that_is_under_way_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MOST_HELD", 2_000)
+    monkeypatch.setattr("practicum.serve.call.MOST_HELD", 2_000)
     async with answering(JSON, [whole("a" * 3_000)]) as address, served(tmp_path, address=address) as at:
         refused = await at.ask("a" * 3_000)
         assert (refused.status, at.service.counts["refused requests"]) == (429, 1)
