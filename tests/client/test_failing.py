@@ -143,7 +143,7 @@ def test_keys_do_not_go_over_plain_http_to_other_machines() -> None:
 def test_other_requests_are_passed_on(space: client.Space, world: Any) -> None:
     with space.wrap(OpenAI(base_url=world.provider, api_key="own")) as llm:
         assert [model.id for model in llm.models.list()] == ["sim"]
-        assert llm.embeddings.create(model="sim", input="x").data[0].embedding == [0.6, 0.8]
+        assert len(llm.embeddings.create(model="sim", input="x").data[0].embedding) == 8
     assert client.interaction() is None
 
 
