@@ -6,13 +6,14 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from typing import Any
 
 import typer
 
-from practicum.cli.console import any_console
+from practicum.cli.console import RESULT, any_console
 from practicum.cli.options import Learning, as_options
 from practicum.cli.signals import exit_code, stopped_by
-from practicum.core.errors import PracticumError
+from practicum.core.errors import ErrorBody, PracticumError, error_body
 from practicum.core.gc import collect_rarely
 
 PANELS: dict[str, dict[str, str]] = {
@@ -80,52 +81,71 @@ def main(arguments: list[str] | None = None) -> None:
     129 by SIGHUP)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     collect_rarely()
+    # --debug may stand anywhere, also behind the command.
+    given = [a for a in arguments if a != "--debug"]
     try:
-        # --debug may stand anywhere, also behind the command.
-        with any_console(), stopped_by(_interrupt):
-            given = [a for a in arguments if a != "--debug"]
-            code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
+        code = _run(given, debug=len(given) < len(arguments))
     except BrokenPipeError:
         # The reader of the output has left (head, less), which is no failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (Exception, KeyboardInterrupt) as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        code, message = _explain(error)
-        if message:
-            from practicum.cli.output import print_error
-
-            print_error(message)
     sys.exit(exit_code(code) if isinstance(code, int) else 0)
+
+
+def _run(given: list[str], debug: bool) -> object:
+    """Run a command. An error is one line on standard error, and with --json also part of the JSON object."""
+    result: dict[str, Any] = {}
+    held, failure = RESULT.set(result), None
+    try:
+        with any_console(), stopped_by(_interrupt):
+            code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
+    except BrokenPipeError:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            traceback.print_exc()
+        code, failure = _explain(error)
+    finally:
+        RESULT.reset(held)
+    if failure is not None and "--json" in given:
+        result["error"] = failure
+    if result or failure is not None:
+        from practicum.cli.output import print_error, print_json
+
+        if result:
+            print_json(result)
+        if failure is not None:
+            print_error(failure["message"])
+    return code
 
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def _explain(error: BaseException) -> tuple[int, str]:
-    """The exit code and the line that stand for an error."""
+def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
+    """The exit code of an error, and what is printed of it."""
     if isinstance(error, PracticumError):
-        return error.exit_code, as_options(str(error))
+        return error.exit_code, {**error.body(), "message": as_options(str(error))}
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return 130, "interrupted"
+        return 130, error_body("run.interrupted", "interrupted")
     # Usage errors of typer are told by what they carry: their classes moved from one release to the next.
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
         if not hasattr(error, "format_message"):
-            return code, "interrupted" if code == 130 else ""
+            return code, error_body("run.interrupted", "interrupted") if code == 130 else None
         if type(error).__name__ == "NoArgsIsHelpError":
-            return code, ""  # the help was printed
+            return code, None  # the help was printed
         message = error.format_message().replace("Value error, ", "")
         command = getattr(getattr(error, "ctx", None), "command_path", "practicum")
-        return code, f"{message.rstrip('.')}; see {command} --help"
+        return code, error_body("command.invalid", f"{message.rstrip('.')}; see {command} --help")
     if isinstance(error, ImportError | AttributeError):
         from practicum.core.requirements import unmet_requirements
 
         if unmet := unmet_requirements():
-            return 1, "; ".join(unmet)
-    return 1, f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"
+            return 1, error_body("package.unsuitable", "; ".join(unmet))
+    text = f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"
+    return 1, error_body("practicum.bug", text)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,11 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+RESULT: ContextVar[dict[str, Any] | None] = ContextVar("RESULT", default=None)
+"""Takes the result of a command with --json until the command ends, so that an error stands in the same JSON object."""
 
 
 @contextmanager

@@ -34,12 +34,16 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -
     values = {name: value for name, value in given.items() if value not in (None, [])}
     for name, value in values.items():
         if isinstance(value, str) and not value.strip() and name != "instructions":
-            raise UsageError("settings.invalid", f"--{name.replace('_', '-')} is empty: give a value, or leave it out")
+            raise UsageError(
+                "settings.invalid", f"--{name.replace('_', '-')} is empty: give a value, or leave it out", setting=name
+            )
     settings: dict[str, Any] = dict(pairs(values.pop("set_", ()), "--set"))
     for name in METHOD_OPTIONS:
         if name in values:
             if name in settings:
-                raise UsageError("settings.conflict", f"setting {name!r} is given twice, as an option and with --set")
+                raise UsageError(
+                    "settings.conflict", f"setting {name!r} is given twice, as an option and with --set", setting=name
+                )
             settings[name] = values.pop(name)
     for name in ("labels", "reasoning"):
         if values.pop(f"no_{name}", False):
@@ -119,6 +123,7 @@ def read_sections(text: str) -> list[str]:
         raise UsageError(
             "settings.invalid",
             f"--sections {text!r} names no section: give a file of lines NAME: DESCRIPTION, or a,b,c",
+            setting="sections",
         )
     return lines
 
@@ -144,7 +149,7 @@ def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
     else:
         choices = tuple(names(text))
     if len(choices) < 2:
-        raise UsageError("settings.invalid", f"--choices {text!r} names fewer than two answers")
+        raise UsageError("settings.invalid", f"--choices {text!r} names fewer than two answers", setting="choices")
     return choices
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from practicum.cli.console import is_utf8
+from practicum.cli.console import RESULT, is_utf8
 from practicum.cli.options import as_options
 from practicum.core.counts import Count, counted
 from practicum.core.errors import UsageError
@@ -50,8 +50,10 @@ class Printer(Console):
 
     def result(self, value: Mapping[str, Any]) -> None:
         """The result as one JSON object, if `--json` asks for it."""
-        if self.as_json:
-            sys.stdout.write(_json(value) + "\n")
+        if self.as_json and (held := RESULT.get()) is not None:
+            held.update(value)
+        elif self.as_json:
+            print_json(value)
 
     def each(
         self, head: Mapping[str, Any], name: str, values: Iterable[T], as_json: Callable[[T], Mapping[str, Any]]
@@ -159,6 +161,11 @@ def confirm(question: str, yes: bool) -> None:
 def save_json(path: Path, value: Mapping[str, Any]) -> None:
     """Save a result as JSON in a folder, which is made if need be."""
     write_atomic(path, visible_json(json.dumps(value, indent=1, ensure_ascii=False)) + "\n")
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """The one JSON object of a command with --json."""
+    sys.stdout.write(_json(value) + "\n")
 
 
 def print_error(message: str) -> None:

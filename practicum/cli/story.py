@@ -55,7 +55,9 @@ def show_attempts(
             out.print(_attempt_line(out, line))
         if not outcomes:
             if step is not None and step > (last := story.info.steps):
-                raise UsageError("step.unknown", f"there is no step {step} in {run}: its last one is {last}")
+                raise UsageError(
+                    "step.unknown", f"there is no step {step} in {run}: its last one is {last}", step=step, last=last
+                )
             older = split != "train" and step is None and story.evaluations_missing
             why = "; those of evaluations are not stored (run of an older version)" if older else ""
             out.print(f"no attempts{' of this kind' if failed or split or step or task else ''} in {run}{why}")

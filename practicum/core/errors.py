@@ -41,6 +41,11 @@ class ErrorBody(TypedDict):
     fields: Mapping[str, Json]
 
 
+def error_body(code: str, message: str) -> ErrorBody:
+    """A failure that is not a PracticumError, as data."""
+    return {"code": code, "message": message, "fields": {}}
+
+
 def received(error: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Json]]:
     """Code, message and fields of the `error` in a service's answer. Raises KeyError if it has no message. A code that
     this version does not know counts as an invalid answer."""

@@ -30,7 +30,10 @@ def export(context: Context, format: ExportFormat) -> str:
     UsageError for another format."""
     if format not in get_args(ExportFormat):
         raise UsageError(
-            "settings.invalid", f"unknown format {format!r}: it is one of {', '.join(get_args(ExportFormat))}"
+            "settings.invalid",
+            f"unknown format {format!r}: it is one of {', '.join(get_args(ExportFormat))}",
+            setting="format",
+            known=[*get_args(ExportFormat)],
         )
     if format == "json":
         entries = [entry_json(e) for e in context]

@@ -49,6 +49,11 @@ def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None
     return f"{where}: {said}" if where else said
 
 
+def wrong_field(error: ValidationError) -> str | None:
+    """The dotted name of the first field that is wrong, at most 80 characters; None if it is the whole value."""
+    return ".".join(map(str, error.errors()[0]["loc"]))[:80] or None
+
+
 def in_number(number: int, text: str) -> str:
     """A text whose `[one|many]` parts agree with a number: `answer[|s] cut` is `answer cut` or `answers cut`."""
     return re.sub(r"\[([^|\]]*)\|([^\]]*)\]", r"\1" if number == 1 else r"\2", text)

@@ -51,7 +51,7 @@ def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full
     try:
         settings = kind.model_validate(dict(values))
     except ValidationError as error:
-        raise UsageError("settings.invalid", _explain(name, kind, error)) from error
+        raise _refusal(name, kind, error) from error
     if getattr(settings, "online", False) and "epochs" in values and getattr(settings, "epochs", 1) > 1:
         raise UsageError("settings.conflict", "online learning sees each task once: leave out `epochs`")
     if "gate_alpha" in settings.model_fields_set and not settings.gate:
@@ -148,7 +148,10 @@ def _recipe(name: str) -> Any:
     if name not in plugins.registered(GROUP):
         known = (*NAMES, *plugins.describe(GROUP))
         raise UsageError(
-            "method.unknown", f"unknown method {name!r}{closest(name, NAMES)}: known are {', '.join(known)}"
+            "method.unknown",
+            f"unknown method {name!r}{closest(name, NAMES)}: known are {', '.join(known)}",
+            method=name,
+            known=[*known],
         )
     found = plugins.load_registered(GROUP, name)
     if isinstance(found, Method):
@@ -163,12 +166,16 @@ def _recipe(name: str) -> Any:
     return found
 
 
-def _explain(name: str, kind: type[GateSettings], error: ValidationError) -> str:
+def _refusal(name: str, kind: type[GateSettings], error: ValidationError) -> UsageError:
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         known = kind.model_fields
-        return f"method {name} has no setting {field!r}{closest(field, known)}: it has {', '.join(known)}"
+        text = f"method {name} has no setting {field!r}{closest(field, known)}: it has {', '.join(known)}"
+        return UsageError("settings.unknown", text, setting=field, method=name, known=[*known])
     if not field:
-        return f"method {name}: {first['msg'].removeprefix('Value error, ')}"
-    return f"setting {field}={first['input']!r} of method {name}: {first['msg']}"
+        return UsageError(
+            "settings.invalid", f"method {name}: {first['msg'].removeprefix('Value error, ')}", method=name
+        )
+    text = f"setting {field}={first['input']!r} of method {name}: {first['msg']}"
+    return UsageError("settings.invalid", text, setting=field, method=name)

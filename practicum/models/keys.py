@@ -144,7 +144,9 @@ def _configured(to: SplitResult) -> str | None:
 def _from_environment(variable: str, who: str) -> str:
     if not (key := os.environ.get(variable)):
         raise UsageError(
-            "model.no_key", f"{who} names the environment variable {variable}, which is not set (export {variable}=...)"
+            "model.no_key",
+            f"{who} names the environment variable {variable}, which is not set (export {variable}=...)",
+            variable=variable,
         )
     return key
 

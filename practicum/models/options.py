@@ -71,6 +71,7 @@ class ModelOptions(BaseModel):
                     "model.no_key",
                     f"`model_options` names the environment variable {found[1]}, which is not set "
                     f"(export {found[1]}=...)",
+                    variable=found[1],
                 )
             return set_
 

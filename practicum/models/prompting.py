@@ -43,6 +43,8 @@ def check_fits_window(client: Client, role: str, tokens: int) -> None:
             "window.exceeded",
             f"the {role}'s prompt of about {tokens} tokens is larger than the window of {client.name} "
             f"({client.window} tokens): {WINDOW_ADVICE}",
+            tokens=tokens,
+            window=client.window,
         )
 
 

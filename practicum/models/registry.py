@@ -265,7 +265,7 @@ class Models:
             inferred = infer(name)
         except (UserError, ValueError) as error:
             if str(error).startswith("Unknown"):
-                raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}") from error
+                raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}", model=name) from error
             raise UsageError(
                 "model.no_key", f"model {name!r} cannot be used: {_what_is_missing(str(error))}"
             ) from error
@@ -324,7 +324,7 @@ def require_model_name(name: str) -> None:
         except ValueError:
             colon = ""
         if not colon or not model:
-            raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}")
+            raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}", model=name)
 
 
 def _require_addresses(name: str) -> None:

@@ -135,7 +135,12 @@ class Retriever:
     def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, retrieval: Retrieval = DEFAULT) -> None:
         # A stored setting may be anything.
         if retrieval not in get_args(Retrieval):
-            raise UsageError("settings.invalid", f"retrieval={retrieval!r} must be one of {', '.join(WEIGHTS)}")
+            raise UsageError(
+                "settings.invalid",
+                f"retrieval={retrieval!r} must be one of {', '.join(WEIGHTS)}",
+                setting="retrieval",
+                known=[*WEIGHTS],
+            )
         self.vectors = vectors
         self.many = many
         self.retrieval = retrieval

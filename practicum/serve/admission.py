@@ -12,7 +12,7 @@ from typing import Any
 from unicodedata import is_normalized
 from urllib.parse import unquote_to_bytes
 
-from practicum.core.errors import PracticumError
+from practicum.core.errors import Json, PracticumError
 from practicum.core.visible import is_blank
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -37,8 +37,8 @@ _OWN = b"x-practicum-"
 class Refused(PracticumError):
     """A request that is answered with an error: its code decides the status. `headers` are those of the answer."""
 
-    def __init__(self, code: str, message: str, *headers: tuple[bytes, bytes]) -> None:
-        super().__init__(code, message)
+    def __init__(self, code: str, message: str, *headers: tuple[bytes, bytes], **fields: Json) -> None:
+        super().__init__(code, message, **fields)
         self.headers = headers
 
 

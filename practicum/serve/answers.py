@@ -319,12 +319,14 @@ class Ready(TypedDict):
 
 
 class ErrorText(TypedDict):
-    """What is wrong, in one line."""
+    """What is wrong. `message` is one line, `code` is stable (docs/errors.md), and `fields` has values that a caller
+    needs to react; `param` names the field of the request that is wrong."""
 
     message: str
     type: str
-    param: None
-    code: None
+    param: str | None
+    code: str
+    fields: dict[str, Any]
 
 
 class Error(TypedDict):

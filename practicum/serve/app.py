@@ -24,7 +24,16 @@ import aiohttp
 from multidict import CIMultiDict
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from practicum.core.errors import NotARun, PracticumError, RunBusy, StoreAway, StoreError, UsageError
+from practicum.core.errors import (
+    ErrorBody,
+    NotARun,
+    PracticumError,
+    RunBusy,
+    StoreAway,
+    StoreError,
+    UsageError,
+    error_body,
+)
 from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong, require_key_of
 from practicum.serve.admission import Refused, require_clear
@@ -201,7 +210,7 @@ class Call:
 
     async def body(self, most: int) -> bytes:
         """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
-        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes")
+        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes", limit=most)
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
         parts, size, more = list[bytes](), 0, True
@@ -283,7 +292,7 @@ class App:
             status, headers = status_of(error)
             what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
             self.service.counts[what] += 1
-            await call.answer(status, error_body(call.path, status, str(error)), *headers)
+            await call.answer(status, error_answer(call.path, status, error.body()), *headers)
         except Exception as error:
             if call.status:
                 raise
@@ -291,7 +300,7 @@ class App:
             self.service.counts["faults"] += 1
             logger.error("%s %s failed", call.method, _route_of(call), exc_info=error)
             message = f"this failed by a bug in practicum ({type(error).__name__}): the log of the service says where"
-            await call.answer(500, error_body(call.path, 500, message))
+            await call.answer(500, error_answer(call.path, 500, error_body("practicum.bug", message)))
         finally:
             self.held.bytes -= call.size
             self._ended(call)
@@ -420,9 +429,8 @@ class App:
         grant = call.grant = await self.keys.grant(self._key(call), call.address)
         self.keys.count(grant)
         if role is not None and not grant.may(role):
-            raise Refused(
-                "key.forbidden", f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
-            )
+            text = f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
+            raise Refused("key.forbidden", text, role=role)
         if grant.space and wanted not in (None, grant.space):
             raise Refused("key.forbidden", f"this key is for space {grant.space}: leave out x-practicum-space")
         call.space = grant.space or wanted or self.service.settings.spaces[0]
@@ -577,9 +585,8 @@ class App:
             self.service.counts["wrong numbers"] += 1
             raise aiohttp.ClientPayloadError(f"the status {response.status}")
 
-    def upstream_failed(self, error: BaseException) -> tuple[int, str]:
-        """Count a failure of the upstream, and log it. Returns the status and the message for the client, who is not
-        to know the upstream's address."""
+    def upstream_failed(self, error: BaseException) -> None:
+        """Count a failure of the upstream, and log it."""
         self.service.counts["upstream failures"] += 1
         if time.monotonic() - self._failure_logged >= QUIET:
             self._failure_logged = time.monotonic()
@@ -587,7 +594,6 @@ class App:
                 "the upstream at %s failed (%s): %s; further failures are counted in /health, and logged after %g s",
                 urlsplit(self.upstream.address).netloc.rpartition("@")[2], type(error).__name__, error, QUIET,
             )  # fmt: skip
-        return _upstream_error(error)
 
     async def _pass_on(self, call: Call, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""
@@ -608,11 +614,12 @@ class App:
             if not ended:
                 raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            status, message = self.upstream_failed(error)
+            self.upstream_failed(error)
             if began:
                 # The connection is cut, so that the client does not take a part for the whole.
                 raise
-            await call.answer(status, error_body(call.path, status, message))
+            status, failure = _upstream_error(error)
+            await call.answer(status, error_answer(call.path, status, failure))
 
 
 def _caller(call: Call) -> Caller:
@@ -794,7 +801,7 @@ class _Relay:
 
     async def failed(self, error: BaseException) -> None:
         """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
-        status, message = _upstream_error(error)
+        status, failure = _upstream_error(error)
         if self._streaming:
             await self.read_rest()
             self.keep(status)
@@ -809,7 +816,7 @@ class _Relay:
             raise error
         self.app.upstream_failed(error)
         self.call.error = type(error).__name__
-        body = error_body(self.call.path, status, message)
+        body = error_answer(self.call.path, status, failure)
         if not self._streaming:
             await self.call.answer(status, body)
             return
@@ -984,18 +991,23 @@ def _right_address(call: Call) -> str | None:
     return None
 
 
-def _upstream_error(error: BaseException) -> tuple[int, str]:
+def _upstream_error(error: BaseException) -> tuple[int, ErrorBody]:
+    """The status and the error for the client, who does not learn the upstream's address."""
     if isinstance(error, TimeoutError):
-        return 504, "the upstream did not answer in time"
+        return 504, error_body("upstream.timeout", "the upstream did not answer in time")
     if isinstance(error, aiohttp.ClientConnectorError):
-        return 502, "the upstream cannot be reached: the service's log says why"
-    return 502, "the upstream broke off its answer"
+        text = "the upstream cannot be reached: the service's log says why"
+        return 502, error_body("upstream.unreachable", text)
+    return 502, error_body("upstream.broken", "the upstream broke off its answer")
 
 
-def error_body(path: str, status: int, message: str) -> dict[str, Any]:
+def error_answer(path: str, status: int, error: ErrorBody) -> dict[str, Any]:
     """An error in the form of the protocol, so that its clients read it."""
-    error = {"message": f"practicum: {message}", "type": _TYPES.get(status, "api_error"), "param": None, "code": None}
-    return {"type": "error", "error": error} if path.startswith("/v1/messages") else {"error": error}
+    said = {
+        "message": f"practicum: {error['message']}", "type": _TYPES.get(status, "api_error"),
+        "param": error["fields"].get("param"), "code": error["code"], "fields": error["fields"],
+    }  # fmt: skip
+    return {"type": "error", "error": said} if path.startswith("/v1/messages") else {"error": said}
 
 
 _TYPES = {

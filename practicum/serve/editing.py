@@ -109,6 +109,8 @@ async def edit_entry(
                 raise Conflict(
                     "entry.changed",
                     f"{id} was changed in version {entry.changed}, after you looked at it: look at it again",
+                    entry=id,
+                    version=entry.changed,
                 )
             change: Edit = Update(id, text, section, reason=BY_HAND)
             return Delta((change if text is not None or section is not None else Delete(id, reason=BY_HAND),))
@@ -142,8 +144,13 @@ def _make_live(service: Service, space: Space, store: Store, version: int, reaso
 def _gone(store: Store, id: str) -> UsageError:
     events = entry_history(read_versions(store, store.run_id), id)
     if not events:
-        return Unknown("entry.unknown", f"there has never been an entry {id!r:.80}")
-    return Conflict("entry.deleted", f"there is no entry {id} any more: it was removed in version {events[-1].version}")
+        return Unknown("entry.unknown", f"there has never been an entry {id!r:.80}", entry=id)
+    return Conflict(
+        "entry.deleted",
+        f"there is no entry {id} any more: it was removed in version {events[-1].version}",
+        entry=id,
+        version=events[-1].version,
+    )
 
 
 async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:

@@ -30,7 +30,7 @@ from practicum.core.scores import rounded
 from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust
 from practicum.core.visible import not_blank
-from practicum.core.words import one_line
+from practicum.core.words import one_line, wrong_field
 from practicum.serve import answers, tables
 from practicum.store.dialects import insert_adding, upsert
 from practicum.tasks.scoring.rules import normalise
@@ -116,7 +116,9 @@ def read_feedback(body: bytes) -> Feedback:
             said = "`score` must be a number from 0 to 1, true or false"
         elif name:
             said = f"`{name}`: {said[0].lower()}{said[1:]}"
-        raise UsageError("outcome.invalid", one_line(f"this is no feedback: {said}", 300)) from error
+        raise UsageError(
+            "outcome.invalid", one_line(f"this is no feedback: {said}", 300), param=wrong_field(error)
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Local:
             await self._answer(call)
         except PracticumError as error:
             status, headers = status_of(error)
-            await call.answer(status, {"error": {"message": str(error)}}, *headers)
+            await call.answer(status, {"error": error.body()}, *headers)
 
     async def _answer(self, call: Call) -> None:
         if (operation := OPERATIONS.get((call.method, call.path))) is None:
@@ -57,7 +57,7 @@ class Local:
         roles = (call.header(ROLES) or "").split(",")
         grant = Grant("this agent", "", frozenset(roles), "")
         if not grant.may(operation.role):
-            raise Forbidden("key.forbidden", f"this takes the role {operation.role}")
+            raise Forbidden("key.forbidden", f"this takes the role {operation.role}", role=operation.role)
         space = call.header(b"x-practicum-space") or self._service.settings.spaces[0]
         async with self._making:
             try:

@@ -422,6 +422,8 @@ class FolderDatabase:
                         "store.unknown_format",
                         f"the store {self.folder} has format {version}, this practicum reads {tables.FORMAT} alone: "
                         "serve it with the practicum that made it, or give another --store",
+                        format=version,
+                        reads=tables.FORMAT,
                     )
                 if version == 0:
                     tables.metadata.create_all(db)

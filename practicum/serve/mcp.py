@@ -30,9 +30,9 @@ from mcp_types import (
 from mcp_types import Tool as Listed
 from pydantic import ValidationError
 
-from practicum.core.errors import PracticumError, UsageError
+from practicum.core.errors import PracticumError, UsageError, error_body
 from practicum.core.views import behind
-from practicum.core.words import fault, one_line
+from practicum.core.words import fault, one_line, wrong_field
 from practicum.serve.mcp_opening import INSTRUCTIONS, NAME, VERSION
 from practicum.serve.tools import (
     PAGE,
@@ -75,18 +75,20 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
 
     async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         if (tool := TOOLS.get(params.name)) is None:
-            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r:.80}: there are {', '.join(TOOLS)}")
+            raise _refusal("request.malformed", f"there is no tool {params.name!r:.80}: there are {', '.join(TOOLS)}")
         try:
             caller = caller_of(ctx)
             if not may(caller.roles, tool.role):
                 have = ", ".join(sorted(caller.roles))
                 raise UsageError(
-                    "key.forbidden", f"the tool {tool.name} takes the role {tool.role}, and you have {have}"
+                    "key.forbidden",
+                    f"the tool {tool.name} takes the role {tool.role}, and you have {have}",
+                    role=tool.role,
                 )
             told = await caller.ask(*_read(tool, params.arguments or {}).asked())
             content, wrong = tool.text(told), False
         except PracticumError as error:
-            content, told, wrong = str(error), None, True
+            content, told, wrong = str(error), {"error": error.body()}, True
         return CallToolResult(
             content=[TextContent(type="text", text=content)], structured_content=told, is_error=wrong
         )  # fmt: skip
@@ -105,9 +107,9 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
     async def read_resource(ctx: Any, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri, caller = str(params.uri), caller_of(ctx)
         if uri != PLAYBOOK and not uri.startswith(f"{PLAYBOOK}/"):
-            raise MCPError(INVALID_PARAMS, f"there is no resource {uri!r:.200}: {PLAYBOOK} is one")
+            raise _refusal("request.malformed", f"there is no resource {uri!r:.200}: {PLAYBOOK} is one")
         if not may(caller.roles, "ask"):
-            raise MCPError(INVALID_PARAMS, f"{PLAYBOOK} takes the role ask, and you have {', '.join(caller.roles)}")
+            raise _refusal("key.forbidden", f"{PLAYBOOK} takes the role ask, and you have {', '.join(caller.roles)}")
         text = await _playbook(caller, unquote(uri[len(PLAYBOOK) + 1 :]))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="text/markdown", text=text)])
 
@@ -117,6 +119,11 @@ def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
         on_call_tool=call_tool, on_list_resources=list_resources, on_list_resource_templates=list_templates,
         on_read_resource=read_resource, get_tool_input_schema=lambda name: None,
     )  # fmt: skip
+
+
+def _refusal(code: str, message: str) -> MCPError:
+    """An error of the protocol, with its code in `data`."""
+    return MCPError(INVALID_PARAMS, message, error_body(code, message))
 
 
 def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
@@ -132,6 +139,7 @@ def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
         raise UsageError(
             "request.malformed",
             one_line(f"{tool.name} was called wrongly: {fault(error, model=tool)}; it takes {fields}", 400),
+            param=wrong_field(error),
         ) from None
 
 
@@ -147,7 +155,7 @@ async def _told(caller: Caller, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return await caller.ask(("GET", "/v1/playbook"), given)
     except PracticumError as error:
-        raise MCPError(INVALID_PARAMS, str(error)) from error
+        raise MCPError(INVALID_PARAMS, str(error), error.body()) from error
 
 
 async def _playbook(caller: Caller, section: str) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError, received
+from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError, error_body, received
 from practicum.models.keys import require_private
 from practicum.serve import lines
 from practicum.serve.mcp_opening import Opening
@@ -45,7 +45,8 @@ AGAIN = 0.05
 MOST_LINE, MOST_ANSWER = 2**20, 64 * 2**20
 """Bytes of the largest message of an agent, as over HTTP, and of the largest answer of a service."""
 
-TOO_LONG = {"code": -32600, "message": f"a message has more than {MOST_LINE:,} bytes"}
+_TOO_LONG = f"a message has more than {MOST_LINE:,} bytes"
+TOO_LONG = {"code": -32600, "message": _TOO_LONG, "data": error_body("request.too_large", _TOO_LONG)}
 """The error of JSON-RPC for a message that is not read."""
 
 

@@ -21,4 +21,6 @@ class UnknownSpace(UsageError):
 
 
 def unknown(name: str) -> UnknownSpace:
-    return UnknownSpace("space.unknown", f"there is no space {name!r}: start the service with --space {name}")
+    return UnknownSpace(
+        "space.unknown", f"there is no space {name!r}: start the service with --space {name}", space=name
+    )

@@ -18,7 +18,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreAway, StoreError, UsageError
 from practicum.core.visible import not_blank
-from practicum.core.words import fault, one_line
+from practicum.core.words import fault, one_line, wrong_field
 from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, personal, tables
 from practicum.serve.access import Grant, Keys, Role
@@ -115,9 +115,8 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
     except ValidationError as error:
         known = f" (there are {', '.join(form.model_fields) or 'no fields'})"
         extra = known if error.errors()[0]["type"] == "extra_forbidden" else ""
-        raise UsageError(
-            "request.malformed", one_line(f"what was sent is wrong: {fault(error, model=form)}{extra}", 400)
-        ) from error
+        text = one_line(f"what was sent is wrong: {fault(error, model=form)}{extra}", 400)
+        raise UsageError("request.malformed", text, param=wrong_field(error)) from error
 
 
 async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
@@ -365,7 +364,9 @@ async def remove(at: At, asked: Removal) -> answers.Edited | answers.Decided:
         number = int(asked.id[1:]) if asked.id.startswith("c") else None
         if number is None or await at.service.noted_by(at.space, number) != tables.note_by(at.user):
             raise access.Forbidden(
-                "key.forbidden", f"removing {asked.id} takes the role review: report is for notes of one's own"
+                "key.forbidden",
+                f"removing {asked.id} takes the role review: report is for notes of one's own",
+                role="review",
             )
     if asked.id.startswith("c"):
         return await at.service.review_correction(at.space, int(asked.id[1:]), False)

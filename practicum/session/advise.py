@@ -179,7 +179,12 @@ def _check(splits: Splits, config: Config) -> None:
     """Refuse an unknown scorer, role or model, tasks without targets that nothing can score, and a budget without a
     price."""
     if unknown := [role for role in config.roles if role not in ROLES]:
-        raise UsageError("role.unknown", f"unknown role {unknown[0]!r}: known are {', '.join(ROLES)}")
+        raise UsageError(
+            "role.unknown",
+            f"unknown role {unknown[0]!r}: known are {', '.join(ROLES)}",
+            role=unknown[0],
+            known=[*ROLES],
+        )
     if len(_by_role(config)) < len(config.roles):
         raise UsageError(
             "role.duplicate", "one role has two models: agent and generator are the same, and curator and mutator"
@@ -201,6 +206,7 @@ def _check(splits: Splits, config: Config) -> None:
                 "price.unknown",
                 f"the price of {name} is not known, so the budget of {config.max_usd:g} USD cannot be enforced: give "
                 "`prices=in=0.4,out=1.6` (US dollars per million tokens), or `max_tokens`",
+                model=name,
             )
 
 

@@ -15,7 +15,7 @@ from practicum import methods
 from practicum.blocks.act.scaling import number_of
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
-from practicum.core.errors import ProviderError, Stopped, UsageError
+from practicum.core.errors import ProviderError, Stopped, UsageError, error_body
 from practicum.core.html import card, table
 from practicum.core.types import Rollout, Task, Usage
 from practicum.core.words import one_line, usage_text
@@ -109,9 +109,10 @@ class Answered:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
+        error = self.rollout.trace.error
         return {
             "answer": self.text,
-            "error": self.rollout.trace.error,
+            "error": None if error is None else error_body("agent.failed", error),
             "version": self.context.version,
             "memories": [{**_brief(f.entry), "similarity": f.similarity} for f in self.retrieved],
             "used": [_brief(entry) for entry in self.used],

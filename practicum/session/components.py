@@ -145,6 +145,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         "agent.unknown",
         f"unknown agent {name!r}: it is one of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
         f"{installed}",
+        agent=name,
     )
 
 

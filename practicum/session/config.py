@@ -316,7 +316,10 @@ def require_names(given: Mapping[str, object], known: Iterable[str]) -> None:
     for name in given:
         if name not in known:
             raise UsageError(
-                "settings.unknown", f"there is no setting {name!r}{closest(name, known)}: known are {', '.join(known)}"
+                "settings.unknown",
+                f"there is no setting {name!r}{closest(name, known)}: known are {', '.join(known)}",
+                setting=name,
+                known=[*known],
             )
 
 
@@ -337,8 +340,10 @@ def config_from(values: Mapping[str, Any]) -> Config:
         if name == "choices" and isinstance(value, str):
             said = "give a list of answers, such as practicum.tasks.load.choices_from(tasks)"
         if name.startswith("model_options"):
-            raise UsageError("settings.invalid", f"`model_options`: {said}") from None  # a header may hold a secret
-        raise UsageError("settings.invalid", f"`{name}={one_line(repr(value))}`: {said}") from error
+            raise UsageError(
+                "settings.invalid", f"`model_options`: {said}", setting="model_options"
+            ) from None  # a header may hold a secret
+        raise UsageError("settings.invalid", f"`{name}={one_line(repr(value))}`: {said}", setting=name) from error
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:

@@ -78,6 +78,8 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
                 "settings.fixed",
                 f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
                 "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)",
+                setting="model",
+                role=role,
             )
     return setup
 
@@ -96,10 +98,14 @@ def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
             raise UsageError(
                 "price.unknown",
                 f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known",
+                setting=name,
             )
         if limit <= used:
             raise UsageError(
-                "budget.spent", f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more"
+                "budget.spent",
+                f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more",
+                setting=name,
+                used=used,
             )
 
 
@@ -110,18 +116,21 @@ def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept)
             "settings.fixed",
             f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
             "from what this one learned (`seed_context`)",
+            setting="agent",
         )
     if "guard_tools" in changed and (there := kept.of("agent")):
         raise UsageError(
             "settings.fixed",
             f"`guard_tools` cannot change from {config.guard_tools} to {new.guard_tools}: the run keeps {there} of the "
             "agent. Start a new run from what this one learned (`seed_context`)",
+            setting="guard_tools",
         )
     if "temperature" in changed and kept.answers:
         raise UsageError(
             "settings.fixed",
             f"the temperature cannot change from {config.temperature} to {new.temperature}: the run keeps "
             f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)",
+            setting="temperature",
         )
     grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
     # A grammar holds the agent to the choices, so it is asked in another way.
@@ -130,4 +139,5 @@ def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept)
             "settings.fixed",
             f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
             f"{there} of the agent",
+            setting="structure",
         )

@@ -63,6 +63,7 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
                     "entry.changed",
                     f"{id} was changed in {store.folder} since version {base.version}, of which this text was made: "
                     f"see practicum diff {store.folder} {base.version} {last.version}",
+                    entry=id,
                 )
     return last, delta
 
@@ -90,7 +91,10 @@ def _delta(base: Context, text: str) -> Delta:
         entry = base.get(item.id)
         if entry is None or item.id not in before:
             raise ContextFileError(
-                "entry.unknown", f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW}"
+                "entry.unknown",
+                f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW}",
+                entry=item.id,
+                line=item.line,
             )
         if not item.text:
             raise ContextFileError(

@@ -115,6 +115,7 @@ def forget(
             raise UsageError(
                 "entry.unknown",
                 f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has",
+                entry=missing[0],
             )
     except UsageError:
         if not store.has_forgotten:

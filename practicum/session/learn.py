@@ -123,7 +123,9 @@ async def learn(
     for name, given in (("val", val), ("test", test)):
         if not given and given != ():
             raise UsageError(
-                "tasks.missing", f"`{name}` has no tasks: give some (such as the last fifth of a list), or leave it out"
+                "tasks.missing",
+                f"`{name}` has no tasks: give some (such as the last fifth of a list), or leave it out",
+                tasks=name,
             )
     values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
     if isinstance(tasks, TraceStream):

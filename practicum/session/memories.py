@@ -197,9 +197,12 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
                     raise UsageError(
                         "entry.unknown",
                         f"{where} has never had an entry {id!r}: practicum show {where} lists those it has",
+                        entry=id,
                     )
                 removed = f"it was removed in version {events[-1].version}"
-                raise UsageError("entry.deleted", f"there is no entry {id!r} in {store.folder} any more: {removed}")
+                raise UsageError(
+                    "entry.deleted", f"there is no entry {id!r} in {store.folder} any more: {removed}", entry=id
+                )
             found.append(entry)
             return Delta((Delete(id, reason="removed by hand"),))
 

@@ -89,6 +89,8 @@ async def open_state(
                     f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
                     "enforced: give `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
                     "tokens instead (`max_tokens`)",
+                    model=name,
+                    role=role,
                 )
             journal = NoJournal() if store is None else Journal(store, run_id)
             flight = Flight() if store is None else store.flight
@@ -193,7 +195,11 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
         size = f"task {task.id!r} has about {tokens:,} tokens"
         if client is not None and window is not None:
             raise UsageError(
-                "window.exceeded", f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}"
+                "window.exceeded",
+                f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}",
+                task=task.id,
+                tokens=tokens,
+                window=window,
             )
         usd = client.cost(Usage(1, tokens, 0, 0)) if client is not None else None
         cost = f", {usd:,.2f} USD for each attempt" if usd else ""
@@ -301,4 +307,6 @@ class Reserve:
                     "budget.too_small",
                     f"{over.removesuffix(' is spent')} is too small: {what} may need {quantity(need.calls, 'call')} "
                     f"and {quantity(need.tokens, 'token')}. Raise it{out}",
+                    calls=need.calls,
+                    tokens=need.tokens,
                 )

@@ -353,7 +353,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
         with Store.read(path) as store:
             return read_by_origin(store, find_version(store, store.run_id, version))
     if version is not None:
-        raise UsageError("version.unknown", f"{path} is not a run, so it has no version {version}")
+        raise UsageError("version.unknown", f"{path} is not a run, so it has no version {version}", version=version)
     if path.is_dir():
         raise UsageError("run.not_found", f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
     if not path.exists():

@@ -295,5 +295,7 @@ def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
         return Notebook()
     watches = [watch] if isinstance(watch, Watch) else watch or ()
     if wrong := [each for each in watches if not isinstance(each, Watch)]:
-        raise UsageError("settings.invalid", f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")
+        raise UsageError(
+            "settings.invalid", f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}", setting="watch"
+        )
     return Watches(watches)

@@ -293,7 +293,9 @@ def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]
     """Reject edits for this reason: from now on an edit that says the same is refused. No context changes."""
     if not reason.strip():
         raise UsageError(
-            "settings.missing", "a rejection needs a `reason`: it is kept, and shown where the lesson is shown"
+            "settings.missing",
+            "a rejection needs a `reason`: it is kept, and shown where the lesson is shown",
+            setting="reason",
         )
     return keep(store, [replace(review, state=REJECTED, reason=reason.strip()) for review in reviews])
 

@@ -107,11 +107,15 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if unknown := [name for name in config.prices if name not in (*models, UNLISTED)]:
         asked = ", ".join(sorted(filter(None, models))) or "none"
         raise UsageError(
-            "settings.unused", f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})"
+            "settings.unused",
+            f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})",
+            setting="prices",
         )
     if config.api_key_env and not hosts(models):
         raise UsageError(
-            "settings.unused", "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out"
+            "settings.unused",
+            "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out",
+            setting="api_key_env",
         )
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
@@ -174,6 +178,7 @@ def make_redactor(config: Config) -> Redactor | None:
         raise UsageError(
             "settings.unused",
             "`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out",
+            setting="redact_map",
         )
     return None
 
@@ -185,7 +190,9 @@ def _check_tasks(setup: Setup) -> None:
     for split, tasks in splits.by_name.items():
         where = names[split]
         if (twice := (setup.survey if split == "train" else survey(tasks)).repeated) is not None:
-            raise TaskFileError("tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}")
+            raise TaskFileError(
+                "tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}", id=tasks[twice].id
+            )
         if split == "train" and (config.from_traces or not config.labels):
             continue
         if scorer.needs_target:
@@ -197,7 +204,9 @@ def _check_method(setup: Setup) -> None:
     """Refuse what the method cannot do, or what would have no effect."""
     config, settings, splits = setup.config, setup.settings, setup.splits
     if extra := methods.missing_extra(config.method):
-        raise UsageError("extra.missing", f"method {config.method} needs the package {extra}: {pip_install(extra)}")
+        raise UsageError(
+            "extra.missing", f"method {config.method} needs the package {extra}: {pip_install(extra)}", package=extra
+        )
     if settings.NEEDS_LABELS and not config.labels:
         raise UsageError(
             "method.unsuitable", f"method {config.method} shows right answers, so it cannot learn without labels"
@@ -206,13 +215,16 @@ def _check_method(setup: Setup) -> None:
         raise UsageError(
             "settings.unused",
             "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
+            setting="judged",
         )
     if settings.gate and splits.train:
         if settings.NO_GATE:
             raise UsageError("method.unsuitable", f"method {config.method} {settings.NO_GATE}: leave out gate=true")
         if not splits.val:
             raise UsageError(
-                "tasks.missing", "gate=true tries each delta on validation tasks: give `val`, or leave it out"
+                "tasks.missing",
+                "gate=true tries each delta on validation tasks: give `val`, or leave it out",
+                tasks="val",
             )
     tries_at_once = settings.NO_GATE and setup.method.roles and splits.train
     if config.review != "none" and tries_at_once and strangers(config, setup.survey.levels):
@@ -222,9 +234,11 @@ def _check_method(setup: Setup) -> None:
             "for review: give `review=none`, or learn with another method",
         )
     if config.before and not splits.test:
-        raise UsageError("tasks.missing", "`before` scores the test tasks: give `test`, or leave it out")
+        raise UsageError("tasks.missing", "`before` scores the test tasks: give `test`, or leave it out", tasks="test")
     if config.validate_every > 1 and not splits.val:
-        raise UsageError("tasks.missing", "`validate_every` is for validation tasks: give `val`, or leave it out")
+        raise UsageError(
+            "tasks.missing", "`validate_every` is for validation tasks: give `val`, or leave it out", tasks="val"
+        )
 
 
 def strangers(config: Config, levels: Set[Trust]) -> str:
@@ -237,10 +251,16 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
 
 def _check_agent(config: Config) -> None:
     if config.reasoning and config.agent != "chat":
-        raise UsageError("settings.unused", f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
+        raise UsageError(
+            "settings.unused",
+            f"`reasoning` is for the chat agent, not for {config.agent}: leave it out",
+            setting="reasoning",
+        )
     if config.trust_tools and config.agent == "chat" and not config.from_traces:
         raise UsageError(
-            "settings.unused", "`trust_tools` is for an agent with tools, which the chat agent has not: leave it out"
+            "settings.unused",
+            "`trust_tools` is for an agent with tools, which the chat agent has not: leave it out",
+            setting="trust_tools",
         )
     if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
         raise UsageError("settings.conflict", f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
@@ -252,7 +272,9 @@ def _check_agent(config: Config) -> None:
             if getattr(config, name) != default:
                 option = f"`{name}`"
                 raise UsageError(
-                    "settings.unused", f"{option} is for an agent with tools, not for {config.agent}: leave it out"
+                    "settings.unused",
+                    f"{option} is for an agent with tools, not for {config.agent}: leave it out",
+                    setting=option,
                 )
 
 
@@ -260,7 +282,9 @@ def check_engine(config: Config) -> None:
     """Refuse what is for a cluster alone where there is none."""
     for name, default in OF_RAY.items():
         if config.engine == "local" and getattr(config, name) != default:
-            raise UsageError("settings.unused", f"`{name}` is for `engine=ray`: give that too, or leave it out")
+            raise UsageError(
+                "settings.unused", f"`{name}` is for `engine=ray`: give that too, or leave it out", setting=name
+            )
     asks = config.agent == "chat" or config.agent.startswith(APPWORLD)
     # Local models are hosted by the cluster.
     hosts_none = not any(is_local(name) for name in (config.model, *config.roles.values()) if name)
@@ -274,6 +298,7 @@ def check_engine(config: Config) -> None:
             "settings.unused",
             f"`engine=ray` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, which only "
             "ask models and servers: leave it out",
+            setting="engine",
         )
 
 
@@ -283,7 +308,9 @@ def _check_roles(setup: Setup) -> dict[str, str]:
     for role, model in setup.config.roles.items():
         name = role if role in setup.roles else ROLES.get(role)
         if name is None:
-            raise UsageError("role.unknown", f"unknown role {role!r}: known are {', '.join(ROLES)}")
+            raise UsageError(
+                "role.unknown", f"unknown role {role!r}: known are {', '.join(ROLES)}", role=role, known=[*ROLES]
+            )
         if name in named:
             raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name of it")
         if name not in (*setup.roles, "agent") and setup.splits.train:
@@ -306,7 +333,9 @@ def _check_traces(setup: Setup) -> None:
         )
     if unused := sorted(set(AGAIN) & set(config.settings)):
         raise UsageError(
-            "settings.unused", f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`"
+            "settings.unused",
+            f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`",
+            setting=unused[0],
         )
     if on := {name: off for name, off in NOT_AGAIN.items() if getattr(settings, name, off) != off}:
         how = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())

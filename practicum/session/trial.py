@@ -97,12 +97,16 @@ async def try_reviews(
         own_tasks = read_run(store)[1].val
         tasks = tuple(val) or own_tasks
         if not tasks:
-            raise UsageError("tasks.missing", f"{folder} has no validation tasks to try edits on: give `val`")
+            raise UsageError(
+                "tasks.missing", f"{folder} has no validation tasks to try edits on: give `val`", tasks="val"
+            )
         if approve_better and len(tasks) < ENOUGH:
             raise UsageError(
                 "tasks.missing",
                 f"the gate approves on {ENOUGH} validation tasks or more, and there are {len(tasks)}: leave out "
                 "`approve_better`, or give more as `val`",
+                tasks="val",
+                needed=ENOUGH,
             )
         pending = read_reviews(store) if ids is None else find_reviews(store, ids)
         reviews = [review for review in pending if ids is not None or not review.held.flags]

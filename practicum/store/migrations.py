@@ -47,6 +47,8 @@ def migrate(db: Connection, folder: str) -> None:
             "store.unknown_format",
             f"{folder} was written by a newer practicum (format {version}, this one knows {NEWEST}): "
             "upgrade practicum to open it",
+            format=version,
+            reads=NEWEST,
         )
     if version == 0:
         schema.metadata.create_all(db, checkfirst=False)

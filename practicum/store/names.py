@@ -36,7 +36,9 @@ def find_version(store: Store, run_id: str, version: int | str | None) -> int | 
     if version not in names:
         known = ", ".join(f"{name} ({number})" for name, number in names.items()) or "none"
         raise UsageError(
-            "version.unknown", f"{store.folder} has no version named {version!r}: the named ones are {known}"
+            "version.unknown",
+            f"{store.folder} has no version named {version!r}: the named ones are {known}",
+            version=version,
         )
     return names[version]
 
@@ -98,7 +100,9 @@ def name_version(store: Store, run_id: str, name: str, version: int | str | None
         last = int(store.rows(select(func.max(table.c.version)).where(table.c.run_id == run_id))[0][0])
     number = last if number is None else number
     if not store.rows(select(table.c.version).where(table.c.run_id == run_id, table.c.version == number)):
-        raise UsageError("version.unknown", f"there is no version {number}: this run has 0 to {last}")
+        raise UsageError(
+            "version.unknown", f"there is no version {number}: this run has 0 to {last}", version=number, last=last
+        )
     with store.transaction() as db:
         db.execute(store.upsert(schema.names).values(run_id=run_id, name=name, version=number))
     return number

@@ -239,12 +239,16 @@ class Database:
                 "store.unknown_format",
                 f"{self.name} was written by a newer practicum (format {version}, this one knows {newest}): upgrade "
                 "practicum to use it",
+                format=version,
+                reads=newest,
             )
         if exactly and version < newest:
             raise StoreError(
                 "store.unknown_format",
                 f"{self.name} has format {version} and this practicum reads {newest}: the next one who writes to a run "
                 "there brings it up to date",
+                format=version,
+                reads=newest,
             )
 
     def changes(self, name: str) -> int:

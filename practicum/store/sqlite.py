@@ -85,6 +85,8 @@ class SqliteRun:
                 raise StoreError(
                     "store.unknown_format",
                     f"{folder} has run format {version}, this practicum reads {migrations.NEWEST}: {advice}",
+                    format=version,
+                    reads=migrations.NEWEST,
                 )
         except BaseException:
             if self._lock is not None:
@@ -225,7 +227,11 @@ def synchronous() -> str:
     """SQLite's `synchronous` of databases that are opened from now on."""
     wanted = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
     if wanted not in ("OFF", "NORMAL", "FULL"):
-        raise UsageError("settings.invalid", f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL")
+        raise UsageError(
+            "settings.invalid",
+            f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL",
+            setting=SYNCHRONOUS_VARIABLE,
+        )
     return wanted
 
 

@@ -80,7 +80,12 @@ def lineage(parents: Mapping[int, int | None], version: int | None = None) -> li
     """The versions that lead to one (None: the last), oldest first, itself included. Raises UsageError if it does not
     exist."""
     if version is not None and version not in parents:
-        raise UsageError("version.unknown", f"there is no version {version}: this run has 0 to {max(parents)}")
+        raise UsageError(
+            "version.unknown",
+            f"there is no version {version}: this run has 0 to {max(parents)}",
+            version=version,
+            last=max(parents),
+        )
     line = [max(parents) if version is None else version]
     while (parent := parents[line[-1]]) is not None:
         _check_parent(line[-1], parent, parents)

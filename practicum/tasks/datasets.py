@@ -331,7 +331,7 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
         raise UsageError("tasks.unknown_format", f"unknown format {format!r}; use one of {', '.join(FORMATS)}")
     records = list(read_records(Path(path)))
     if not records:
-        raise TaskFileError("tasks.empty", f"{path}: the file holds no records")
+        raise TaskFileError("tasks.empty", f"{path}: the file holds no records", file=str(path))
     name = format or _detect_format(_fields_of(records), path)
     kind = FORMATS[name]
     made = ((place, _parse_task(kind, record, path, place)) for place, record in records)

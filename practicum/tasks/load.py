@@ -60,7 +60,9 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
     keys = {name: name for name in _Fields.model_fields}
     for name in fields or {}:
         if name not in keys:
-            raise TaskFileError("settings.invalid", f"`fields`: unknown name {name!r}; a task has {', '.join(keys)}")
+            raise TaskFileError(
+                "settings.invalid", f"`fields`: unknown name {name!r}; a task has {', '.join(keys)}", setting="fields"
+            )
     keys |= fields or {}
     names: set[str] = set()
 
@@ -72,12 +74,17 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
     tasks = unique_tasks(placed(), path)
     if not tasks:
         raise TaskFileError(
-            "tasks.empty", f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"'
+            "tasks.empty",
+            f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"',
+            file=str(path),
         )
     for name, key in (fields or {}).items():
         if key not in names:
             raise TaskFileError(
-                "tasks.missing_field", f"{path}: no record has a field {key!r}, which `fields` reads as {name!r}"
+                "tasks.missing_field",
+                f"{path}: no record has a field {key!r}, which `fields` reads as {name!r}",
+                file=str(path),
+                field=key,
             )
     return tasks
 
@@ -89,7 +96,11 @@ def unique_tasks(placed: Iterable[tuple[str, Task]], path: Path | str) -> list[T
     for place, task in placed:
         if (first := places.setdefault(task.id, place)) != place:
             raise TaskFileError(
-                "tasks.duplicate_id", f"{path} {place}: id {task.id!r} was already used in {first}; ids must differ"
+                "tasks.duplicate_id",
+                f"{path} {place}: id {task.id!r} was already used in {first}; ids must differ",
+                file=str(path),
+                place=place,
+                id=task.id,
             )
         tasks.append(task)
     return tasks
@@ -107,17 +118,26 @@ def require_targets(
                 "tasks.no_target",
                 f'{path}: task {task.id!r} has no target, which scorer {scorer_name!r} needs; add "target", '
                 "name its field with `fields=target=NAME`, or choose a scorer that needs none",
+                file=str(path),
+                task=task.id,
+                scorer=scorer_name,
             )
         if fault := target_fault(scorer_name, task.target):
             raise TaskFileError(
                 "tasks.invalid_target",
                 f"{path}: target of task {task.id!r} {fault}, so scorer {scorer_name!r} cannot use it",
+                file=str(path),
+                task=task.id,
+                scorer=scorer_name,
             )
         if known and normalise(task.target) not in known:
             raise TaskFileError(
                 "tasks.invalid_target",
                 f"{path}: target {task.target!r} of task {task.id!r} is not among the choices; list all of them "
                 "(`choices=a,b,c`)",
+                file=str(path),
+                task=task.id,
+                scorer=scorer_name,
             )
 
 
@@ -135,9 +155,13 @@ def parse_fields(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, _, key = (piece.strip() for piece in part.partition("="))
         if not name or not key:
-            raise UsageError("settings.invalid", f"`fields={text}`: {part!r} is not NAME=FIELD, such as input=context")
+            raise UsageError(
+                "settings.invalid",
+                f"`fields={text}`: {part!r} is not NAME=FIELD, such as input=context",
+                setting="fields",
+            )
         if name in fields:
-            raise UsageError("settings.invalid", f"`fields={text}`: {name!r} is given twice")
+            raise UsageError("settings.invalid", f"`fields={text}`: {name!r} is given twice", setting="fields")
         fields[name] = key
     return fields
 
@@ -174,6 +198,9 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         raise TaskFileError(
             "tasks.missing_field",
             f"{where}: field {keys['input']!r} is missing; the record has {field_names(record)}: {hint}",
+            file=str(path),
+            place=place,
+            field=keys["input"],
         )
     try:
         values = _Fields.model_validate({name: record[key] for name, key in keys.items() if key in record})
@@ -181,7 +208,11 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         name = str(error.errors()[0]["loc"][0])
         wanted, found = _Fields.model_fields[name].description, type_name(record[keys[name]])
         raise TaskFileError(
-            "tasks.invalid_field", f"{where}: field {keys[name]!r} must be {wanted}, not {found}"
+            "tasks.invalid_field",
+            f"{where}: field {keys[name]!r} must be {wanted}, not {found}",
+            file=str(path),
+            place=place,
+            field=keys[name],
         ) from None
     target = str(values.target).lower() if isinstance(values.target, bool) else values.target
     task = Task(
@@ -192,15 +223,29 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
     )
     if not task.input.strip():
         hint = f"the record has {field_names(record)}: fill it, or name another field with `fields=input=NAME`"
-        raise TaskFileError("tasks.missing_field", f"{where}: field {keys['input']!r} is empty; {hint}")
+        raise TaskFileError(
+            "tasks.missing_field",
+            f"{where}: field {keys['input']!r} is empty; {hint}",
+            file=str(path),
+            place=place,
+            field=keys["input"],
+        )
     if not task.id.strip():
         raise TaskFileError(
-            "tasks.missing_field", f"{where}: field {keys['id']!r} is empty; give an id or omit the field"
+            "tasks.missing_field",
+            f"{where}: field {keys['id']!r} is empty; give an id or omit the field",
+            file=str(path),
+            place=place,
+            field=keys["id"],
         )
     tags = task.meta.get("tags", "")
     if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         # Tags become sources ("tag:..."), by which a user can have things forgotten.
         raise TaskFileError(
-            "tasks.invalid_field", f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}"
+            "tasks.invalid_field",
+            f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}",
+            file=str(path),
+            place=place,
+            field="tags",
         )
     return task

@@ -57,10 +57,18 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, (place, record) in enumerate(_values(path)):
         if number == MOST_RECORDS:
             raise TaskFileError(
-                "tasks.too_large", f"{path}: it has more than {MOST_RECORDS:,} records; write those to use to a file"
+                "tasks.too_large",
+                f"{path}: it has more than {MOST_RECORDS:,} records; write those to use to a file",
+                file=str(path),
+                limit=MOST_RECORDS,
             )
         if not isinstance(record, dict):
-            raise TaskFileError("tasks.malformed", f"{path} {place}: expected a JSON object, not {type_name(record)}")
+            raise TaskFileError(
+                "tasks.malformed",
+                f"{path} {place}: expected a JSON object, not {type_name(record)}",
+                file=str(path),
+                place=place,
+            )
         yield place, record
 
 
@@ -91,15 +99,18 @@ def _content(path: Path) -> bytes:
     except IsADirectoryError:
         parts = sorted(state.parent for state in path.glob("*/state.json"))
         advice = f"give one of its parts, such as {parts[0]}" if parts else "give the path of a file of tasks"
-        raise TaskFileError("tasks.not_found", f"{path}: is a folder; {advice}") from None
+        raise TaskFileError("tasks.not_found", f"{path}: is a folder; {advice}", file=str(path)) from None
     except FileNotFoundError:
-        raise TaskFileError("tasks.not_found", f"{path}: no such file; give the path of a file of tasks") from None
+        raise TaskFileError(
+            "tasks.not_found", f"{path}: no such file; give the path of a file of tasks", file=str(path)
+        ) from None
     except OSError as error:
-        raise TaskFileError("tasks.unreadable", f"{path}: cannot be read ({error.strerror})") from None
+        raise TaskFileError("tasks.unreadable", f"{path}: cannot be read ({error.strerror})", file=str(path)) from None
     if archive := next((kind for magic, kind in _ARCHIVES.items() if raw.startswith(magic)), None):
         raise TaskFileError(
             "tasks.unknown_format",
             f"{path}: is packed as {archive}, which is not read; unpack it and give the file itself",
+            file=str(path),
         )
     if not raw.startswith(b"\x1f\x8b"):
         return raw
@@ -108,7 +119,7 @@ def _content(path: Path) -> bytes:
             content = packed.read(MOST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise TaskFileError(
-            "tasks.damaged", f"{path}: the gzip is damaged ({error}); download or copy the file again"
+            "tasks.damaged", f"{path}: the gzip is damaged ({error}); download or copy the file again", file=str(path)
         ) from None
     if len(content) > MOST_BYTES:
         raise TaskFileError("tasks.too_large", _TOO_LARGE.format(path))
@@ -244,6 +255,8 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
                     raise TaskFileError(
                         "tasks.malformed",
                         f"{path} {place}: two columns have the name {twice[:40]!r}; names must differ",
+                        file=str(path),
+                        place=place,
                     )
                 continue
             if len(row) != len(names):
@@ -251,12 +264,17 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
                 raise TaskFileError(
                     "tasks.malformed",
                     f"{path} {place}: {quantity(len(row), 'column')}, not the {len(names)} of {header}",
+                    file=str(path),
+                    place=place,
                 )
             # A column without a name is an index, as pandas writes it.
             yield place, {name: cell for name, cell in zip(names, row, strict=True) if name and cell}
     except csv.Error as error:
         raise TaskFileError(
-            "tasks.malformed", f"{path} line {ended + 1}: not CSV ({error}); check the quotes from there on"
+            "tasks.malformed",
+            f"{path} line {ended + 1}: not CSV ({error}); check the quotes from there on",
+            file=str(path),
+            place=f"line {ended + 1}",
         ) from None
 
 

@@ -199,6 +199,19 @@ async def test_what_a_model_gives_wrongly_is_told_in_one_line(tmp_path: Path) ->
 
 
 @asynchronous
+async def test_an_error_of_a_tool_has_its_code_and_an_error_of_the_protocol_too(tmp_path: Path) -> None:
+    async with served(tmp_path) as at, agent(at) as client:
+        result = await call(client, "forget", id="e5")
+        assert result.is_error
+        assert result.structured_content is not None
+        error = result.structured_content["error"]
+        assert (error["code"], error["fields"]) == ("entry.unknown", {"entry": "e5"})
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource("playbook://nowhere")
+        assert caught.value.error.data["code"] == "request.malformed"
+
+
+@asynchronous
 async def test_a_space_knows_nothing_of_another(tmp_path: Path) -> None:
     async with served(tmp_path, keys=(KEY,), spaces=("default", "other")) as at:
         async with agent(at, KEY) as client:

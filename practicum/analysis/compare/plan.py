@@ -112,7 +112,7 @@ def make_plan(
     """Plan a comparison. `common` are fields of `Config` that all runs share. Raises UsageError for everything that
     would go wrong later: overlapping splits, unknown methods or settings, methods that cannot run with these tasks."""
     if seeds < 1:
-        raise UsageError("settings.invalid", f"`seeds={seeds}`: at least one seed is needed")
+        raise UsageError("settings.invalid", f"`seeds={seeds}`: at least one seed is needed", setting="seeds")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:
         raise UsageError("settings.conflict", "calls and tokens are two budgets: give only one of them")
     _check_splits(splits, online)
@@ -130,7 +130,9 @@ def make_plan(
     used = dict.fromkeys(["agent", *(role for *_, asked in configs.values() for role in asked)])
     for role in common.get("roles", {}):
         if role not in ROLES:
-            raise UsageError("role.unknown", f"unknown role {role!r}: known roles are {', '.join(ROLES)}")
+            raise UsageError(
+                "role.unknown", f"unknown role {role!r}: known roles are {', '.join(ROLES)}", role=role, known=[*ROLES]
+            )
         if ROLES[role] not in used:
             raise UsageError(
                 "role.unused", f"no method here asks a {role}: leave it out of `roles` (asked: {', '.join(used)})"
@@ -215,6 +217,7 @@ def _check_splits(splits: Splits, online: bool) -> None:
                 "tasks.overlap",
                 f"{len(leaks)} of the {len(splits.test)} test tasks are also {name} tasks (same id or same input): "
                 f"{', '.join(leaks[:MOST_LISTED])}{more}; remove them from one of the files",
+                tasks=[*leaks],
             )
 
 

@@ -94,7 +94,11 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
             f"{repeated[0]!r} is compared twice: give one of them another name, as NAME={repeated[0]}",
         )
     if not variants:
-        raise UsageError("settings.missing", "which methods? Give `methods=none,ace,...`, or one method with `sweep`")
+        raise UsageError(
+            "settings.missing",
+            "which methods? Give `methods=none,ace,...`, or one method with `sweep`",
+            setting="methods",
+        )
     chosen = baseline or ("none" if "none" in listed else listed[0])
     if chosen not in listed:
         variants.insert(0, _parsed(chosen))
@@ -111,9 +115,13 @@ def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | N
         raise UsageError(
             "settings.unknown",
             f"method {method} has no setting {setting!r}: it has {', '.join(methods.setting_docs(method))}",
+            setting=setting,
+            method=method,
         )
     if len(set(values)) < 2 or len(set(values)) < len(values):
-        raise UsageError("settings.invalid", f"`sweep={setting}` needs at least two values, each only once")
+        raise UsageError(
+            "settings.invalid", f"`sweep={setting}` needs at least two values, each only once", setting="sweep"
+        )
     variants = tuple(Variant(f"{method} {setting}={value}", method, {setting: value}) for value in values)
     names = {value: variant.name for value, variant in zip(values, variants, strict=True)}
     chosen = names.get(baseline or values[0], baseline or "")

@@ -23,12 +23,12 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from practicum.core.errors import PracticumError, StoreAway
+from practicum.core.errors import PracticumError, StoreAway, error_body
 from practicum.core.look import asset, environment
 from practicum.core.words import one_line, sentence
 from practicum.models.keys import is_loopback
 from practicum.serve.access import SIGNED_IN, Forbidden, Grant, Keys, TooMany, Wrong
-from practicum.serve.app import error_body, status_of
+from practicum.serve.app import error_answer, status_of
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.pages import actions, views
 from practicum.serve.pages.reads import ID, waiting_of
@@ -371,7 +371,8 @@ class Site:
         if "endpoint" not in request.scope and "text/html" not in request.headers.get("accept", ""):
             # A program asks, which wants the API and has another address.
             said = f"there is nothing at {request.url.path:.200}: the API is at {request.base_url}v1"
-            return JSONResponse(error_body(request.url.path, status, said), status)
+            failure = error_body("request.unknown_path", said)
+            return JSONResponse(error_answer(request.url.path, status, failure), status)
         response = await self.page(
             "message.html", getattr(request.state, "visit", None), status,
             heading=HEADINGS.get(status, "This page failed"), text=text, link="/", link_text="All spaces", kept=(),

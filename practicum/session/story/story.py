@@ -305,6 +305,7 @@ class Story:
             raise UsageError(
                 "entry.unknown",
                 f"{self.folder} has never had an entry {id!r}: practicum show {self.folder} lists those it has",
+                entry=id,
             )
         now = self.context().get(id)
         edited = dict.fromkeys(source for event in events for source in event.done.edit.sources)
@@ -629,7 +630,7 @@ class Story:
         table = schema.journal
         data = next((one for one in self.steps() if one.step == step), None)
         if data is None:
-            raise UsageError("step.unknown", f"{self.folder} has no step {step}")
+            raise UsageError("step.unknown", f"{self.folder} has no step {step}", step=step)
         tops = {top_place(rollout.place) for rollout, _ in self._scope(step)} or {f"step {step}"}
         if "group" in data.sampled:
             # In the same leg of the run as its attempts.

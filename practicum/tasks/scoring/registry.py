@@ -109,6 +109,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
             raise UsageError(
                 "settings.missing",
                 "scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`",
+                setting="choices",
             )
         compare = RULES.get(name) or partial(one_choice, choices or ())
         # The time of a search is limited, and how far it gets in that differs.
@@ -128,6 +129,8 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
             "scorer.unknown",
             f"unknown scorer {name!r}; use one of {', '.join(SCORERS)}{others}, or your own function as "
             "module:function",
+            scorer=name,
+            known=[*SCORERS],
         )
     origin = f" of the package {plugins.package_of(registered[name])!r}"
     return function_scorer(name, plugins.load_registered(GROUP, name), origin)
@@ -148,10 +151,15 @@ def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
 
 def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, trace: Trace) -> Score:
     if task.target is None:
-        raise TaskFileError("tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs")
+        raise TaskFileError(
+            "tasks.no_target", f"task {task.id!r} has no target, which scorer {name!r} needs", task=task.id, scorer=name
+        )
     if fault := target_fault(name, task.target):
         raise TaskFileError(
-            "tasks.invalid_target", f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it"
+            "tasks.invalid_target",
+            f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it",
+            task=task.id,
+            scorer=name,
         )
     return compare(task.target, trace.answer)
 
