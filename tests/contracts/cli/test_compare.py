@@ -100,6 +100,7 @@ def test_with_one_seed_only_these_runs_are_compared(shell: Shell) -> None:
     assert any("seeds" in warning for warning in value["warnings"])
 
 
+@pytest.mark.slow
 def test_with_fewer_than_ten_tasks_nothing_is_claimed(shell: Shell) -> None:
     value = shell.json(COMPARE.replace("held.jsonl", "test.jsonl"), "--methods", "none,ace", "--out", "few")
     assert value["tables"][0]["rows"][1]["verdict"] == "unclear"
@@ -122,6 +123,7 @@ def test_the_same_command_continues_and_pays_for_nothing_twice(shell: Shell, mod
     shell.fails(command.replace("train.jsonl", "held.jsonl"), "--methods", "none,ace", "--out", "two")
 
 
+@pytest.mark.slow
 def test_a_comparison_that_was_interrupted_continues(shell: Shell, model: Model) -> None:
     shell.file(
         "stopping_here.py",
@@ -147,6 +149,7 @@ def test_a_run_that_failed_is_reported_and_the_others_continue(shell: Shell) -> 
     assert value["runs"] == {"planned": 2, "done": 1}
 
 
+@pytest.mark.slow
 def test_a_method_is_compared_with_itself_by_names_and_settings(shell: Shell) -> None:
     command = COMPARE.replace("--seeds 3", "--seeds 1") + " --methods zero=ace,one=ace --baseline one --out named"
     value = shell.json(command, "--set", "zero.rounds=0", "--set", "one.rounds=1")
@@ -154,6 +157,7 @@ def test_a_method_is_compared_with_itself_by_names_and_settings(shell: Shell) ->
     assert value["tables"][0]["baseline"] == "one"
 
 
+@pytest.mark.slow
 def test_a_sweep_compares_values_of_one_setting(shell: Shell) -> None:
     value = shell.json(
         COMPARE.replace("--seeds 3", "--seeds 1"), "--methods", "episodes", "--sweep", "k=1,3", "--out", "swept"
@@ -162,6 +166,7 @@ def test_a_sweep_compares_values_of_one_setting(shell: Shell) -> None:
     assert value["tables"][0]["baseline"] == value["variants"][0]["name"]
 
 
+@pytest.mark.slow
 def test_every_method_starts_from_the_same_playbook_and_none_shows_it(shell: Shell) -> None:
     shell.file("own.md", "## strategies\n- If it is about screen, answer K7.\n")
     value = shell.json(COMPARE.replace("--seeds 3", "--seeds 1"), "--methods", "none,ace", "--seed-playbook", "own.md",
@@ -169,6 +174,7 @@ def test_every_method_starts_from_the_same_playbook_and_none_shows_it(shell: She
     assert {v["name"]: v["score"] for v in value["variants"]} == {"none": 0.5, "ace": 1.0}
 
 
+@pytest.mark.slow
 def test_a_stream_is_scored_by_what_was_predicted(shell: Shell) -> None:
     value = shell.json(
         f"compare train.jsonl --online {HOW} --model scripted:script.jsonl --seeds 1 --methods none,ace --out s"

@@ -98,6 +98,7 @@ def test_an_agent_with_the_wrong_parameters_ends_with_2(shell: Shell) -> None:
     shell.fails(f"learn train.jsonl --agent one_parameter:act {MODEL} --out run", error="agent.invalid")
 
 
+@pytest.mark.slow
 def test_debug_adds_a_traceback(shell: Shell) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from practicum.cli.app import main; main()", "show", "nowhere", "--debug"],
@@ -233,6 +234,7 @@ def test_a_playbook_that_cannot_be_used_is_one_line(shell: Shell, text: str, err
     assert not (shell / "seed").exists()
 
 
+@pytest.mark.slow
 def test_every_result_is_one_json_object_on_standard_output_and_all_else_on_standard_error(workshop: Shell) -> None:
     """Each command that only looks, in a process of its own for one of them."""
     with started(workshop.folder, "show", "runs/first", "--json") as process:

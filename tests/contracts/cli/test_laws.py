@@ -361,6 +361,7 @@ def test_a_folder_that_is_no_run_is_one_line(shell: Shell, typed: str, folder: s
     assert not (shell / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_writes_is_not_written_by_a_second_one(shell: Shell, model: Model) -> None:
     ended = []
 

@@ -109,6 +109,7 @@ def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> N
     workshop.fails("bench paper --rows x")
 
 
+@pytest.mark.slow
 def test_a_table_of_a_paper_is_made_with_your_tasks_and_models(shell: Shell) -> None:
     how = "--model scripted:script.jsonl --choices K2,K5,K7,K9 --seeds 1 --out table"
     rows = "--rows '1 rounds,3 rounds' --epochs 1"

@@ -49,6 +49,7 @@ def test_a_run_made_elsewhere_executes_nothing_unless_you_trust_it(theirs: Shell
     assert (theirs / "executed").exists()
 
 
+@pytest.mark.slow
 def test_a_run_made_elsewhere_is_looked_at_without_executing_anything(theirs: Shell) -> None:
     for typed in ("show theirs", "show theirs --attempts", "monitor theirs", "export theirs", "diff theirs 0 1",
                   "view theirs --output site", "memory list theirs --section all", "review theirs",
@@ -183,7 +184,12 @@ TRIED = ("show RUN", "export RUN", "monitor RUN", "resume RUN", "rollback RUN 0 
          "learn test.jsonl --seed-playbook RUN --model scripted:script.jsonl --out new")  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", FOLDERS)
+FAST = ("a trigger", "a link as database", "a pipe as database", "another format")
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.slow) for kind in FOLDERS]
+)
 def test_a_folder_that_does_something_by_itself_is_one_line(shell: Shell, kind: str) -> None:
     shell.file("precious", "precious")
     shell.copy("runs/first", "theirs")

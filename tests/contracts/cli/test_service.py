@@ -83,6 +83,7 @@ def test_a_correction_holds_from_the_next_request_on(service: Service, model: Mo
     shell.fails("serve --upstream x --port 0 --store store")
 
 
+@pytest.mark.slow
 def test_what_a_service_keeps_of_a_user_is_exported_and_forgotten(shell: Shell, model: Model) -> None:
     served = ("serve", "--upstream", model.name, "--port", 0, "--store", "store", "--json")
     with started(shell.folder, *served) as process:
@@ -145,6 +146,7 @@ def test_mcp_refuses_what_cannot_be_meant(shell: Shell, options: str, error: str
     assert not (shell / "a").exists()
 
 
+@pytest.mark.slow
 def test_mcp_remembers_over_standard_input_and_ends_with_it(shell: Shell) -> None:
     def request(id: int, method: str, params: dict[str, Any]) -> str:
         return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}) + "\n"

@@ -167,6 +167,7 @@ def test_one_view_is_shown_at_a_time_with_the_options_that_fit_it(workshop: Shel
     workshop.fails(f"show runs/first {options}")
 
 
+@pytest.mark.slow
 def test_a_run_at_work_is_shown(shell: Shell, model: Model) -> None:
     """The model server looks at the run while it answers the last request."""
     seen = []

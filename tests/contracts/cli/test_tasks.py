@@ -308,6 +308,7 @@ def test_case_counts_for_a_choice_of_one_letter_only(shell: Shell) -> None:
     assert scored(shell, "choice", "ALDER", {"target": "Alder"}, "--choices", "Alder,Birch")["value"] == 1
 
 
+@pytest.mark.slow
 def test_a_pattern_that_takes_too_long_scores_nothing_and_is_counted(shell: Shell) -> None:
     found = scored(shell, "regex", "a" * 5000 + "!", {"target": "(a|aa)+$"})
     assert found["value"] == 0
