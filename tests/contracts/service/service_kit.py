@@ -535,7 +535,7 @@ def over_http(client: Client) -> Agent:
     @asynccontextmanager
     async def connect() -> AsyncIterator[Connected]:
         async with (
-            httpx2.AsyncClient(headers=dict(client.headers)) as http,
+            httpx2.AsyncClient(headers=dict(client.headers), timeout=LIMIT) as http,
             Connected(streamable_http_client(f"{client.url}/mcp", http_client=http)) as connected,
         ):
             yield connected

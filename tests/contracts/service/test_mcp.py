@@ -158,7 +158,7 @@ def test_review_lists_approves_and_rejects(agent: Agent) -> None:
 WRONG = {
     "an unknown field": ("recall", "request.malformed", {"question": QUESTION}),
     "a blank task": ("recall", "request.malformed", {"task": " "}),
-    "nothing to correct": ("correct", "outcome.invalid", {"interaction": "i1"}),
+    "nothing to correct": ("correct", "request.malformed", {"interaction": "i1"}),
     "a score that is none": ("report_outcome", "request.malformed", {"interaction": "i1", "score": 7}),
     "an interaction of nobody": ("report_outcome", "interaction.unknown", {"interaction": "i1", "score": 1}),
     "an entry of nobody": ("forget", "entry.unknown", {"id": "e999"}),
