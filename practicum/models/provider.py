@@ -13,7 +13,6 @@ from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Prompt, Usage
 from practicum.models.chat import ChatModel, is_strict, provided_reply, untitled
 from practicum.models.client import JSON, CallOptions, Reply, Wait, causes, once_per_schema
-from practicum.models.failures import Kind
 from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
 from practicum.models.prompting import prompt_tokens
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
 
+    # It imports pydantic-ai, which plain answers do not need.
+    from practicum.models.failures import Kind
 
 FIRST_TRIES = 3
 """Tries for a server that has never answered: users should learn of a wrong address within seconds."""

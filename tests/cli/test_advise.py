@@ -180,11 +180,11 @@ def test_dollars_are_those_of_the_models_that_are_asked(here: Path) -> None:
         (["empty.jsonl"], "empty.jsonl: the file holds no tasks; "),
         (["open.jsonl"], "2 of 2 tasks have no target: add \"target\", name its field with --fields target=NAME, "
          "let a judge score with --scorer judge, or learn from verdicts with --no-labels --judge"),
-        (["tasks.jsonl", "--scorer", "vibes"], "unknown scorer 'vibes'; use one of exact, "),
+        (["tasks.jsonl", "--scorer", "vibes"], "unknown scorer 'vibes'"),
         (["tasks.jsonl", "--model", "gpt-9"], "unknown model 'gpt-9'. Names look like openai:gpt-4.1-mini, "),
         (["tasks.jsonl", "--role", "critic=local"], "unknown role 'critic': known are agent, "),
         (["tasks.jsonl", "--role", "agent=local", "--role", "generator=local"], "one role has two models: "),
-        (["tasks.jsonl", "--agent", "chatt"], "unknown agent 'chatt': "),
+        (["tasks.jsonl", "--agent", "chatt"], "unknown agent 'chatt'"),
         (["tasks.jsonl", "--judge"], "a judge's verdict is feedback for learning without labels: add --no-labels"),
         (["tasks.jsonl", "--test", "open.jsonl"], "the test tasks: task 'line-1' has no target, which scorer "),
         (["tasks.jsonl", "--max-calls", "0"], "Invalid value for '--max-calls': Input should be "),

@@ -294,7 +294,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "there is no run and no playbook file nowhere"),
     "tracker": (
         "learn tasks.jsonl --model scripted:model --log comet",
-        "there is no tracker 'comet' for --log: known are wandb, mlflow, otel",
+        "unknown tracker 'comet'",
     ),
     "resume with a setting": ("resume run --seed 3", "No such option: --seed"),
     "option": ("learn tasks.jsonl --bogus", "No such option: --bogus"),

@@ -101,7 +101,8 @@ def test_an_agent_that_exits_fails_one_attempt(agent: str, here: Path) -> None:
 )  # fmt: skip
 def test_what_ends_the_command_says_so_in_one_line(agent: str, scorer: str, here: Path) -> None:
     done = evaluated(here, agent, scorer)
-    assert (done.code, done.out) == (1, "")
+    assert done.code == 1
+    assert done.json["error"]["code"] in ("scorer.failed", "code.exited")
     assert done.err.splitlines()[-1].startswith("practicum: ")
     assert "Traceback" not in done.err
     assert "bug in practicum" not in done.err

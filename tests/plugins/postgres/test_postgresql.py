@@ -104,10 +104,10 @@ def test_a_password_comes_from_the_environment_in_another_process(tmp_path: Path
     ("url", "why"),
     [
         ("postgresql://user:hidden@127.0.0.1:9/db", "cannot use postgresql://user@127.0.0.1:9/db: .*is the server run"),
-        ("mysql://user:hidden@host/db", "must be written postgresql://USER@HOST:PORT/DATABASE"),
+        ("mysql://user:hidden@host/db", "must be written as a URL: postgresql://USER@HOST/DATABASE"),
         ("postgresql://user:hidden@host:port/db", "must be written postgresql://"),
         ("postgresql://user:hidden@host", "must be written postgresql://"),
-        ("hidden", "must be written postgresql://"),
+        ("hidden", "must be written as a URL: postgresql://"),
     ],
 )
 def test_a_wrong_address_is_told_of_at_once_and_leaves_no_folder(tmp_path: Path, url: str, why: str) -> None:
