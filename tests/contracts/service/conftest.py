@@ -57,6 +57,18 @@ def space(plain: Service) -> Client:
     return new_space(plain.client)
 
 
+@pytest.fixture(scope="session")
+def untaught(plain: Service) -> Client:
+    """A space that is shared by tests which teach nothing."""
+    return new_space(plain.client)
+
+
+@pytest.fixture(scope="session")
+def shared(plain: Service) -> Client:
+    """A space that is shared by tests which look at their own interaction alone."""
+    return new_space(plain.client)
+
+
 @pytest.fixture
 def locked(keyed: Service) -> Client:
     """A new space of the service with keys that learns, asked with the key that may do everything."""

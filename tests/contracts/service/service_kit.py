@@ -133,6 +133,21 @@ def refused(reply: Reply, code: str) -> None:
 
 
 @dataclass(frozen=True)
+class Metrics:
+    """What /metrics said at one time."""
+
+    text: str
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of a metric, the sum over all series that have these labels."""
+        total = 0.0
+        for series, value in re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", self.text, re.MULTILINE):
+            if all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
+                total += float(value)
+        return total
+
+
+@dataclass(frozen=True)
 class Client:
     """A client of a service: `headers` are sent with each request."""
 
@@ -230,16 +245,14 @@ class Client:
     def add_entry(self, text: str, section: str = "rules") -> str:
         return str(self.post("/v1/playbook", text=text, section=section)["id"])
 
-    def metric(self, name: str, **labels: str) -> float:
-        """The value of a metric, the sum over all series that have these labels."""
+    def metrics(self) -> Metrics:
         reply = self.send("GET", "/metrics")
         assert reply.status == 200
-        total = 0.0
-        for line in reply.body.decode().splitlines():
-            found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
-            if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
-                total += float(found[2])
-        return total
+        return Metrics(reply.body.decode())
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one metric."""
+        return self.metrics().value(name, **labels)
 
     def raw(self, request: bytes) -> bytes:
         """Send bytes as they are, and read until the service closes the connection."""

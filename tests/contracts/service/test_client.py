@@ -39,26 +39,18 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.Space]:
         yield space
 
 
-@pytest.fixture(params=["service", "folder"])
-def space(request: pytest.FixtureRequest, plain: Service) -> Iterator[client.Space]:
-    """An open space: of a service, and in a folder, which all tests of that kind share."""
-    if request.param == "folder":
-        yield request.getfixturevalue("local")
-    else:
-        with client.open(plain.client.url, space=new_space(plain.client).space) as opened:
-            yield opened
+@pytest.fixture(scope="module")
+def remote(plain: Service) -> Iterator[client.Space]:
+    """A space of a service."""
+    with client.open(plain.client.url, space=new_space(plain.client).space) as space:
+        yield space
 
 
-@pytest.fixture(autouse=True)
-def _forget_the_last_interaction(plain: Service) -> None:
-    """Tests without an event loop share a thread, and so the last interaction."""
-    with (
-        client.open(plain.client.url) as opened,
-        opened.wrap(OpenAI(base_url=f"{plain.client.model.base}/v1", api_key="own", max_retries=0)) as llm,
-        suppress(InternalServerError),
-    ):
-        llm.chat.completions.create(**chat("x"), extra_headers={FAULT: "500"})
-    assert client.interaction() is None
+@pytest.fixture(params=["remote", "local"], ids=["service", "folder"])
+def space(request: pytest.FixtureRequest) -> client.Space:
+    """An open space, of a service and in a folder. The tests of one kind share it, and keep apart by their words."""
+    found: client.Space = request.getfixturevalue(request.param)
+    return found
 
 
 def chat(question: str) -> dict[str, Any]:
@@ -137,10 +129,10 @@ def test_an_async_client_is_wrapped_too(space: client.Space, model: Model) -> No
 
 
 def test_other_requests_of_a_wrapped_client_pass(space: client.Space, model: Model) -> None:
-    with space.wrap(sdk(model)) as llm:
+    with space.wrap(sdk(model)) as llm, space.session(unique("others")):
         assert [one.id for one in llm.models.list()] == ["sim"]
         assert llm.embeddings.create(model="sim", input="x").data[0].embedding
-    assert client.interaction() is None
+        assert client.interaction() is None
 
 
 def test_an_error_of_the_provider_reaches_the_agent_and_is_no_interaction(space: client.Space, model: Model) -> None:

@@ -42,8 +42,8 @@ def test_without_keys_this_machine_sees_all_pages_without_signing_in(space: Clie
     assert browser.get("/", host="example.org").status == 403
 
 
-def test_pages_load_nothing_of_others_are_not_framed_and_not_cached(space: Client) -> None:
-    browser, at = browser_of(space)
+def test_pages_load_nothing_of_others_are_not_framed_and_not_cached(untaught: Client) -> None:
+    browser, at = browser_of(untaught)
     for path in ("/", at, f"{at}/playbook"):
         page = browser.get(path)
         policy = page.headers["content-security-policy"]
@@ -306,8 +306,8 @@ def test_a_space_is_made_on_the_first_page_and_its_pages_end_with_it(plain: Serv
     assert (part.status, "hx-get" in part.text) == (404, False)
 
 
-def test_an_address_of_nothing_is_no_page_and_an_odd_query_is_read_as_none(space: Client) -> None:
-    browser, at = browser_of(space)
+def test_an_address_of_nothing_is_no_page_and_an_odd_query_is_read_as_none(untaught: Client) -> None:
+    browser, at = browser_of(untaught)
     for path in ("/nothing", "/s/none", f"{at}/x", f"{at}/playbook/e9", f"{at}/interactions/x", "/static/x"):
         page = browser.get(path, accept="text/html")
         assert (page.status, "<html" in page.text) == (404, True), path

@@ -159,8 +159,8 @@ NOWHERE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "code"), NOWHERE, ids=range(len(NOWHERE)))
-def test_a_rollback_to_nothing_is_refused(body: dict[str, Any], code: str, space: Client) -> None:
-    refused(space.send("POST", "/v1/rollback", body), code)
+def test_a_rollback_to_nothing_is_refused(body: dict[str, Any], code: str, untaught: Client) -> None:
+    refused(untaught.send("POST", "/v1/rollback", body), code)
 
 
 def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again(locked: Client) -> None:

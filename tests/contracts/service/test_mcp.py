@@ -58,14 +58,18 @@ def window(plain: Service) -> Iterator[Agent]:
         yield agent
 
 
-@pytest.fixture(params=["http", "stdio"])
-def agent(request: pytest.FixtureRequest, plain: Service) -> Iterator[Agent]:
-    """An agent over both transports. Over standard input and output all tests share one space."""
-    if request.param == "stdio":
-        yield request.getfixturevalue("window")
-    else:
-        with over_http(new_space(plain.client)) as agent:
-            yield agent
+@pytest.fixture(scope="module")
+def connected(plain: Service) -> Iterator[Agent]:
+    """An agent over HTTP, in a space of its own."""
+    with over_http(new_space(plain.client)) as agent:
+        yield agent
+
+
+@pytest.fixture(params=["connected", "window"], ids=["http", "stdio"])
+def agent(request: pytest.FixtureRequest) -> Agent:
+    """An agent over both transports. The tests of one transport share a space, and keep apart by their words."""
+    found: Agent = request.getfixturevalue(request.param)
+    return found
 
 
 def test_the_next_session_knows_what_this_one_learned(plain: Service) -> None:
@@ -285,20 +289,20 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("body", NONSENSE, ids=range(len(NONSENSE)))
-def test_nonsense_at_mcp_is_an_error_and_changes_nothing(body: bytes, space: Client) -> None:
+def test_nonsense_at_mcp_is_an_error_and_changes_nothing(body: bytes, untaught: Client) -> None:
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    reply = space.send("POST", "/mcp", body, **headers)
+    reply = untaught.send("POST", "/mcp", body, **headers)
     assert 400 <= reply.status < 500 or "error" in reply.json
-    assert space.get("/v1/playbook")["version"] == 0
+    assert untaught.get("/v1/playbook")["version"] == 0
 
 
-def test_a_body_at_mcp_has_at_most_a_mebibyte(space: Client) -> None:
-    refused(space.send("POST", "/mcp", b" " * (2**20 + 1)), "request.too_large")
+def test_a_body_at_mcp_has_at_most_a_mebibyte(untaught: Client) -> None:
+    refused(untaught.send("POST", "/mcp", b" " * (2**20 + 1)), "request.too_large")
 
 
-def test_mcp_without_keys_refuses_other_sites_and_hosts(space: Client) -> None:
+def test_mcp_without_keys_refuses_other_sites_and_hosts(untaught: Client) -> None:
     for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
-        assert space.send("POST", "/mcp", b"{}", **headers).status == 403
+        assert untaught.send("POST", "/mcp", b"{}", **headers).status == 403
 
 
 def test_too_many_calls_are_refused_while_the_proxy_answers(locked: Client) -> None:

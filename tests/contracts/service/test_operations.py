@@ -83,12 +83,13 @@ def test_metrics_count_what_happened(space: Client) -> None:
     def values() -> dict[str, float]:
         names = ("interactions_total", "feedback_total", "upstream_failures_total", "unread_requests_total",
                  "unread_answers_total", "uncounted_interactions_total")  # fmt: skip
-        found = {name: space.metric(f"practicum_{name}") for name in names}
+        metrics = space.metrics()
+        found = {name: metrics.value(f"practicum_{name}") for name in names}
         for route in ("chat", "responses", "messages", "report"):
             for status in ("200", "404", "429", "502"):
-                found[f"{route} {status}"] = space.metric("practicum_requests_total", route=route, status=status)
+                found[f"{route} {status}"] = metrics.value("practicum_requests_total", route=route, status=status)
         for kind in ("input", "cached", "output"):
-            found[kind] = space.metric("practicum_tokens_total", type=kind)
+            found[kind] = metrics.value("practicum_tokens_total", type=kind)
         return found
 
     before = values()
@@ -154,9 +155,9 @@ def test_an_answer_that_is_too_large_to_be_read_passes_and_is_kept_without_its_t
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
-def test_a_slow_upstream_does_not_hold_up_others(path: str, space: Client) -> None:
-    with space.streaming(path, {**BODIES[path], "stream": True}, **{FAULT: "hang"}):
-        assert {space.ask(f"{QUESTION} {number}").status for number in range(10)} == {200}
+def test_a_slow_upstream_does_not_hold_up_others(path: str, untaught: Client) -> None:
+    with untaught.streaming(path, {**BODIES[path], "stream": True}, **{FAULT: "hang"}):
+        assert {untaught.ask(f"{QUESTION} {number}").status for number in range(10)} == {200}
 
 
 # The stop

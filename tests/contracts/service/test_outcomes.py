@@ -38,15 +38,15 @@ SCORES: dict[str, tuple[dict[str, Any], float | None]] = {
 
 
 @pytest.mark.parametrize("case", SCORES)
-def test_an_outcome_has_the_score_that_is_reported_or_follows_from_it(case: str, space: Client) -> None:
+def test_an_outcome_has_the_score_that_is_reported_or_follows_from_it(case: str, shared: Client) -> None:
     outcome, score = SCORES[case]
-    told = space.report(space.ask(), **outcome)
+    told = shared.report(shared.ask(), **outcome)
     assert (told["status"], told["score"]) == ("kept", score)
 
 
-def test_what_practicum_did_not_see_is_reported_as_answer(space: Client) -> None:
-    shown = space.post("/v1/context", input=QUESTION)
-    told = space.report(shown["interaction"], answer=RIGHT, target=RIGHT)
+def test_what_practicum_did_not_see_is_reported_as_answer(shared: Client) -> None:
+    shown = shared.post("/v1/context", input=QUESTION)
+    told = shared.report(shown["interaction"], answer=RIGHT, target=RIGHT)
     assert (told["score"], told["correction"]) == (1.0, None)
 
 
@@ -70,20 +70,20 @@ def test_feedback_of_a_session_credits_all_that_it_was_shown(space: Client) -> N
     assert (space.metric("practicum_score_count", space=space.space), credits["version 1"][0]) == (1.0, 1)
 
 
-def test_one_interaction_has_one_outcome_which_later_reports_change(space: Client) -> None:
-    reply, user = space.ask(), space.as_user("u1")
+def test_one_interaction_has_one_outcome_which_later_reports_change(shared: Client) -> None:
+    reply, user = shared.ask(), shared.as_user("u1")
     reports: list[tuple[Client, dict[str, Any], str]] = [
-        (space, {"score": 0.0}, "kept"), (space, {"score": 0.0}, "repeated"), (user, {"score": 1.0}, "outranked"),
-        (user, {"comment": "no"}, "changed"), (space, {"score": 1.0}, "changed"),
-        (space, {"comment": "yes"}, "changed"), (space, {"comment": "yes", "score": 1.0}, "repeated"),
+        (shared, {"score": 0.0}, "kept"), (shared, {"score": 0.0}, "repeated"), (user, {"score": 1.0}, "outranked"),
+        (user, {"comment": "no"}, "changed"), (shared, {"score": 1.0}, "changed"),
+        (shared, {"comment": "yes"}, "changed"), (shared, {"comment": "yes", "score": 1.0}, "repeated"),
     ]  # fmt: skip
     assert [who.report(reply, **said)["status"] for who, said, _ in reports] == [status for *_, status in reports]
 
 
-def test_a_correction_after_a_thumb_that_was_up_replaces_the_score(space: Client) -> None:
-    reply = space.ask()
-    space.report(reply, label="thumbs_up")
-    told = space.report(reply, target=RIGHT)
+def test_a_correction_after_a_thumb_that_was_up_replaces_the_score(shared: Client) -> None:
+    reply = shared.ask()
+    shared.report(reply, label="thumbs_up")
+    told = shared.report(reply, target=RIGHT)
     assert (told["status"], told["score"], told["correction"]) == ("changed", 0.0, "in effect")
 
 
@@ -96,15 +96,15 @@ NO_FEEDBACK = [
 
 
 @pytest.mark.parametrize("body", NO_FEEDBACK, ids=range(len(NO_FEEDBACK)))
-def test_what_is_no_feedback_is_refused(body: bytes, space: Client) -> None:
-    refused(space.send("POST", "/v1/feedback", body), "outcome.invalid")
+def test_what_is_no_feedback_is_refused(body: bytes, untaught: Client) -> None:
+    refused(untaught.send("POST", "/v1/feedback", body), "outcome.invalid")
 
 
-def test_feedback_about_nothing_known_or_of_more_than_a_megabyte_is_refused(space: Client, plain: Service) -> None:
-    refused(space.try_report("unknown", score=1.0), "interaction.unknown")
-    refused(space.try_report(session="unknown", score=1.0), "interaction.unknown")
-    refused(new_space(plain.client).try_report(space.ask(), score=1.0), "interaction.unknown")
-    refused(space.try_report("x", comment="y" * 2**20), "request.too_large")
+def test_feedback_about_nothing_known_or_of_more_than_a_megabyte_is_refused(shared: Client, plain: Service) -> None:
+    refused(shared.try_report("unknown", score=1.0), "interaction.unknown")
+    refused(shared.try_report(session="unknown", score=1.0), "interaction.unknown")
+    refused(new_space(plain.client).try_report(shared.ask(), score=1.0), "interaction.unknown")
+    refused(shared.try_report("x", comment="y" * 2**20), "request.too_large")
 
 
 def test_what_was_refused_is_not_stored(space: Client) -> None:

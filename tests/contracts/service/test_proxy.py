@@ -54,9 +54,9 @@ def values(answer: bytes) -> list[object]:
 
 @FORMS
 @PROTOCOLS
-def test_answers_pass_unchanged(path: str, stream: bool, space: Client, model: Model) -> None:
+def test_answers_pass_unchanged(path: str, stream: bool, untaught: Client, model: Model) -> None:
     body = json.dumps({"model": "sim", **BODIES[path], "stream": stream}).encode()
-    through, direct = space.send("POST", path, body), Client(model.base, model).send("POST", path, body)
+    through, direct = untaught.send("POST", path, body), Client(model.base, model).send("POST", path, body)
     assert through.headers["content-type"] == direct.headers["content-type"]
     if path == RESPONSES:
         # This protocol has a place for the ids, and the answer carries them there.
@@ -73,10 +73,10 @@ def test_answers_pass_unchanged(path: str, stream: bool, space: Client, model: M
 
 
 @PROTOCOLS
-def test_where_nothing_is_learned_a_request_passes_byte_for_byte(path: str, space: Client) -> None:
+def test_where_nothing_is_learned_a_request_passes_byte_for_byte(path: str, untaught: Client) -> None:
     odd = b'{"big":123456789012345678901234567890, "float": 1.0e5 ,"text":"\\u00e9\\ud83d\\ude00","list":[ 1,2 ]}'
     raw = json.dumps(BODIES[path]).encode()[:-1] + b', "model":"sim" ,"new_field" : ' + odd + b"}"
-    assert space.send("POST", path, raw).sent.body == raw
+    assert untaught.send("POST", path, raw).sent.body == raw
 
 
 def test_unknown_fields_tools_and_images_keep_their_bytes_beside_what_was_learned(space: Client) -> None:
@@ -94,9 +94,9 @@ def test_unknown_fields_tools_and_images_keep_their_bytes_beside_what_was_learne
 
 
 @PROTOCOLS
-def test_a_request_without_a_model_gets_that_of_the_upstream(path: str, space: Client) -> None:
-    assert space.send("POST", path, BODIES[path]).sent.json["model"] == "sim"
-    assert space.send("POST", path, {**BODIES[path], "model": "mine"}).sent.json["model"] == "mine"
+def test_a_request_without_a_model_gets_that_of_the_upstream(path: str, untaught: Client) -> None:
+    assert untaught.send("POST", path, BODIES[path]).sent.json["model"] == "sim"
+    assert untaught.send("POST", path, {**BODIES[path], "model": "mine"}).sent.json["model"] == "mine"
 
 
 def test_the_prompts_of_a_session_continue_each_other(space: Client) -> None:
@@ -136,10 +136,10 @@ def test_tokens_are_counted_with_what_would_be_shown(path: str, space: Client) -
 
 @pytest.mark.parametrize(("fault", "status"), [("429", 429), ("500", 500), ("html", 200)])
 def test_an_error_of_the_upstream_comes_back_as_it_is_and_is_no_interaction(
-    fault: str, status: int, space: Client, model: Model
+    fault: str, status: int, untaught: Client, model: Model
 ) -> None:
     body = BODIES[CHAT]
-    reply = space.send("POST", CHAT, body, **{FAULT: fault})
+    reply = untaught.send("POST", CHAT, body, **{FAULT: fault})
     direct = Client(model.base, model).send("POST", CHAT, body, **{FAULT: fault})
     assert (reply.status, reply.body) == (status, direct.body)
     assert reply.headers["retry-after"] == direct.headers["retry-after"]
@@ -183,9 +183,9 @@ def test_a_stream_is_whole_once_it_has_its_last_event(path: str, fault: str, spa
 
 @pytest.mark.parametrize("raw", [b"", b"no json", b"[]", b'{"messages": 3}', b"\xff\xfe", b"[" * 9_999], ids=range(6))
 def test_a_request_that_is_not_of_the_protocol_is_the_upstreams_to_refuse(
-    raw: bytes, space: Client, model: Model
+    raw: bytes, untaught: Client, model: Model
 ) -> None:
-    reply = space.send("POST", CHAT, raw)
+    reply = untaught.send("POST", CHAT, raw)
     assert reply.sent.body == raw
     assert reply.status == Client(model.base, model).send("POST", CHAT, raw).status
     assert reply.headers["x-practicum-interaction"] is None
@@ -200,8 +200,8 @@ def test_what_is_too_large_to_be_read_passes_unread_and_is_counted(passing: Serv
     assert client.metric("practicum_oversized_requests_total") == before + 1
 
 
-def test_a_body_of_more_than_32_mb_is_refused(space: Client) -> None:
-    reply = space.send("POST", CHAT, b"x" * (32 * 2**20 + 1))
+def test_a_body_of_more_than_32_mb_is_refused(untaught: Client) -> None:
+    reply = untaught.send("POST", CHAT, b"x" * (32 * 2**20 + 1))
     refused(reply, "request.too_large")
     assert not reply.received
 
@@ -253,26 +253,26 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
-def test_an_address_of_another_api_is_answered_with_the_right_one(path: str, space: Client) -> None:
-    reply = space.send("POST", path, BODIES[CHAT])
+def test_an_address_of_another_api_is_answered_with_the_right_one(path: str, untaught: Client) -> None:
+    reply = untaught.send("POST", path, BODIES[CHAT])
     refused(reply, "request.unknown_path")
-    assert space.url + ADDRESSES[path] in reply.json["error"]["message"]
+    assert untaught.url + ADDRESSES[path] in reply.json["error"]["message"]
     assert not reply.received
 
 
-def test_json_that_curl_calls_a_form_is_sent_as_json(space: Client) -> None:
-    reply = space.send("POST", CHAT, BODIES[CHAT], **{"content-type": "application/x-www-form-urlencoded"})
+def test_json_that_curl_calls_a_form_is_sent_as_json(untaught: Client) -> None:
+    reply = untaught.send("POST", CHAT, BODIES[CHAT], **{"content-type": "application/x-www-form-urlencoded"})
     assert reply.sent.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("name", ["session", "user", "agent", "space"])
-def test_a_header_of_practicum_that_is_blank_or_too_long_or_sent_twice_is_refused(name: str, space: Client) -> None:
+def test_a_header_of_practicum_that_is_blank_or_too_long_or_sent_twice_is_refused(name: str, untaught: Client) -> None:
     path, body = ("/v1/notes", b'{"text": "x"}') if name == "agent" else (CHAT, json.dumps(BODIES[CHAT]).encode())
     header = f"x-practicum-{name}"
     for value in (" ", "x" * 201):
-        refused(space.send("POST", path, body, **{header: value}), "request.malformed")
+        refused(untaught.send("POST", path, body, **{header: value}), "request.malformed")
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
-    twice = space.raw(f"{head}{header}: a\r\n{header}: a\r\n\r\n".encode() + body)
+    twice = untaught.raw(f"{head}{header}: a\r\n{header}: a\r\n\r\n".encode() + body)
     assert twice.startswith(b"HTTP/1.1 400 ")
 
 
@@ -327,13 +327,13 @@ def test_a_response_is_read_and_continued_in_its_own_space_alone(locked: Client,
 
 @pytest.mark.parametrize("path", ["/v1/%63hat/completions", "/v1//models", "/v1/./models", "/v1/a/../models",
                                   "/v1/models;x", "/v1/models%2f", "/v1/models?a=\x01"])  # fmt: skip
-def test_a_path_that_is_not_in_its_normal_form_is_refused(path: str, space: Client) -> None:
-    raw = space.raw(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+def test_a_path_that_is_not_in_its_normal_form_is_refused(path: str, untaught: Client) -> None:
+    raw = untaught.raw(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
     assert raw.startswith(b"HTTP/1.1 400 ")
 
 
-def test_other_methods_are_refused(space: Client) -> None:
-    refused(space.send("TRACE", "/v1/models"), "request.wrong_verb")
+def test_other_methods_are_refused(untaught: Client) -> None:
+    refused(untaught.send("TRACE", "/v1/models"), "request.wrong_verb")
 
 
 def test_with_pass_key_the_clients_own_key_reaches_the_upstream_and_all_paths_pass(passing: Service) -> None:

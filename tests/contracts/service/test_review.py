@@ -70,8 +70,8 @@ def test_of_two_who_decide_the_second_is_told(space: Client) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"id": "c1"}, {"id": 1, "decision": "approve"}, {"id": "c1", "decision": "?"}],
                          ids=range(4))  # fmt: skip
-def test_a_decision_that_is_none_is_refused(body: dict[str, object], space: Client) -> None:
-    refused(space.send("POST", "/v1/review", body), "request.malformed")
+def test_a_decision_that_is_none_is_refused(body: dict[str, object], untaught: Client) -> None:
+    refused(untaught.send("POST", "/v1/review", body), "request.malformed")
 
 
 @pytest.mark.parametrize("who", ["a user", "an agent", "the operator"])
@@ -101,8 +101,8 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("case", FLAGS)
-def test_the_filter_flags(case: str, space: Client) -> None:
-    agent = space.with_headers(x_practicum_agent="yes")
+def test_the_filter_flags(case: str, untaught: Client) -> None:
+    agent = untaught.with_headers(x_practicum_agent="yes")
     assert agent.post("/v1/notes", text=FLAGS[case])["note"] == "waits for review"
 
 
@@ -212,9 +212,11 @@ def test_an_edit_of_an_entry_that_changed_since_it_was_seen_is_refused(space: Cl
     ],
     ids=range(8),
 )  # fmt: skip
-def test_an_edit_that_is_none_is_refused_and_makes_no_version(body: dict[str, str], code: str, space: Client) -> None:
-    refused(space.send("POST", "/v1/playbook", body), code)
-    assert space.health()["version"] == 0
+def test_an_edit_that_is_none_is_refused_and_makes_no_version(
+    body: dict[str, str], code: str, untaught: Client
+) -> None:
+    refused(untaught.send("POST", "/v1/playbook", body), code)
+    assert untaught.health()["version"] == 0
 
 
 def test_while_a_version_is_tried_the_playbook_is_not_edited(locked: Client) -> None:

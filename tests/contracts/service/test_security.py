@@ -59,21 +59,21 @@ def given(client: Client) -> list[str]:
 )  # fmt: skip
 @pytest.mark.parametrize("route", [("POST", CHAT), ("POST", "/v1/feedback"), ("GET", "/v1/keys"), ("GET", "/")])
 def test_without_keys_no_other_site_and_no_other_host_is_answered(
-    route: tuple[str, str], headers: dict[str, str], space: Client
+    route: tuple[str, str], headers: dict[str, str], untaught: Client
 ) -> None:
-    reply = space.send(*route, ASK if route[0] == "POST" else None, **headers)
+    reply = untaught.send(*route, ASK if route[0] == "POST" else None, **headers)
     assert reply.status in (400, 403)
     assert not reply.received
 
 
-def test_without_keys_pages_of_the_very_same_origin_are_answered(space: Client) -> None:
-    assert space.send("POST", CHAT, ASK, origin=space.url).status == 200
+def test_without_keys_pages_of_the_very_same_origin_are_answered(untaught: Client) -> None:
+    assert untaught.send("POST", CHAT, ASK, origin=untaught.url).status == 200
 
 
 @pytest.mark.parametrize("name", ["x-forwarded-for", "x-forwarded-host", "forwarded", "x-real-ip", "via"])
-def test_without_keys_no_proxy_is_answered(name: str, space: Client, locked: Client) -> None:
-    refused(space.send("POST", CHAT, ASK, **{name: "203.0.113.7"}), "key.not_configured")
-    assert locked.send("POST", CHAT, ASK, **{name: "203.0.113.7"}).status == 200
+def test_without_keys_no_proxy_is_answered(name: str, untaught: Client, keyed: Service) -> None:
+    refused(untaught.send("POST", CHAT, ASK, **{name: "203.0.113.7"}), "key.not_configured")
+    assert keyed.client.send("POST", CHAT, ASK, **{name: "203.0.113.7"}).status == 200
 
 
 def test_what_proxies_add_does_not_reach_the_model_server(locked: Client) -> None:
@@ -104,33 +104,33 @@ def test_trailers_have_no_effect_on_this_request_or_the_next(space: Client) -> N
 
 
 @pytest.mark.parametrize("trailer", ["content-length: 1", "transfer-encoding: gzip", "x: \x00", "a b: c"])
-def test_a_trailer_that_would_change_where_a_request_ends_is_refused(trailer: str, space: Client) -> None:
-    assert statuses(space.raw(chunked(space, trailer) + request("GET /v1/models", HOST))) == [400]
+def test_a_trailer_that_would_change_where_a_request_ends_is_refused(trailer: str, untaught: Client) -> None:
+    assert statuses(untaught.raw(chunked(untaught, trailer) + request("GET /v1/models", HOST))) == [400]
 
 
 @pytest.mark.parametrize("name", ["Authorization", "x-api-key", "Host", "Origin", "x-practicum-space"])
-def test_a_header_that_says_who_asks_is_refused_if_it_is_sent_twice(name: str, locked: Client) -> None:
-    twice = [f"{name}: {locked.headers['authorization']}", f"{name.upper()}: x"]
+def test_a_header_that_says_who_asks_is_refused_if_it_is_sent_twice(name: str, keyed: Service) -> None:
+    twice = [f"{name}: {keyed.client.headers['authorization']}", f"{name.upper()}: x"]
     others = [HOST] if name != "Host" else []
-    assert statuses(locked.raw(request(f"POST {CHAT}", *others, *twice, body=ASK))) == [400]
+    assert statuses(keyed.client.raw(request(f"POST {CHAT}", *others, *twice, body=ASK))) == [400]
 
 
 @pytest.mark.parametrize("value", ["", " ", "\t", "\u200b\u2060", "\u3164", "\u202e"], ids=ascii)
-def test_a_blank_user_is_no_user_and_is_refused(value: str, space: Client) -> None:
-    assert statuses(space.raw(request(f"POST {CHAT}", HOST, f"x-practicum-user: {value}", body=ASK))) == [400]
+def test_a_blank_user_is_no_user_and_is_refused(value: str, untaught: Client) -> None:
+    assert statuses(untaught.raw(request(f"POST {CHAT}", HOST, f"x-practicum-user: {value}", body=ASK))) == [400]
 
 
-def test_a_header_of_practicum_that_a_proxy_would_drop_is_refused(space: Client) -> None:
+def test_a_header_of_practicum_that_a_proxy_would_drop_is_refused(untaught: Client) -> None:
     dropped = ["x-practicum-user: anna", "connection: X-Practicum-User, close"]
-    assert statuses(space.raw(request(f"POST {CHAT}", HOST, *dropped, body=ASK))) == [400]
+    assert statuses(untaught.raw(request(f"POST {CHAT}", HOST, *dropped, body=ASK))) == [400]
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "websocket"])
-def test_the_body_of_a_request_with_upgrade_is_its_body(protocol: str, space: Client, model: Model) -> None:
+def test_the_body_of_a_request_with_upgrade_is_its_body(protocol: str, untaught: Client, model: Model) -> None:
     inner = request("POST /v1/embeddings", HOST, "x-mark: inner", body=b'{"input": "x"}')
     upgrade = ["connection: upgrade", f"upgrade: {protocol}"]
     head = ["POST /v1/completions HTTP/1.1", HOST, *upgrade, f"content-length: {len(inner)}", "", ""]
-    answers = space.raw("\r\n".join(head).encode() + inner + request("GET /v1/models", HOST))
+    answers = untaught.raw("\r\n".join(head).encode() + inner + request("GET /v1/models", HOST))
     assert len(statuses(answers)) == 2
     assert 101 not in statuses(answers)
     assert model.received("inner") == []
@@ -146,26 +146,26 @@ NO_HTTP = [
 
 
 @pytest.mark.parametrize("sent", NO_HTTP, ids=range(len(NO_HTTP)))
-def test_what_is_no_http_is_answered_with_400_and_the_end(sent: bytes, space: Client) -> None:
-    assert statuses(space.raw(sent)) == [400]
+def test_what_is_no_http_is_answered_with_400_and_the_end(sent: bytes, untaught: Client) -> None:
+    assert statuses(untaught.raw(sent)) == [400]
 
 
-def test_headers_and_addresses_have_a_bound(space: Client) -> None:
+def test_headers_and_addresses_have_a_bound(untaught: Client) -> None:
     for start in (b"POST /v1/feedback HTTP/1.1\r\nx: ", b"POST /"):
         try:
-            assert statuses(space.raw(start + b"a" * 2**20)) in ([431], [])
+            assert statuses(untaught.raw(start + b"a" * 2**20)) in ([431], [])
         except ConnectionError:
             # The service may close while this is still being sent.
             continue
-    assert space.ask().status == 200
+    assert untaught.ask().status == 200
 
 
 # What a browser or a terminal would obey
 
 
-def test_what_the_upstream_answers_is_data_for_a_browser(space: Client) -> None:
+def test_what_the_upstream_answers_is_data_for_a_browser(untaught: Client) -> None:
     for fault in ("html", "500"):
-        headers = space.send("POST", CHAT, ASK, **{FAULT: fault}).headers
+        headers = untaught.send("POST", CHAT, ASK, **{FAULT: fault}).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in headers["content-security-policy"]
 
