@@ -81,7 +81,11 @@ def content(*changes: tuple[list[str], list[str]]) -> dict[str, list[float | Non
     """Drift and coherence of versions that each remove and add entries with these texts."""
     entries = [[tuple(Entry("e1", "s", text) for text in texts) for texts in change] for change in changes]
     versions = [ContextChange(i, 0, removed, added) for i, (removed, added) in enumerate(entries)]
-    records = [StepStory(i + 1, 1, (), 0.0, 0, 0, 0, version=i, entries=0, tokens=0) for i in range(len(versions))]
+    unknown = {"seconds": None, "val": None, "best_of_k": None, "sampled": {}, "evidence": {}}
+    records = [
+        StepStory(i + 1, 1, (), 0.0, 0, 0, 0, held=0, version=i, entries=0, tokens=0, **unknown)
+        for i in range(len(versions))
+    ]
     _, group = context_metrics(versions, records, VECTORS)
     return {name: list(values) for name, values in group.by_step.items()}
 
