@@ -47,7 +47,7 @@ async def saved(store: Store, retriever: Retriever, context: Context) -> float:
     began = time.perf_counter()
     indexed = await retriever.save(context, store.run_id)
     took = time.perf_counter() - began
-    retriever.stored.settle()
+    retriever.saved.settle()
     write_snapshot(store, store.run_id, context, indexed)
     return took
 

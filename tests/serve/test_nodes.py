@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from refusals import refused
 from serving import Served, asynchronous, served, until
 from sqlalchemy import make_url, select
 
 from practicum.core.edits import Add, Delta
-from practicum.core.errors import StoreError
 from practicum.serve import tables
 from practicum.serve.feedback import LEARNED
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout
@@ -139,7 +139,7 @@ async def test_a_database_of_a_newer_practicum_is_refused(postgresql: str, tmp_p
         pass
     with psycopg.connect(postgresql) as db:
         db.execute("UPDATE practicum_service.format SET version = 99")
-    with pytest.raises(StoreError, match="newer practicum"):
+    with refused("store.unknown_format"):
         async with nodes(postgresql, tmp_path, count=1):
             pass
 

@@ -265,7 +265,12 @@ OWN = "# Ours\n\n## Code\n\n- " + CODE.replace("\n", "\n  ") + "\n- One line.\n"
 
 def test_entries_of_several_lines_are_kept_word_for_word(shell: Shell) -> None:
     shell.file("own.md", OWN)
-    assert shell.json("import own.md --out runs/seed") == {"run": "runs/seed", "entries": 2, "waiting": 0}
+    assert shell.json("import own.md --out runs/seed") == {
+        "run": "runs/seed",
+        "entries": 2,
+        "waiting": 0,
+        "left_out": [],
+    }
     assert shell.texts("runs/seed") == [CODE, "One line."]
     for form in ("markdown", "json"):
         shell(f"export runs/seed --format {form} --output again-{form}")
