@@ -163,7 +163,7 @@ def test_a_run_whose_answers_all_say_nothing_fails_and_the_same_command_asks_aga
         with server(behaviour) as silent:
             command += ["--model", f"{silent.url}#sim", "--json"]
             done = run_command(command, tmp_path)
-            assert (done.code, done.out) == (1, "")
+            assert (done.code, done.json["error"]["code"]) == (1, "attempts.all_failed")
             assert advice in done.line
             asked = silent.stats()["calls"]
             assert asked

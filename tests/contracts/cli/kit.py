@@ -21,10 +21,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import practicum
 from practicum.cli.app import main
 from practicum.testing import ServerOptions, serve
 
 ROOT = Path(__file__).parents[3]
+
+INSTALLED = str(Path(practicum.__file__).parents[1])
+"""The folder with the practicum that is tested: also processes use it."""
 Body = dict[str, Any]
 
 
@@ -174,10 +178,12 @@ class Process:
 def started(folder: Path, *arguments: object, environment: Mapping[str, str] | None = None) -> Iterator[Process]:
     """`practicum ARGUMENTS` in a real process, which is killed at the end of the block if it still runs."""
     env = {name: value for name, value in os.environ.items() if not name.lower().endswith(("_proxy", "_api_key"))}
-    env |= {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
+    env |= {"PYTHONPATH": INSTALLED, "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
     with subprocess.Popen(
         [sys.executable, "-c", "from practicum.cli.app import main; main()", *map(str, arguments)],
         cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # Under nohup, SIGHUP is ignored, and practicum leaves it so.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     ) as process:  # fmt: skip
         try:
             yield Process(process)

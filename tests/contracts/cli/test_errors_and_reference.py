@@ -12,7 +12,7 @@ import pytest
 
 from practicum import Count
 
-from .kit import ROOT, Body, Model, Shell, serving, started, write_lines
+from .kit import INSTALLED, Body, Model, Shell, serving, started, write_lines
 
 MODEL = "--model scripted:script.jsonl"
 
@@ -102,7 +102,7 @@ def test_an_agent_with_the_wrong_parameters_ends_with_2(shell: Shell) -> None:
 def test_debug_adds_a_traceback(shell: Shell) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from practicum.cli.app import main; main()", "show", "nowhere", "--debug"],
-        cwd=shell.folder, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True,
+        cwd=shell.folder, env={"PYTHONPATH": INSTALLED, "PATH": ""}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2
     assert "Traceback" in done.stderr
