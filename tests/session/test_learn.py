@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unused role": ({"method": "episodes", "roles": {"reflector": "local"}}, "asks no reflector"),
     "scorer": ({"scorer": "vibes"}, "unknown scorer 'vibes'"),
     "own scorer": ({"scorer": "nowhere:fn"}, "nowhere"),
-    "agent": ({"agent": "robot"}, "one of chat"),
+    "agent": ({"agent": "robot"}, "known are chat"),
     "program": ({"agent": "command:/no/such/program"}, "no such program"),
     "labels": ({"method": "icl", "labels": False}, "cannot learn without labels"),
     "judge": ({"judged": True}, "add `labels=False`"),
