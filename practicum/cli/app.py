@@ -73,9 +73,8 @@ def make_app(only: str | None = None) -> typer.Typer:
 def _add_plugins(app: typer.Typer, only: str | None) -> None:
     """Add the commands of plug-ins. One that does not load is left out with a line on standard error, unless it is the
     one that the user wants: then its error ends the command."""
-    for name in COMMANDS.registered():
-        if only in COMMANDS.registered() and name != only:
-            continue
+    registered = COMMANDS.registered()
+    for name in [only] if only is not None and only in registered else registered:
         try:
             command = COMMANDS.load(name)
         except PracticumError as error:

@@ -86,8 +86,13 @@ STORES: Group[StoreKind] = Group("practicum.stores", "store", implements(StoreKi
 def store_at(url: str) -> tuple[StoreKind, URL]:
     """The kind of the store at a URL, and the URL. Raises UsageError, without the password, if it is wrong."""
     scheme, separator, _ = url.partition("://")
-    if not separator or scheme not in STORES.names():
-        known = ", ".join(f"{name}://USER@HOST/DATABASE" for name in STORES.names())
+    # SQLAlchemy's form of a URL may also name the driver: postgresql+psycopg://.
+    scheme = scheme.partition("+")[0]
+    registered = STORES.registered()
+    if not separator or scheme not in registered:
+        # A kind that is registered under several schemes is named once.
+        kinds = {entry.value: name for name, entry in registered.items()}
+        known = ", ".join(f"{name}://USER@HOST/DATABASE" for name in kinds.values())
         raise UsageError(
             "store.invalid_address",
             f"the store must be written as a URL: {known or 'no package registers a kind of store'}",

@@ -43,7 +43,8 @@ def test_a_database_without_its_package_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "practicum.plugins.postgres.database", raising=False)
+    for name in [name for name in sys.modules if name.startswith("practicum.plugins.postgres.")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(SystemExit, match="2"):
         main(["key", "list", "--store", "postgresql://me@127.0.0.1:9/none"])
     said = capsys.readouterr().err

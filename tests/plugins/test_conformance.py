@@ -22,7 +22,7 @@ from practicum.engine.workers import ENGINES
 from practicum.methods import METHODS, build, read_settings, setting_docs
 from practicum.retrieval.search import INDEXES
 from practicum.session.trackers import TRACKERS
-from practicum.store.backend import STORES
+from practicum.store.backend import STORES, store_at
 from practicum.tasks.formats import FORMATS, ServedFormat
 from practicum.tasks.scoring.registry import SCORERS, AnswerScorer, load_scorer
 
@@ -90,7 +90,7 @@ def test_a_store_reads_urls_of_its_scheme_and_shows_no_password(name: str) -> No
     except PracticumError as error:
         pytest.skip(str(error))
     url = kind.parse(f"{name}://someone:secret@localhost/place")
-    assert kind.address(url).startswith(f"{name}://")
+    assert STORES.load(kind.address(url).partition("://")[0]) is kind
     assert "secret" not in kind.address(url)
     assert kind.parse(kind.address(url)).host == "localhost"
     for wrong in (f"{name}://", "elsewhere://localhost/place", f"{name}://localhost/place?index=none"):
@@ -125,3 +125,9 @@ def test_plugins_are_listed_with_their_packages(capsys: pytest.CaptureFixture[st
     plugins(json_=True)
     listed = json.loads(capsys.readouterr().out)["plugins"]
     assert {(each["kind"], each["name"]) for each in listed} >= {(group.noun, name) for group, name in REGISTERED}
+
+
+@names_of(STORES)
+def test_a_url_of_a_store_may_name_the_driver(name: str) -> None:
+    found = [store_at(f"{scheme}://someone@localhost/place") for scheme in (name, f"{name}+driver")]
+    assert found[0] == found[1]

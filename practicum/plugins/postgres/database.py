@@ -43,17 +43,12 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 
 from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
-from practicum.core.requirements import pip_install
 from practicum.core.words import one_line
+from practicum.plugins.postgres.driver import psycopg
 from practicum.retrieval.search import INDEXES
 from practicum.store import migrations
 from practicum.store.dialects import NAME, ROW_ORDER, TWIN
 from practicum.store.migrations import Format
-
-try:
-    import psycopg
-except ImportError as error:
-    raise UsageError("extra.missing", f"a store in PostgreSQL needs: {pip_install('postgres')} ({error})") from error
 
 T = TypeVar("T")
 

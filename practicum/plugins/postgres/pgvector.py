@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import psycopg
 from sqlalchemy import Connection, func, select, text
 
 from practicum.core.context import PAGE
@@ -27,6 +26,7 @@ from practicum.plugins.index.index import Chunk, Covers, facets, fingerprint
 from practicum.plugins.index.postings import Postings
 from practicum.plugins.index.stored import IndexMoved, StoredSearch
 from practicum.plugins.postgres.database import Database, lock_number, retried
+from practicum.plugins.postgres.driver import psycopg
 from practicum.plugins.postgres.runs import PostgresqlRun, drop_index, indexes
 from practicum.retrieval.search import SavedIndex
 from practicum.retrieval.vectors import Vectors

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, SupportsFloat
 
 from practicum.core.calls import OwnThread
 from practicum.core.errors import AgentError, TaskFileError, UsageError
-from practicum.core.plugins import Group, import_function, package_of
+from practicum.core.plugins import Group, called, import_function, package_of
 from practicum.core.scores import rounded
 from practicum.core.types import Score, Task, Trace
 from practicum.core.words import error_line
@@ -50,15 +50,10 @@ class AnswerScorer:
         return await score if inspect.isawaitable(score) else score
 
 
-def _lacks(plugin: object) -> Sequence[str]:
-    known = callable(plugin) or isinstance(plugin, AnswerScorer)
-    return [] if known else ["a call: it is neither a function nor an AnswerScorer"]
-
-
 SCORERS: Group[Any] = Group(
     "practicum.scorers",
     "scorer",
-    _lacks,
+    called,
     dict.fromkeys(BUILT_IN),
     unknown="scorer.unknown",
     advice="; write module:function for your own",

@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from needs import needs
 
 from .conftest import FIRST
 from .kit import Model, Shell, all_bytes, started
@@ -206,6 +207,7 @@ def test_runs_are_kept_in_a_database_and_every_command_takes_their_folder(shell:
                                    "store connect postgresql://127.0.0.1:1/x run new",
                                    "store remove postgresql://127.0.0.1:1/x run --yes"])  # fmt: skip
 def test_a_database_that_cannot_be_reached_is_one_line(shell: Shell, typed: str) -> None:
+    needs("psycopg", "postgres")
     done = shell(typed, code=2) if "nowhere" in typed else shell(typed, code=1)
     assert done.line
     assert not (shell / "new").exists()
