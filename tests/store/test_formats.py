@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
+from needs import needs
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from practicum.core.errors import StoreError
@@ -117,6 +117,7 @@ def test_the_file_of_a_service_is_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["UPDATE practicum.format SET version = 99", "DROP TABLE practicum.format"])
 def test_a_database_of_another_format_is_refused(tmp_path: Path, postgresql: str, change: str) -> None:
     Store.create(tmp_path / "run", postgresql).close()
+    psycopg = needs("psycopg", "postgres")
     with psycopg.connect(postgresql, autocommit=True) as db:
         db.execute(change)
     for way in (Store.open, Store.read, Store.beside):

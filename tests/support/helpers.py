@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from io import StringIO
@@ -251,7 +251,7 @@ def launched() -> Iterator[Launcher]:
         launcher.close()
 
 
-OPTIONAL = ("practicum.tasks.sandbox.",)
+PROGRAMS = ("practicum.tasks.sandbox.",)
 """Modules that are programs."""
 
 
@@ -265,11 +265,15 @@ def _fork_on_demand() -> None:
     import pydantic_ai.models.openai  # noqa: F401
 
     import practicum
+    from practicum.core.errors import PracticumError
     from practicum.retrieval.vectors import _wordllama
 
     for module in pkgutil.walk_packages(practicum.__path__, "practicum."):
-        if not module.name.startswith(OPTIONAL):
-            import_module(module.name)
+        # A plug-in whose extra is not installed is imported by no command.
+        missing = (ImportError, PracticumError) if module.name.startswith("practicum.plugins.") else ()
+        if not module.name.startswith(PROGRAMS):
+            with suppress(*missing):
+                import_module(module.name)
     _wordllama()
     # No child's collection touches, and so copies, what they share.
     gc.collect()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psycopg
 import pytest
+from needs import needs
 from service_kit import (
     LEARNING,
     QUESTION,
@@ -129,6 +129,7 @@ def test_a_user_is_forgotten_on_all_nodes(nodes: Nodes) -> None:
 
 
 def test_while_the_database_is_away_requests_go_on_and_feedback_is_refused(nodes: Nodes) -> None:
+    psycopg = needs("psycopg", "postgres")
     a, b = nodes.a, nodes.b
     a.correct()
     until(lambda: RIGHT in b.shown())
