@@ -16,23 +16,18 @@ from needs import needs
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from refusals import refused
 
 import practicum
 from practicum.agents import frameworks
 from practicum.agents.external import FunctionAgent
-from practicum.core.errors import ProviderError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View, render_annotated, render_full
 from practicum.testing import ServerOptions, serve
 
 Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
-
-
-def instructions_of(info: AgentInfo) -> str:
-    return info.instructions or ""
 
 
 def made(respond: Reply, **how: Any) -> FunctionAgent:
@@ -42,39 +37,6 @@ def made(respond: Reply, **how: Any) -> FunctionAgent:
 
 def text(answer: str) -> ModelResponse:
     return ModelResponse(parts=[TextPart(answer)])
-
-
-def test_a_pydantic_ai_agent_gets_the_context_after_its_own_instructions() -> None:
-    agent = made(lambda messages, info: text(instructions_of(info)))
-    shown = act(agent, view=render_full(RULES)).answer
-    assert shown.index("Route it.") < shown.index("learned from earlier tasks") < shown.index("[e0] (rules) Say the")
-    assert "[id]" in shown
-    assert act(agent, view=View()).answer == "Route it."
-    assert "[id]" not in act(agent, view=View(note="Try again.")).answer
-    assert agent.identity == "practicum.adapters.pydantic_agent:pydantic_ai(router)"
-
-
-def test_the_steps_and_citations_of_a_pydantic_ai_agent_are_in_the_trace() -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if len(messages) == 1:
-            call = ToolCallPart("look", {"where": "here"})
-            return ModelResponse(parts=[ThinkingPart("By [e1] and [e9]."), TextPart("I look."), call])
-        return text("word1")
-
-    def look(where: str) -> dict[str, str]:
-        """Look somewhere."""
-        return {"seen": f"{where} [e0]"}
-
-    trace = act(made(respond, tools=[look]), view=render_full(RULES))
-    assert trace.answer == "word1"
-    assert trace.steps == (
-        Step("thought", "By [e1] and [e9]."),
-        Step("thought", "I look."),
-        Step("action", 'look {"where":"here"}'),
-        Step("observation", '{"seen":"here [e0]"}'),
-    )
-    assert (trace.used, trace.unknown) == (("e1",), 0)
-    assert act(made(respond, tools=[look]), view=render_annotated(RULES)).used == ("e1",)
 
 
 class Told(BaseModel):
@@ -139,35 +101,12 @@ def served(view: View, **options: Any) -> tuple[Trace, list[Any]]:
     return practicum.run_sync(one()), asked
 
 
-def test_an_endpoint_gets_the_context_in_its_system_message() -> None:
-    trace, (body,) = served(render_full(RULES))
-    assert trace.answer == "word1"
-    assert (body["model"], body["temperature"]) == ("mine", 0.5)
-    system, user = body["messages"]
-    assert "[e1] (manners) Be brief." in system["content"]
-    assert user == {"role": "user", "content": TASK.input}
-    assert [message["role"] for message in served(View())[1][0]["messages"]] == ["user"]
-
-
 def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_refused() -> None:
     with refused("provider.failed"):
         served(View(), behaviours=[("404", 1)])
     for name in ("http://localhost:1/v1", "localhost:1/v1#a"):
         with refused("model.invalid_name"):
             frameworks.endpoint(name)
-
-
-def test_a_function_can_see_that_annotations_or_a_note_are_requested() -> None:
-    def agent(input: str, context: str, annotated: bool, noting: bool) -> dict[str, Any]:
-        return {"answer": f"{annotated} {noting}", "missing": "a map", "note": "seen"}
-
-    twin, plain = (
-        act(FunctionAgent(agent), view=render_annotated(RULES)),
-        act(FunctionAgent(agent), view=render_full(RULES)),
-    )
-    assert (twin.answer, twin.data["missing"]) == ("True False", "a map")
-    assert (plain.answer, plain.data) == ("False False", {})
-    assert act(FunctionAgent(agent), view=View(noting=True)).answer == "False True"
 
 
 def test_an_adapted_agent_is_trained_like_any_other() -> None:
@@ -256,75 +195,3 @@ def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
     assert "e1" in trace.used
     assert act(agent, view=View()).answer == "Route it."
     assert router.instructions == "Route it."
-
-
-def test_the_predictors_of_a_dspy_module_get_the_context_after_their_instructions() -> None:
-    dspy = needs("dspy")
-    from dspy.utils import DummyLM
-
-    model = DummyLM([{"reasoning": "By [e1].", "bench": "K2"}] * 2)
-    bench = dspy.ChainOfThought(dspy.Signature("repair -> bench", "Send it to a bench."))
-    bench.set_lm(model)
-    agent = FunctionAgent(frameworks.dspy(bench, input="repair", output="bench"))
-    trace = act(agent, view=render_full(RULES))
-    assert (trace.answer, trace.reasoning, trace.used) == ("K2", "By [e1].", ("e1",))
-    system = model.history[0]["messages"][0]["content"]
-    assert "Send it to a bench." in system
-    assert "[e0] (rules) Say the" in system
-    assert act(agent, view=View()).answer == "K2"
-    assert "learned" not in model.history[1]["messages"][0]["content"]
-
-
-def test_a_dspy_module_whose_model_fails_loses_the_attempt() -> None:
-    dspy = needs("dspy")
-    from dspy.utils.exceptions import LMServerError
-
-    class Away:
-        def complete(self, request: Any) -> Any:
-            raise LMServerError("overloaded")
-
-    class AwayToo:
-        async def complete(self, request: Any) -> Any:
-            raise LMServerError("overloaded")
-
-    bench = dspy.Predict(dspy.Signature("repair -> bench", "Send it to a bench."))
-    bench.set_lm(dspy.LM("m", engine=Away(), async_engine=AwayToo(), cache=False, num_retries=0))
-    with pytest.raises(ProviderError, match=r"the model of dspy\(Predict\) failed: LMServerError: .*overloaded"):
-        act(FunctionAgent(frameworks.dspy(bench, input="repair", output="bench")))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own, at import
-def test_an_inspect_ai_solver_gets_the_context_in_its_first_system_message() -> None:
-    pytest.importorskip("inspect_ai", reason="inspect-ai is not installed")
-    from inspect_ai.model import ModelOutput, ModelUsage, get_model
-    from inspect_ai.solver import chain, generate, use_tools
-    from inspect_ai.tool import tool
-
-    @tool
-    def look() -> Any:
-        async def execute(where: str) -> str:
-            """Look somewhere.
-
-            Args:
-                where: the place
-            """
-            return "seen"
-
-        return execute
-
-    call = ModelOutput.for_tool_call("mockllm/model", "look", {"where": "[e1]"})
-    asked: list[Any] = []
-
-    def respond(messages: Any, *_: Any) -> Any:
-        asked.append([(message.role, message.text) for message in messages])
-        output = call if len(asked) == 1 else ModelOutput.from_content("mockllm/model", "word1")
-        output.usage = ModelUsage()  # else it fetches a tokenizer, to count
-        return output
-
-    model = get_model("mockllm/model", custom_outputs=respond)
-    agent = FunctionAgent(frameworks.inspect_ai(chain(use_tools(look()), generate()), model))
-    trace = act(agent, view=render_full(RULES))
-    assert (trace.answer, trace.used) == ("word1", ("e1",))
-    assert [step.kind for step in trace.steps][-2:] == ["action", "observation"]
-    assert [role for role, _ in asked[0]] == ["system", "user"]
-    assert "[e0] (rules) Say the" in asked[0][0][1]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from practicum.agents.team import SHAPES, Member, Team, load_team, make_team
+from practicum.agents.team import SHAPES, Team, load_team, make_team
 from practicum.core.errors import UsageError
 from practicum.core.graph import distances
 
@@ -29,22 +29,6 @@ def test_every_shape_is_connected_and_the_same_for_the_same_seed(size: int, shap
     assert team == make_team(size, shape, seed)
 
 
-def test_shapes_have_their_links() -> None:
-    assert len(links(make_team(5, "complete"))) == 10
-    assert {len(make_team(5, "ring").neighbours(f"agent{n}")) for n in range(1, 6)} == {2}
-    assert make_team(5, "star").neighbours("agent1") == ["agent2", "agent3", "agent4", "agent5"]
-    assert make_team(3, "chain").neighbours("agent2") == ["agent1", "agent3"]
-    assert make_team(1, "complete").neighbours("agent1") == []
-
-
-def test_tasks_enter_at_the_most_central_agent_and_at_the_first_name_on_ties() -> None:
-    assert make_team(5, "chain").entry == "agent3"
-    assert make_team(4, "chain").entry == "agent2"
-    assert make_team(4, "complete").entry == "agent1"
-    names = (Member("zoe"), Member("ada"))
-    assert Team(names, frozenset({("ada", "zoe")})).entry == "ada"
-
-
 TEAM = {
     "agents": [{"name": "lead", "role": "You plan."}, {"name": "coder", "model": "local"}, {"name": "tester"}],
     "links": [["lead", "coder"], ["tester", "lead"]],
@@ -54,14 +38,6 @@ TEAM = {
 def written(path: Path, value: Any) -> Path:
     path.write_text(json.dumps(value), encoding="utf-8")
     return path
-
-
-def test_a_file_gives_names_roles_and_models(tmp_path: Path) -> None:
-    team = load_team(written(tmp_path / "team.json", TEAM))
-    assert team.members == (Member("lead", "You plan."), Member("coder", model="local"), Member("tester"))
-    assert links(team) == {("coder", "lead"), ("lead", "tester")}
-    assert team.entry == "lead"
-    assert team.member("coder").model == "local"
 
 
 def graphml(path: Path, nodes: Sequence[Mapping[str, str]], edges: Sequence[tuple[str, str]]) -> Path:
@@ -96,40 +72,6 @@ def test_graphml_and_node_link_data_give_the_same_team(tmp_path: Path) -> None:
     edges = sorted(team.edges)
     assert load_team(graphml(tmp_path / "team.graphml", nodes, edges)) == team
     assert load_team(written(tmp_path / "links.json", node_links(nodes, edges))) == team
-
-
-def test_nodes_may_have_names_beside_the_ids_that_links_use(tmp_path: Path) -> None:
-    nodes = [
-        {"id": "n0", "name": "lead", "role": "You plan."}, {"id": "n1", "name": "coder", "model": "local"},
-        {"id": "tester"},
-    ]  # fmt: skip
-    edges = [("n0", "n1"), ("n0", "tester"), ("tester", "n0"), ("n1", "n1")]
-    team = load_team(written(tmp_path / "team.json", TEAM))
-    assert load_team(graphml(tmp_path / "team.graphml", nodes, edges)) == team
-    assert load_team(written(tmp_path / "links.json", node_links(nodes, edges))) == team
-
-
-@pytest.mark.parametrize(
-    ("inside", "problem"),
-    [
-        ('<node id="a"/><node id="b"/><node id="a"/><edge source="a" target="b"/>', "two nodes have the id 'a'"),
-        ('<node id="a"/><edge source="a" target="b"/>', "link to 'b', which is not one of its agents"),
-        (
-            '<node id="a"><data key="n">x</data></node><node id="b"><data key="n">x</data></node>'
-            '<edge source="a" target="b"/>',
-            "two agents of the team are called 'x'",
-        ),
-    ],
-    ids=["id twice", "link to nobody", "name twice"],
-)
-def test_graphml_of_an_invalid_team_is_refused(tmp_path: Path, inside: str, problem: str) -> None:
-    path = tmp_path / "team.graphml"
-    key = '<key id="n" for="node" attr.name="name" attr.type="string"/>'
-    graph = f'<graph edgedefault="undirected">{inside}</graph>'
-    path.write_text(f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{key}{graph}</graphml>', encoding="utf-8")
-    with pytest.raises(UsageError, match=problem) as error:
-        load_team(path)
-    assert str(path) in str(error.value)
 
 
 @pytest.mark.parametrize(

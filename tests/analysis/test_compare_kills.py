@@ -127,23 +127,3 @@ def test_a_comparison_killed_at_ten_random_moments_ends_with_the_same_report(
     assert received(log) == 2 * once + lost
     assert max(finished.values(), default=0) > 1
     assert {path: path.stat().st_mtime_ns for path in over} == over
-
-
-@pytest.mark.slow
-def test_ctrl_c_lets_the_calls_in_flight_of_every_run_finish(tmp_path: Path, launcher: Launcher) -> None:
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
-    write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))
-    log, folder = tmp_path / "log", tmp_path / "c"
-    with start_process(latency=0.1, log=str(log)) as server:
-        running = launcher.start(command(server.url, "c"), tmp_path)
-        wait_until(lambda: received(log) >= 12 or running.ended(), what="a dozen calls")
-        running.kill(signal.SIGINT)
-        stopped = running.end()
-        assert stopped.code == 130, stopped.err
-        assert "Ctrl-C again leaves at once" in stopped.out
-        assert journaled(folder) == received(log)
-        assert "not complete" in (folder / "report.md").read_text(encoding="utf-8")
-        done = launcher.run((*command(server.url, "c"), "--json"), tmp_path)
-    assert done.code == 0
-    assert done.json["runs"] == {"planned": 8, "done": 8}
-    assert journaled(folder) == received(log)

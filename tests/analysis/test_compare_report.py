@@ -22,10 +22,9 @@ from practicum.analysis.compare import figures
 from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan, make_plan
 from practicum.analysis.compare.report import html, markdown
-from practicum.analysis.compare.summary import claim, cost_axis, curve, front, summary
+from practicum.analysis.compare.summary import front, summary
 from practicum.analysis.compare.variants import of_methods
 from practicum.bench.papers import TABLES
-from practicum.core.formats import count, money, seconds
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 
@@ -45,13 +44,6 @@ def test_a_front_has_exactly_the_points_that_no_other_beats(values: list[tuple[f
     assert scores == sorted(scores)
 
 
-def test_points_without_a_score_or_a_price_are_not_on_the_front() -> None:
-    assert front([("a", None, 0.9), ("b", 3.0, None), ("c", 5.0, 0.1)]) == ["c"]
-    assert cost_axis([{"score": 1.0, "usd": 0.2}, {"score": None, "usd": None}]) == "usd"
-    assert cost_axis([{"score": 1.0, "usd": 0.2}, {"score": 1.0, "usd": None}]) == "tokens"
-    assert cost_axis([{"score": 1.0, "usd": 0.0}]) == "tokens"
-
-
 @given(st.floats(0, 1e5), st.floats(0, 1), st.integers(1, 64))
 def test_the_time_alone_lies_between_the_critical_path_and_all_work(work: float, share: float, at_once: int) -> None:
     spent = RunCost(work=work)
@@ -65,33 +57,10 @@ def run_of(scores: Sequence[float], size: int = 10) -> list[CurvePoint]:
     return [CurvePoint(tasks=size * (i + 1), tried=size, score=s, tokens=100 * i) for i, s in enumerate(scores)]
 
 
-def test_a_curve_is_the_mean_of_its_runs_over_the_last_tasks() -> None:
-    found = curve([run_of([0.0, 1.0, 1.0]), run_of([0.0, 0.0, 0.0])])
-    assert [p["tasks"] for p in found] == [10, 20, 30]
-    assert [p["score"] for p in found] == pytest.approx([0.0, 0.25, 0.5])
-    assert [p["tokens"] for p in found] == [0, 100, 200]
-    assert [p["val"] for p in found] == [None] * 3
-    assert len(curve([run_of([0.5] * 500)])) <= 61
-    assert curve([]) == curve([[]]) == []
-
-
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their pictures, which take longer than everything else."""
     monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: figure and "data:,")
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_a_curve_of_validations_is_drawn_where_not_every_step_is_validated() -> None:
-    run = [CurvePoint(tasks=i + 1, tried=1, score=0.0, tokens=i, val=i / 10 if i % 2 else None) for i in range(7)]
-    assert [p["val"] for p in curve([run, run])] == pytest.approx([None, 0.1, 0.1, 0.3, 0.3, 0.5, 0.5])
-
-    def validated(plan: ComparisonPlan) -> list[RunOutcome]:
-        by_task = {task.id: 1.0 for task in plan.splits.test}
-        return [RunOutcome(variant=r.variant.name, seed=r.seed, by_task=by_task, curve=run) for r in plan.runs]
-
-    page = html(reported(["none", "ace"], validated))
-    assert "Score on the validation tasks, against the number of training tasks tried" in page
 
 
 def reported(names: Sequence[str], outcomes: Any, **how: Any) -> dict[str, Any]:
@@ -180,14 +149,6 @@ def test_the_pictures_of_a_report_are_whole_and_their_labels_readable(names: lis
     assert "nobody < there" in markdown(report)
 
 
-def test_the_numbers_of_dots_that_lie_close_do_not_cover_each_other() -> None:
-    rows = [{"name": f"m{i}", "tokens": 100.0 + i % 3, "score": 0.5 + 0.001 * i, "ci95": (0.4, 0.6)} for i in range(10)]
-    figure = figures.cost_figure(rows, "tokens", ["m9"])
-    assert figure is not None
-    check_figure(figure)
-    assert [text.get_text() for text in figure.axes[0].texts] == [str(i + 1) for i in range(10)]
-
-
 @pytest.mark.parametrize(("low", "ratio"), [(0.004, 9.0), (7.0, 1.0), (8178.0, 3656.0), (13.0, 60.0)])
 @pytest.mark.parametrize("axis", ["alone_s", "usd", "tokens"])
 @pytest.mark.slow
@@ -209,33 +170,3 @@ def test_a_report_without_the_package_for_pictures_has_all_else(monkeypatch: pyt
     assert (drawn.count("<img") > 0, page.count("<img")) == (True, 0)
     assert "pip install" in page
     assert drawn.count("<table") == page.count("<table")
-
-
-def test_a_report_without_any_score_says_so() -> None:
-    def lost(plan: ComparisonPlan) -> list[RunOutcome]:
-        return [RunOutcome(variant=run.variant.name, seed=run.seed, failed="away") for run in plan.runs]
-
-    report = reported(["none", "ace"], lost)
-    assert "not complete: 0 of 4 runs have a score" in markdown(report)
-    assert "away" in html(report)
-    nothing = reported(["none", "ace"], lambda plan: [])
-    assert "ace: not run yet" in markdown(nothing)
-    assert "ace: not run yet" in html(nothing)
-
-
-def test_claims_in_words() -> None:
-    row = {"effect": 0.2, "ci95": [0.1, 0.3], "p_holm": 0.0001, "n": 50, "verdict": "better"}
-    assert claim(row, "none") == "better than none: +20.0 points (95%: +10.0 to +30.0), p < 0.001 after Holm"
-    unsure = {**row, "ci95": [-0.1, 0.5], "p_holm": 0.2, "verdict": "unclear"}
-    assert claim(unsure, "none").startswith("no claim can be made, because the interval includes 0: ")
-    many = {**row, "p_holm": 0.07, "verdict": "unclear"}
-    assert claim(many, "none").startswith("no claim can be made, because chance explains it after Holm: ")
-    assert claim({**row, "n": 9, "verdict": "unclear"}, "none").startswith("no claim can be made with 9 tasks")
-
-
-def test_numbers_are_written_for_people() -> None:
-    assert [count(v) for v in (None, 0, 3.4, 12, 9_999, 12_345, 1.234e6)] == [
-        "–", "0", "3.4", "12", "9,999", "12.3k", "1.23M",
-    ]  # fmt: skip
-    assert [seconds(v) for v in (0.0123, 60, 120, 7200)] == ["0.0123 s", "60 s", "2 min", "2 h"]
-    assert [money(v) for v in (None, 0.0, 0.0123, 12.3)] == ["–", "$0", "$0.0123", "$12.30"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.analysis.dynamics.curves import WINDOWS, Curves, curves
-from practicum.analysis.dynamics.plot import dynamics_plot
-from practicum.core.errors import StoreError
+from practicum.analysis.dynamics.curves import WINDOWS, curves
 
 Solved = npt.NDArray[np.bool_]
 
@@ -143,50 +140,3 @@ def test_instability_grows_with_the_window_as_the_papers_numbers_do() -> None:
     assert five < ten < all_
     # The peaks it prints are whole tasks of 57.
     assert [f"{n / 57:.1%}" for n in (48, 49, 52, 53)] == ["84.2%", "86.0%", "91.2%", "93.0%"]
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,)])
-def test_other_shapes_and_windows_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="tasks by checkpoints"):
-        curves(np.zeros(shape, dtype=bool))
-    with pytest.raises(ValueError, match="a window holds"):
-        curves(rows("1"), [0])
-
-
-PICTURES: dict[str, Curves] = {
-    "long": curves(noisy(30, 120)),
-    "one checkpoint": curves(rows("1", "0")),
-    "nothing solved": curves(rows("000")),
-    "never all": curves(rows("010", "000")),
-}
-
-
-@pytest.mark.parametrize("window", [5, pytest.param(10, marks=pytest.mark.slow), None], ids=str)
-@pytest.mark.parametrize("found", PICTURES.values(), ids=PICTURES)
-@pytest.mark.slow
-def test_the_plot_is_an_image(tmp_path: Path, found: Curves, window: int | None) -> None:
-    from matplotlib.image import imread
-
-    path = tmp_path / "new" / "plot.png"
-    dynamics_plot(found, path, window, title="a run")
-    pixels = imread(path)
-    assert pixels.shape[0] > 600
-    assert pixels.shape[1] > 1000
-    assert pixels.std() > 0.05
-    assert [p.name for p in path.parent.iterdir()] == ["plot.png"]
-
-
-@pytest.mark.slow
-def test_the_plot_uses_the_given_steps(tmp_path: Path) -> None:
-    found = curves(rows("0101", "1110"))
-    dynamics_plot(found, tmp_path / "a.png", 5)
-    dynamics_plot(found, tmp_path / "b.png", 5, steps=[0, 1, 2, 3])
-    dynamics_plot(found, tmp_path / "c.png", 5, steps=[0, 10, 20, 25])
-    a, b, c = ((tmp_path / f"{name}.png").read_bytes() for name in "abc")
-    assert a == b != c
-
-
-def test_a_plot_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write"):
-        dynamics_plot(curves(rows("01")), tmp_path / "file" / "plot.png", None)

@@ -6,19 +6,17 @@ import json
 import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
-from itertools import combinations
-from math import hypot
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import client, make_tasks, run_command
 from scripts import Learned
-from teams import SHOWING, divided, learned, team, written
+from teams import SHOWING, divided, learned, team
 
 import practicum
-from practicum.agents.team import Team, load_team, make_team
-from practicum.analysis.network.picture import HEIGHT, RADIUS, WIDTH, picture
+from practicum.agents.team import Team, make_team
+from practicum.analysis.network.picture import picture
 from practicum.analysis.view.attempt import answer_page
 from practicum.session.ask import Answered
 from practicum.session.space import ask
@@ -88,32 +86,6 @@ def test_the_page_shows_rewards_if_the_query_was_learned_from(tmp_path: Path) ->
     assert "What the agent was shown" in page.words
 
 
-@pytest.mark.parametrize("settings", [{"agents": 1}, {"topology": "chain", "agents": 2}, {"agents": 12}])
-def test_any_network_has_a_picture_within_its_frame(tmp_path: Path, settings: dict[str, Any]) -> None:
-    answered = asked(learned(tmp_path, 1, settings))
-    drawn = picture(make_team(settings["agents"], settings.get("topology", "complete")), moves_of(answered))
-    assert len(drawn.nodes) == settings["agents"]
-    for one, other in combinations(drawn.nodes, 2):
-        assert hypot(one.x - other.x, one.y - other.y) > 2 * RADIUS
-    for node in drawn.nodes:
-        assert RADIUS < node.x < WIDTH - RADIUS
-        assert RADIUS < node.y < HEIGHT - RADIUS
-
-
-def test_foreign_text_is_escaped_and_the_page_needs_no_other_file(tmp_path: Path) -> None:
-    file = written(tmp_path / "team.json", agents=[{"name": "<b>x</b>"}, {"name": "y" * 40}], links=[])
-    value = json.loads(file.read_text())
-    file.write_text(json.dumps({**value, "links": [["<b>x</b>", "y" * 40]]}))
-    run = learned(tmp_path, divided(1), {"topology": str(file)})
-    found = asked(run, "Message 9: <script>alert(1)</script>")
-    text = answer_page(found, load_team(file), run.folder)
-    page = Reader(text)
-    assert [tag for tag, _ in page.tags].count("script") == 1
-    assert "Message 9: <script>alert(1)</script>" in page.words
-    assert "<b>x</b>" in page.words
-    assert re.findall(r"(?:src|href)=[^ >]*|url\(|@import", text) == ['href="data:,"', 'href="#main"']
-
-
 def test_the_page_of_another_method_shows_its_steps(tmp_path: Path) -> None:
     run = learned(tmp_path, 1, {"depth": 0})
     page = page_of(asked(run), None, run.folder)
@@ -149,39 +121,6 @@ def test_run_writes_the_page(tmp_path: Path, script: Path) -> None:
     assert done.code == 0
     assert f"trace written to {page}" in done.out
     assert "solved the whole" in Reader(page.read_text(encoding="utf-8")).words.replace("\n ", " ")
-
-
-def test_the_page_of_a_random_network_has_its_own_links(tmp_path: Path) -> None:
-    script, page = tmp_path / "script.jsonl", tmp_path / "trace.html"
-    script.write_text(json.dumps({"role": "agent", "answer": {"reason": "", "alone": True}}) + "\n", encoding="utf-8")
-    how = ("--method", "mael", "--set", "topology=random", "--set", "agents=9", "--model", f"scripted:{script}")
-    (tmp_path / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
-    for seed in (None, 4):
-        with_seed = () if seed is None else ("--seed", seed)
-        words = ("--context", tmp_path / "rules.md", *how, *with_seed, "--trace-out", page, "say hello")
-        done = run_command(("run", *words), tmp_path)
-        assert done.code == 0, done.err
-        network = make_team(9, "random", seed or 0)
-        assert f"9 agents, {len(network.edges)} links" in page.read_text(encoding="utf-8")
-
-
-def test_run_writes_the_page_of_a_playbook_file_too(tmp_path: Path, script: Path) -> None:
-    said = {"role": "agent", "answer": {"answer": "hello", "used": []}}
-    script.write_text(json.dumps(said) + "\n", encoding="utf-8")
-    (tmp_path / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
-    words = ("--context", tmp_path / "rules.md", "--model", f"scripted:{script}", "--trace-out", tmp_path / "page.html")
-    done = run_command(("run", *words, "say hello"), tmp_path)
-    assert done.code == 0, done.err
-    assert "trace written to " in done.out
-    assert (tmp_path / "page.html").exists()
-
-
-def test_a_page_that_cannot_be_written_is_one_line_after_the_answer(tmp_path: Path, script: Path) -> None:
-    run = network(tmp_path, script)
-    done = run_command(("run", "--context", run, "--trace-out", script / "x", "say it"), tmp_path)
-    assert done.code != 0
-    assert done.out.startswith("it\n")
-    assert len(done.err.strip().splitlines()) == 1
 
 
 # ---- pools

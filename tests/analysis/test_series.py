@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from practicum.analysis.monitor.contexts import ContextChange, context_metrics
 from practicum.analysis.monitor.plots import monitor_plots, moving_average
@@ -29,12 +28,6 @@ from practicum.session.story import StepStory
 @given(st.integers(0, 60), st.integers(1, 60))
 def test_the_interval_of_a_share_is_that_of_its_outcomes(right: int, wrong: int) -> None:
     assert share_ci95(right, right + wrong) == pytest.approx(mean_ci95([1.0] * right + [0.0] * wrong))
-
-
-@pytest.mark.parametrize(("hits", "n"), [(0, 0), (2, 1), (-1, 3)])
-def test_impossible_shares_are_refused(hits: int, n: int) -> None:
-    with pytest.raises(ValueError, match="is not a share"):
-        share_ci95(hits, n)
 
 
 @settings(deadline=None)
@@ -148,33 +141,6 @@ def parts_of(steps: int) -> dict[str, MetricGroup]:
         "tokens": MetricGroup({"learning": {"tasks": 9, "by_role": {"agent": usage, "judge": usage}}},
                        {"tokens": up, "agent": [None, *up[1:]], "judge": [None, *up[1:]]}),
     }  # fmt: skip
-
-
-PICTURES = (
-    "contrast", "context", "drift", "latency", "learning_curve", "memory", "pace", "retrieval", "success", "tokens",
-)  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("steps", [2, 3, 90])
-def test_each_subject_with_values_has_a_picture(tmp_path: Path, steps: int) -> None:
-    made = monitor_plots(parts_of(steps), [*range(1, steps + 1)], tmp_path / "new", "run")
-    assert sorted(file.stem for file in made) == sorted(PICTURES)
-    assert sorted(file.name for file in (tmp_path / "new").iterdir()) == sorted(file.name for file in made)
-    for file in made:
-        with Image.open(file) as image:
-            colours = image.convert("L").histogram()
-        assert sum(colours[:200]) > 2_000
-
-
-@pytest.mark.slow
-def test_a_single_step_is_visible(tmp_path: Path) -> None:
-    groups = {name: group for name, group in parts_of(1).items() if name in ("success", "context", "latency")}
-    groups["tokens"] = MetricGroup(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})
-    files = {file.stem: file for file in monitor_plots(groups, [1], tmp_path, "run")}
-    assert list(files) == ["success", "context", "drift", "latency", "pace", "tokens"]
-    with Image.open(files["tokens"]) as image:
-        assert image.convert("RGB").getpixel((image.width // 2, image.height // 5)) != (255, 255, 255)
 
 
 def test_subjects_without_values_have_no_picture(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,13 @@ from practicum.analysis.compare.plan import make_plan, save_plan
 from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
-from practicum.analysis.names import LONGEST, slug, unslug
-from practicum.analysis.view.curve import curve
+from practicum.analysis.names import unslug
 from practicum.analysis.view.site import Site
 from practicum.core.errors import UsageError
-from practicum.core.look import shown
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
 from practicum.session.story import Story
-from practicum.store.changes import marked
 
 HOSTILE = "<script>alert(1)</script>\u202e[e0] <img src=x onerror=alert(2)> \x1b[31m &lt;b&gt;"
 ODD_ID = "javascript:alert(1)/../../x \u202e\"'><b>"
@@ -98,28 +94,6 @@ def test_the_overview_tells_what_ran_and_how_it_went(pages: dict[str, str], ace:
     for role in ("agent", "reflector", "curator"):
         assert role in text
     assert {"step/1.html", "step/2.html"} <= {*Reader(pages["index.html"]).links}
-
-
-def test_an_attempt_tells_what_was_shown_done_scored_and_learned(pages: dict[str, str], ace: Learned) -> None:
-    with Story.open(ace.folder) as story:
-        line = next(line for line in story.attempts(step=1) if line.task in ("t0", "t1", "t2", "t3", "t4"))
-        attempt = story.attempt(line.id)
-    read = Reader(pages[f"attempt/{slug(line.id)}.html"])
-    assert attempt.calls[0].prompt is not None
-    for told in (line.input, attempt.calls[0].prompt.system, attempt.calls[0].answer, attempt.feedback.text):
-        assert shown(told).strip() in read.text
-    assert "round 1: the reflection" in read.text
-    (fate,) = (fate for fate in attempt.lessons[0].fates if fate.what == "applied")
-    assert f"../entry/{fate.entry}.html" in read.links
-    assert "../step/1.html" in read.links
-
-
-def test_the_history_of_an_entry_leads_to_its_step_its_version_and_its_attempts(pages: dict[str, str]) -> None:
-    links = Reader(pages["entry/e0.html"]).links
-    assert "../diff/0-1.html" in links
-    assert "../step/1.html" in links
-    assert any(link.startswith("../attempt/1.") for link in links)
-    assert '<pre class="plus" dir="auto">+ ' in pages["diff/0-1.html"]
 
 
 def test_filters_search_and_pages_of_attempts(ace: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,34 +176,6 @@ def test_a_very_long_line_is_folded(tmp_path: Path) -> None:
     assert page is not None
     assert "the other 980,011 characters" in page
     assert f"{'y' * 19_989}</pre>" in page
-
-
-def test_names_of_pages_are_told_apart_and_back() -> None:
-    for id in ("3.t17", "val5.a b/c", ODD_ID, "..", ".hidden", "ü=2F", "\ud800", "x" * LONGEST):
-        name = slug(id)
-        assert re.fullmatch(r"[A-Za-z0-9_~=-][A-Za-z0-9._~=-]*", name)
-        assert unslug(name) == id
-    long = [slug("x" * 1000 + end) for end in "ab"]
-    assert long[0] != long[1]
-    assert all(len(name) <= LONGEST for name in long)
-    assert unslug(long[0]) is None
-
-
-def test_changed_words_are_marked() -> None:
-    assert marked("say yes", "say no") == ([("say ", False), ("yes", True)], [("say ", False), ("no", True)])
-    long = "word " * 3000
-    assert marked(long, f"{long}x") == ([(long, False)], [(f"{long}x", False)])
-
-
-def test_the_curve_is_the_windowed_mean_with_its_interval(ace: Learned) -> None:
-    with Story.open(ace.folder) as story:
-        steps = story.steps()
-    drawn = curve(steps)
-    assert drawn is not None
-    assert (drawn.tasks, drawn.window) == (6, 20)
-    mean = sum(step.score for step in steps) / 2
-    assert drawn.line.split()[-1] == f"100.00,{100 - 100 * mean:.2f}"
-    assert curve(steps[:1]) is None
 
 
 def test_a_comparison_leads_to_its_runs(ace: Learned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

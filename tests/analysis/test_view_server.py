@@ -54,11 +54,6 @@ def test_a_page_is_answered_with_what_a_browser_may_do_with_it(server: Server) -
     assert response.headers["Access-Control-Allow-Origin"] is None
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}"])
-def test_it_answers_to_its_own_names(server: Server, host: str) -> None:
-    assert get(server, "/", Host=host.format(port=server.server_port))[0].status == 200
-
-
 def test_what_is_not_there_or_not_readable_is_a_page_that_says_so(server: Server) -> None:
     response, text = get(server, "/../../etc/passwd")
     assert response.status == 404

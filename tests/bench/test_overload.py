@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Launcher
 
 from practicum.bench import overloaded_curator
-from practicum.bench.facts import Fact, FactCount, count_facts, make_facts
+from practicum.bench.facts import make_facts
 from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
 from practicum.bench.shared_budget import SharedBudget
 from practicum.cli.app import main
@@ -19,13 +18,6 @@ from practicum.core.errors import UsageError
 from practicum.models.budget import BudgetLimits
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import load_context
-
-ROW_KEYS = {
-    "n", "method", "readable", "wrong", "entries", "context_tokens", "calls", "input_tokens", "cached_tokens",
-    "output_tokens", "usd", "wall_s", "by_code", "counts", "run", "stopped", "tokens",
-}  # fmt: skip
-KEYS = {"bench", "model", "seed", "rows", "targets", "load"}
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def measure(
@@ -35,28 +27,6 @@ def measure(
     budget = SharedBudget(BudgetLimits(calls=calls))
     rows = asyncio.run(overload(plan, out, client=client or ScriptedClient(overloaded_curator.respond), budget=budget))
     return {(row.method, row.n): row for row in rows}
-
-
-KNOWN = (Fact("Elkby", "1234", ""), Fact("Ulmdale", "5678", ""))
-
-
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        (["If it is for Elkby, write 1234."], FactCount(1, 0)),
-        (["If it is for ELKBY, write 1,234."], FactCount(1, 0)),
-        (["Write bay 1234 if it is for Elkby."], FactCount(1, 0)),
-        (["If it is for Elkby, write 1234; if for Ulmdale, 5678."], FactCount(2, 0)),
-        (["If it is for Elkby or Ulmdale, write 1234 or 5678."], FactCount(1, 1)),  # one cannot tell which is which
-        (["If it is for Elkby or Ulmdale, write 1234."], FactCount(1, 1)),
-        (["If it is for Elkby, write 5678."], FactCount(0, 1)),
-        (["If it is for Elkby, write 5678.", "If it is for Elkby, write 1234."], FactCount(1, 0)),
-        (["If it is for Elkby, look it up.", "Numbers are 1234 and 5678."], FactCount(0, 0)),
-        (["If it is for Elkbyton, write 12345."], FactCount(0, 0)),
-    ],
-)
-def test_what_counts_as_readable(texts: list[str], expected: FactCount) -> None:
-    assert count_facts(KNOWN, texts) == expected
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +67,6 @@ def test_rows_have_the_targets_that_apply_to_them(measured: dict[tuple[str, int]
     assert targets([row for row in rows if row.method == "naive"], "simulated") == []
 
 
-def test_combee_keeps_lessons_of_a_curator_whose_answers_cannot_be_parsed(tmp_path: Path) -> None:
-    unreadable = ScriptedClient(lambda call: "what?")
-    bad = measure(OverloadPlan(sizes=(4,), arms=("naive", "combee")), tmp_path, unreadable)
-    assert (bad["naive", 4].readable, bad["combee", 4].readable) == (0, 1)
-    assert bad["naive", 4].counts["lost_updates"] == 1
-    assert bad["combee", 4].by_code == 4
-
-
 def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Path) -> None:
     first = measure(OverloadPlan(sizes=(10,), arms=("sequential", "combee")), tmp_path, calls=7)
     assert [row.stopped for row in first.values()] == ["the budget of 7 calls is spent"]
@@ -143,31 +105,6 @@ def scripted(tmp_path: Path) -> Path:
     path = tmp_path / "model"
     path.write_text(json.dumps(rule) + "\n", encoding="utf-8")
     return path
-
-
-@pytest.mark.slow
-def test_the_command_prints_and_saves_one_json_object(launcher: Launcher, scripted: Path, tmp_path: Path) -> None:
-    arguments = ["bench", "overload", "--model", "scripted:model", "--n", "8,4", "--methods", "naive,combee"]
-    done = launcher.run([*arguments, "--out", "out", "--json"], tmp_path)
-    assert done.code == 0, done.err
-    assert set(done.json) == KEYS
-    assert [(row["n"], row["method"]) for row in done.json["rows"]] == [
-        (4, "naive"), (4, "combee"), (8, "naive"), (8, "combee"),
-    ]  # fmt: skip
-    assert all(set(row) == ROW_KEYS for row in done.json["rows"])
-    assert json.loads((tmp_path / "out" / "overload.json").read_text()) == done.json
-    assert (tmp_path / "out" / "overload.png").read_bytes().startswith(PNG)
-    stopped = launcher.run([*arguments, "--out", "new", "--max-calls", "1"], tmp_path)
-    assert stopped.code == 0
-    assert "Stopped early: the budget of 1 call is spent. The same command with --out new continues" in stopped.out
-
-
-@pytest.mark.slow
-def test_the_simulated_model_is_served(launcher: Launcher, tmp_path: Path) -> None:
-    done = launcher.run(["bench", "overload", "--n", "4", "--methods", "naive", "--out", "o", "--json"], tmp_path)
-    (row,) = done.json["rows"]
-    assert (row["readable"], row["entries"], row["calls"]) == (0.5, 2, 1)
-    assert row["wall_s"] > 0.2
 
 
 @pytest.mark.parametrize(

@@ -15,25 +15,18 @@ from appworlds import serving
 from fenced import needs_fences
 from helpers import make_tasks, run_command, write_tasks
 from runs import Words
-from simulated import made_tasks
-from simulated_network import respond as network
 
 import practicum
 from practicum import methods
 from practicum.analysis.compare.harness import Comparison
-from practicum.analysis.compare.plan import run_folder
 from practicum.bench.harmful import HARMFUL
 from practicum.bench.papers import TABLES
-from practicum.bench.papers.mael import NO_EXPERIENCE, TASK
-from practicum.bench.papers.rcl import BASE
-from practicum.bench.papers.table import DATA, PaperTable
+from practicum.bench.papers.table import PaperTable
 from practicum.bench.robustness import SETTINGS, _respond
 from practicum.bench.robustness import make_tasks as harm_tasks
 from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import load_context, step_records
-from practicum.store.database import Store
 
 
 @pytest.fixture(autouse=True)
@@ -90,43 +83,6 @@ def test_every_table_runs(tmp_path: Path, name: str) -> None:
         assert fit is None or fit.points
 
 
-def test_every_row_can_be_built_and_has_as_many_numbers_as_the_table_has_columns() -> None:
-    for table in TABLES.values():
-        names = [variant.name for variant in table.variants]
-        assert table.baseline in names
-        assert len({*names}) == len(names)
-        # `--rows` takes names with commas between, and `--set` names before a dot.
-        assert not any("," in name or "=" in name for name in names)
-        assert set(table.data) <= DATA.keys()
-        assert table.calls(20, 30, {}) > 0
-        for variant, said in table.rows:
-            assert len(said.split()) in (0, len(table.columns))
-            assert variant.after in ("", *names)
-            if not methods.missing_extra(variant.method):
-                methods.build(variant.method, methods.read_settings(variant.method, variant.settings))
-
-
-def test_rcls_tables_add_and_leave_out_each_primitive_alone() -> None:
-    base, whole = methods.read_settings("ace", BASE), methods.read_settings("rcl", {})
-    added = [v for v in TABLES["rcl3"].variants if v.name.startswith("ace + ")]
-    left_out = [v for v in TABLES["rcl4"].variants if v.name.startswith("rcl - ")]
-    assert (len(added), len(left_out)) == (6, 6)
-    for variants, like in ((added, base), (left_out, whole)):
-        for variant in variants:
-            made = methods.read_settings(variant.method, variant.settings)
-            assert len({k for k in type(made).model_fields if getattr(made, k) != getattr(like, k)}) == 1
-
-
-def test_the_papers_settings_hold_unless_others_are_given() -> None:
-    ace = {v.name: v for v in TABLES["ace2"].study({}).variants}
-    assert ace["ace"].settings == {"retrieval": "cosine", "batch": 1, "rounds": 5, "epochs": 5}
-    # A stream has no epochs.
-    assert ace["ace online"].settings == {"retrieval": "cosine", "batch": 1, "rounds": 5, "online": True}
-    short = {v.name: v for v in TABLES["ace2"].study({"steps": 3, "rounds": 0}).variants}
-    assert short["ace"].settings == {"retrieval": "cosine", "batch": 1, "rounds": 0, "steps": 3}
-    assert TABLES["rcl4"].study({}).variants[0].settings == {"retrieval": "cosine", "steps": 30}
-
-
 @pytest.mark.parametrize("given", [{}, {"retrieval": "words"}])
 @pytest.mark.parametrize("table", TABLES.values(), ids=[*TABLES])
 def test_every_table_retrieves_by_cosine_unless_another_way_is_given(table: PaperTable, given: dict[str, str]) -> None:
@@ -136,52 +92,10 @@ def test_every_table_retrieves_by_cosine_unless_another_way_is_given(table: Pape
         assert variant.settings.get("retrieval") == (given.get("retrieval", "cosine") if has else None)
 
 
-NETWORKS = ("mael1", "mael2", "mael4", "mael-pools", "mael-rounds")
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("data", ["commongen", "srdd", "humaneval"])
-def test_mael_has_three_rounds_and_two_levels_on_hard_data(name: str, data: str) -> None:
-    hard = data != "humaneval" or name in ("mael2", "mael-rounds")
-    theirs = {"rounds": 3, "depth": 2} if hard else {"rounds": 2, "depth": 1}
-    rows = {variant.name: variant for variant in TABLES[name].on(data).study({}).variants}
-    for row in TABLES[name].variants:
-        if row.method == "mael":
-            made = methods.read_settings("mael", rows[row.name].settings).model_dump()
-            # A row may be about one of these settings.
-            assert {s: made[s] for s in theirs} == {**theirs, **{s: v for s, v in row.settings.items() if s in theirs}}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("own", [True, False], ids=["data set's file", "tasks with its scorer"])
-def test_the_note_and_the_papers_settings_stand_before_the_run(folder: Path, own: bool) -> None:
-    made = [{"concepts": ["dog", f"run{n}"]} for n in range(2)]
-    tasks = [{"id": f"t{n}", "input": " and ".join(meta["concepts"]), "meta": meta} for n, meta in enumerate(made)]
-    (folder / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (made if own else tasks)))
-    words = ["bench", "paper", "mael4", "--tasks", "c.jsonl", "--train", "1", "--rows", "task-wise", "--seeds", "1"]
-    words += [] if own else ["--scorer", "coverage"]
-    # The model fits none of the forms; the rows and their settings are stored before it is asked.
-    shown = run_command([*words, "--model", "scripted:model", "--out", "o"], folder).out.splitlines()
-    at = shown.index("the paper's settings: retrieval=cosine, rounds=3, depth=2")
-    assert shown[at - 1] == TABLES["mael4"].note
-    assert at < next(n for n, line in enumerate(shown) if line.startswith("MAEL, table 4"))
-    runs = json.loads((folder / "o" / "compare.json").read_text())["runs"].values()
-    assert [(made["settings"]["rounds"], made["settings"]["depth"]) for made in runs] == [(3, 2), (3, 2)]
-
-
 def test_rows_keep_what_they_are_compared_with_and_start_from() -> None:
     assert [v.name for v in TABLES["ace3"].only(["online after ace"]).variants] == ["none", "ace", "online after ace"]
     with pytest.raises(UsageError, match="table ace2 has no row 'acme': it has none; icl; mipro"):
         TABLES["ace2"].only(["acme"])
-
-
-def test_the_rows_of_matts_make_k_attempts_or_passes_at_one_temperature(tmp_path: Path) -> None:
-    model, attempts = ScriptedClient(everyone), {"once": 1, "parallel 2": 2, "sequential 1": 2, "sequential 2": 3}
-    run(TABLES["matts"].only([*attempts]), tmp_path / "t", model, tasks=WORLD[:2], test=WORLD[2:4], **LABELS)
-    for row, made in attempts.items():
-        with Store.read(tmp_path / "t" / run_folder(row, 0)) as store:
-            assert [len(r.group) for _, rollouts, _ in step_records(store) for r in rollouts] == [made] * 2
-    assert {call.options.temperature for call in model.calls if call.role == "agent"} == {0.7}
 
 
 @pytest.mark.slow
@@ -190,25 +104,6 @@ def test_a_row_without_labels_learns_from_no_answer(tmp_path: Path) -> None:
     run(TABLES["ace2"].only(["ace", "ace without labels"]), tmp_path / "t", model, {"epochs": 1, "rounds": 0}, **LABELS)
     asked = [call.text for call in model.calls if call.role == "reflector"]
     assert (len(asked), sum("Nothing is known about whether the answer is right" in text for text in asked)) == (8, 4)
-
-
-@pytest.mark.slow
-def test_experience_is_learned_once_and_read_by_the_rows_after_it(tmp_path: Path) -> None:
-    tasks = made_tasks(20, 4, 0)
-    model = ScriptedClient(network)
-    how: dict[str, Any] = {"tasks": tasks[:12], "test": tasks[12:], "profile": "small"}
-    found = run(TABLES["mael4"], tmp_path / "t", model, {"rounds": 3}, **how)
-    rows = {row["name"]: row for row in found.report["variants"]}
-    assert rows[NO_EXPERIENCE.name]["entries"] == 0
-    assert len({row["entries"] for name, row in rows.items() if name != NO_EXPERIENCE.name}) == 1
-    assert [name for name, row in rows.items() if row["learning_calls"]] == [TASK.name]
-    # In this world, good experience of similar tasks saves rounds, and bad experience harms.
-    assert rows[TASK.name]["measures"]["rounds"] < rows[NO_EXPERIENCE.name]["measures"]["rounds"]
-    assert rows["low reward"]["score"] < rows[TASK.name]["score"]
-    pools = run(TABLES["mael-pools"], tmp_path / "p", model, {"rounds": 3}, **how).report["variants"]
-    grown = [len(load_context(tmp_path / "p" / "runs" / f"{name}-0")) for name in ("a_third", "two_thirds", "all")]
-    assert 0 < grown[0] < grown[1] < grown[2]
-    assert [row["entries"] for row in pools] == [0, *grown]
 
 
 @pytest.mark.slow
@@ -283,22 +178,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_tables_are_listed_with_what_they_need(folder: Path) -> None:
-    listed = {row["name"]: row for row in run_command(["bench", "paper", "--json"], folder).json["tables"]}
-    assert [*listed] == [*TABLES]
-    assert listed["ace2"]["source"] == "ACE, table 2"
-    fewer = run_command(["bench", "paper", "--json", "--epochs", "1", "--seeds", "1"], folder).json["tables"]
-    calls = [int(row["calls"].replace(",", "")) for row in (listed["ace2"], fewer[1])]
-    assert calls[1] * 3 < calls[0]
-
-
-def test_a_value_for_the_only_row_of_a_setting_replaces_the_papers() -> None:
-    alone = TABLES["ace10"].only(["ace"])
-    settings = {v.name: v.settings for v in alone.study({"ace.epochs": "1"}).variants}
-    assert settings["ace"]["epochs"] == "1"
-    assert all("epochs" not in made for name, made in settings.items() if name != "ace")
-
-
 def test_without_tasks_the_command_says_what_it_needs(folder: Path) -> None:
     done = run_command(["bench", "paper", "ace2"], folder)
     assert done.code == 0
@@ -308,19 +187,6 @@ def test_without_tasks_the_command_says_what_it_needs(folder: Path) -> None:
     assert "(did you mean ace2?)" in run_command(["bench", "paper", "ace-2"], folder).err
     done = run_command(["bench", "paper", "ace2", "--tasks", "tasks.jsonl", "--train", "20"], folder)
     assert (done.code, "none is left to score: lower --train" in done.err) == (2, True)
-
-
-@pytest.mark.slow
-def test_the_command_prints_theirs_and_ours_and_continues(folder: Path) -> None:
-    words = ["bench", "paper", "ace2", "--tasks", "tasks.jsonl", "--train", "4", "--test-n", "12", "--rows", "icl"]
-    words += ["--model", "scripted:model", "--seeds", "1", "--out", "o", "--json"]
-    done = run_command(words, folder)
-    assert done.code == 0, done.err
-    assert done.json["columns"][:4] == ["row", "paper: FiNER", "ours (95%)", "less none (95%)"]
-    assert [row[:2] for row in done.json["rows"]] == [["none", "70.7"], ["icl", "-"]]
-    assert done.json["ours"] == "scripted:model; tasks.jsonl: 4 to learn from, 12 scored; 1 seed"
-    assert json.loads((folder / "o" / "paper.json").read_text())["rows"] == done.json["rows"]
-    assert "2 of them done" in run_command(words, folder).err
 
 
 @pytest.mark.slow

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from helpers import run_command
 
-from practicum.bench.retrieval import WAYS, read
-
 TURNS = [
     {"id": "a1", "input": "Ann: I adopted a puppy.", "meta": {"conv": "a"}},
     {"id": "a2", "input": "Ben: The code of the gate is ZX-81.", "meta": {"conv": "a"}},
@@ -29,21 +27,6 @@ def written(folder: Path, turns: list[dict[str, Any]], questions: list[dict[str,
     for name, lines in (("turns", turns), ("questions", questions)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(folder / "turns.jsonl"), str(folder / "questions.jsonl")
-
-
-def test_recall_is_that_of_the_questions_own_conversation(tmp_path: Path) -> None:
-    done = run_command(["bench", "retrieval", *written(tmp_path, TURNS, QUESTIONS), "--json"], tmp_path)
-    rows = {(row["way"], row["category"]): row for row in done.json["rows"]}
-    assert rows.keys() == {(way, category) for way in WAYS for category in ("all", "1", "4")}
-    assert {row["n"] for (_, category), row in rows.items() if category == "all"} == {2}
-    for way in ("words", "mixed"):
-        assert rows[way, "all"]["@1"]["mean"] == 1
-        low, high = rows[way, "all"]["@1"]["ci95"]
-        assert low < high == 1
-        less = rows[way, "all"]["@1"]["less_cosine"]["effect"]
-        assert less == 1 - rows["cosine", "all"]["@1"]["mean"]
-    assert all(row["@5"]["mean"] == 1 for row in rows.values())
-    assert "less_cosine" not in rows["cosine", "all"]["@1"]
 
 
 def test_tasks_are_found_by_their_label(tmp_path: Path) -> None:
@@ -84,21 +67,6 @@ LOCOMO: dict[str, Any] = {
         {"question": "Where?", "answer": "Oslo", "evidence": ["D:10:1", "D"], "category": 4},
     ],
 }
-
-
-def test_the_file_of_its_authors(tmp_path: Path) -> None:
-    path = tmp_path / "locomo10.json"
-    path.write_text(json.dumps([LOCOMO]))
-    turns, questions = read(path)
-    assert [(turn.id, turn.input) for turn in turns] == [
-        ("conv-1/D2:1", "1 pm on 2 May, 2023. Ann: Look! [shares a picture: a red kite]"),
-        ("conv-1/D10:1", "9 am on 3 May, 2023. Ben: I moved to Oslo."),
-    ]
-    assert [(question.id, question.meta["evidence"]) for question in questions] == [
-        ("conv-1/q0", ["conv-1/D2:1", "conv-1/D10:1"]), ("conv-1/q2", ["conv-1/D10:1"]),
-    ]  # fmt: skip
-    done = run_command(["bench", "retrieval", str(path), "--json"], tmp_path)
-    assert {row["category"] for row in done.json["rows"]} == {"all", "1", "4"}
 
 
 ONE = {"speaker": "Ann", "dia_id": "D1:1", "text": "Hello."}

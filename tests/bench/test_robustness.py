@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from practicum.bench.robustness import (
@@ -48,15 +45,6 @@ def test_noise_comes_as_often_as_the_setting_says() -> None:
     texts = [task.input for task in make_tasks(400, "learning", 0)]
     wrong = sum(reflector_rule(text, 0.25, False) != reflector_rule(text, 0.0, False) for text in texts)
     assert wrong / 400 == pytest.approx(0.25, abs=0.05)
-
-
-@pytest.mark.slow
-def test_the_command_saves_a_table_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    assert ran(["bench", "robustness", "--every", "never", "--noise", "0.5", "--seeds", "1", "--out", str(out)]) == 0
-    assert "least gain" in capsys.readouterr().out
-    assert len(json.loads((out / "robustness.json").read_text())["rows"]) == 4
-    assert (out / "robustness.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

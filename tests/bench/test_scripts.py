@@ -55,17 +55,6 @@ OTHERS: dict[str, str] = {
 """Those that print tables alone."""
 DATABASES = {"pgvector": "{database} --entries 300 --questions 3", "postgres": "{database} --rounds 1"}
 """Those that measure a database."""
-ELSEWHERE = {"cluster"}
-"""It starts processes of Ray for minutes; the tests of the cluster run what it measures."""
-
-
-def test_each_bench_has_a_size_or_a_reason() -> None:
-    assert {path.stem.removesuffix("_bench") for path in BENCH.glob("*_bench.py")} == {
-        *SIZES,
-        *OTHERS,
-        *DATABASES,
-        *ELSEWHERE,
-    }
 
 
 @pytest.fixture(scope="module")

@@ -67,15 +67,6 @@ def test_any_console_shows_what_it_can(arguments: tuple[str, ...], environment: 
         assert (b"?" in done.stdout) == (b"PYTHONIOENCODING=utf-8" in done.stderr)
 
 
-def test_an_ascii_console_gets_replacements_and_json_without_loss(run: Path) -> None:
-    environment = {"PYTHONIOENCODING": "ascii"}
-    shown, as_json = printed(run, environment, "show", "r"), printed(run, environment, "show", "r", "--json")
-    assert (shown.returncode, as_json.returncode) == (0, 0)
-    assert b"????? ???" in shown.stdout
-    assert b"characters are shown as ?" in shown.stderr
-    assert GREEK in json.dumps(json.loads(as_json.stdout), ensure_ascii=False)
-
-
 @pytest.mark.slow
 def test_files_stay_utf_8(run: Path) -> None:
     done = printed(run, ENCODINGS[2], "export", "r", "--format", "markdown", "--output", "book.md")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
-from helpers import Done, Launcher, run_command
-from serving import Place, Served, asynchronous, served
+from helpers import Done, run_command
+from serving import Place, asynchronous, served
 
 QUESTION = "Which team handles lost cards?"
 
@@ -20,13 +18,6 @@ def key(place: Place, *arguments: object) -> Done:
 def store(place: Place) -> list[str]:
     where = place["store"]
     return ["--store", str(where) if isinstance(where, Path) else where.render_as_string(hide_password=False)]
-
-
-async def answers(at: Served, status: int, headers: dict[str, str] | None) -> None:
-    """Ask until it is answered with this status."""
-    async with asyncio.timeout(30):
-        while (await at.ask(QUESTION, headers)).status != status:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 def test_the_first_key_is_made_before_the_first_start(place: Place) -> None:
@@ -45,25 +36,3 @@ def test_the_first_key_is_made_before_the_first_start(place: Place) -> None:
             assert (await at.ask(QUESTION, {"Authorization": f"Bearer {secret}"})).status == 200
 
     locked()
-
-
-def test_beside_a_service_at_work_a_key_is_made_and_removed(long_place: Place, launcher: Launcher) -> None:
-    def do(*arguments: object) -> Any:
-        done = launcher.run(["key", *map(str, arguments), *store(long_place), "--json"], long_place["folder"])
-        assert done.code == 0, done.err
-        return done.json
-
-    @asynchronous
-    async def beside() -> None:
-        async with served(**long_place) as at:
-            assert (await at.ask(QUESTION)).status == 200
-            made = await asyncio.to_thread(do, "add", "ci", "--role", "ask")
-            # A service that asked for no key asks for one from now on.
-            await answers(at, 401, None)
-            headers = {"Authorization": f"Bearer {made['key']}"}
-            await answers(at, 200, headers)
-            await asyncio.to_thread(do, "remove", "ci")
-            await answers(at, 401, headers)
-            assert (await at.ask(QUESTION)).status == 401
-
-    beside()

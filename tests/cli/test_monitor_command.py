@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,9 +15,6 @@ import pytest
 from helpers import Done, make_tasks, run_command, write_tasks
 from needs import needs
 
-import practicum
-from practicum.analysis.monitor import monitor
-from practicum.analysis.monitor.export import STEP_METRICS, exported_metrics, metrics_endpoint
 from practicum.cli.app import main
 
 if TYPE_CHECKING:
@@ -143,68 +139,11 @@ def here(place: Path, *words: str) -> int | str | None:
     return left.value.code
 
 
-def test_the_same_series_are_sent_as_metrics(
-    place: Path, collector: Collector, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert here(place) == 0
-    report = practicum.run_sync(monitor(place / "run"))
-    got = collector.points
-    assert f"{sum(map(len, got.values())):,} points sent to http://127.0.0.1:" in capsys.readouterr().out
-    assert {path for path, _ in collector.got} == {"/v1/metrics"}
-    for name, _, part, column, attributes in STEP_METRICS:
-        if part not in report.groups or column not in report.groups[part].by_step:
-            continue
-        wanted = {"practicum.run": "run", "practicum.method": "reasoning_bank", **attributes}
-        sent = [(value, at) for named, value, at in got[name] if named == wanted]
-        values = zip(report.groups[part].by_step[column], report.ended.values(), strict=True)
-        assert sent == [(value, int(end * 1e9)) for value, end in values if value is not None], name
-    odd = [value for named, value, _ in got["practicum.success_rate"] if named["practicum.domain"] == "odd"]
-    assert odd == [0, 0]
-    spent = report.groups["tokens"].numbers["learning"]["by_role"]["judge"]
-    wanted = {"practicum.role": "judge", "practicum.stage": "learning", "gen_ai.token.type": "input"}
-    assert [v for named, v, _ in got["practicum.tokens"] if wanted.items() <= named.items()] == [spent["input_tokens"]]
-    assert [named["practicum.against"] for named, _, _ in got["practicum.judge.consistency"]] == ["scorer"]
-
-
-def test_the_service_is_named(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert here(place) == 0
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-    assert here(place) == 0
-    (_, first), (_, second) = collector.got
-    names = [r.resource_metrics[0].resource.attributes[0].value.string_value for r in (first, second)]
-    assert names == ["practicum", "mine"]
-    kinds = {m.name: m.WhichOneof("data") for m in first.resource_metrics[0].scope_metrics[0].metrics}
-    assert (kinds["practicum.tokens"], kinds["practicum.memory.entries"]) == ("sum", "gauge")
-
-
 def test_metrics_have_their_own_endpoint(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(OTEL[0], "http://127.0.0.1:9")
     monkeypatch.setenv(OTEL[1], f"http://127.0.0.1:{collector.server_port}/mine")
     assert here(place, "--json") == 0
     assert [path for path, _ in collector.got] == ["/mine"]
-
-
-def test_refused_metrics_are_an_error(place: Path, collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
-    collector.status = 400
-    assert here(place) == 1
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert line.startswith(f"practicum: the metrics did not arrive at http://127.0.0.1:{collector.server_port}: ")
-    assert "400" in line
-    # What was watched was told all the same.
-    assert "success: 50.0%" in said.out
-
-
-def test_missing_packages_are_named_and_are_no_failure(
-    place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
-    assert here(place, "--json") == 0
-    said = capsys.readouterr()
-    assert "not sent to http://127.0.0.1" in said.err
-    assert "pip install 'opentelemetry-exporter-otlp-proto-http>=1.45'" in said.err
-    assert json.loads(said.out)["success"]["rate"] == 0.5
-    assert collector.got == []
 
 
 def test_an_unknown_protocol_is_reported(
@@ -214,25 +153,3 @@ def test_an_unknown_protocol_is_reported(
     assert here(place) == 0
     assert "asks for grpc" in capsys.readouterr().out
     assert collector.got == []
-
-
-def test_nothing_is_sent_without_an_endpoint(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert metrics_endpoint() is not None
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert metrics_endpoint() is None
-    monkeypatch.delenv("OTEL_SDK_DISABLED")
-    monkeypatch.delenv(OTEL[0])
-    assert metrics_endpoint() is None
-
-
-def test_every_point_names_the_run(place: Path) -> None:
-    kinds = needs("opentelemetry.sdk.metrics.export", "otel")
-    report = practicum.run_sync(monitor(place / "run"))
-    metrics = exported_metrics(report)
-    assert all(metric.data.data_points for metric in metrics)
-    points = [point for metric in metrics for point in metric.data.data_points]
-    assert {(point.attributes or {})["practicum.run"] for point in points} == {"run"}
-    # A step whose end nobody noted is not dated by a guess.
-    bare = exported_metrics(replace(report, ended={}))
-    sums = {metric.name for metric in metrics if isinstance(metric.data, kinds.Sum)}
-    assert {metric.name for metric in bare} == sums | {"practicum.component.duration", "practicum.judge.consistency"}

@@ -44,15 +44,3 @@ def test_a_data_set_given_as_tasks_is_recognized(here: Path, command: str) -> No
     typed = told.line.partition("make tasks of it with practicum ")[2]
     assert run_command(shlex.split(typed), here).code == 0
     assert len(load_tasks(here / "tasks.jsonl")) == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "more"),
-    [('{"question": "a", "answer": "b"}', []), ('{"input": 3, "concepts": ["a"]}', []), ("[1]", []), ("", []),
-     ("a,b\n1,2", []), ('{"question": "a", "answer": "#### b"}', ["--fields", "input=ask"])],
-)  # fmt: skip
-def test_other_files_are_not_taken_for_a_data_set(here: Path, line: str, more: list[str]) -> None:
-    (here / "other.jsonl").write_text(line)
-    told = run_command(["eval", "other.jsonl", "--model", "scripted:model", *more], here)
-    assert told.code == 2
-    assert "practicum tasks" not in told.line

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +11,6 @@ from helpers import Done, make_tasks, run_command, write_tasks
 from refusals import refused
 
 import practicum
-from practicum.core.errors import UsageError
-from practicum.serve.feedback import read_feedback
 
 MINE = """
 import asyncio, sys
@@ -116,32 +110,6 @@ def test_an_interrupt_stops_the_command(agent: str, scorer: str, here: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("scorer", "score"),
-    [("just_above", 1.0), ("single", 1.0), ("just_below", 0.0), ("scorer_async", 1.0), ("scorer_with_loop", 1.0)],
-)
-def test_rounding_errors_and_event_loops_are_fine(scorer: str, score: float, here: Path) -> None:
-    assert evaluated(here, scorer=scorer).json["score"] == score
-
-
-def test_other_attempts_go_on_while_a_scorer_blocks() -> None:
-    """The scorer of the first attempt waits for the answer of the second, which waits for the scorer."""
-    scoring, answered = threading.Event(), threading.Event()
-
-    async def agent(text: str, context: str) -> str:
-        if "2:" in text:
-            await asyncio.to_thread(scoring.wait, 60)
-            answered.set()
-        return text
-
-    def scorer(task: practicum.Task, answer: str) -> bool:
-        scoring.set()
-        return answered.wait(60)
-
-    parts = practicum.Parts(agent=agent, scorer=scorer)
-    assert practicum.run_sync(practicum.evaluate(make_tasks(2, 1), practicum.Context(), parts=parts)).score == 1.0
-
-
-@pytest.mark.parametrize(
     ("encoding", "names"),
     [("latin-1", "UTF-8"), ("cp1252", "UTF-8"), ("utf-16", "UTF-16"), ("utf-16-le", "UTF-16"), ("utf-32", "UTF-32")],
 )
@@ -155,39 +123,6 @@ def test_a_program_that_prints_in_another_encoding_has_failed(encoding: str, nam
     assert "PYTHONIOENCODING=utf-8" in done.err
 
 
-def test_a_program_may_log_in_any_encoding_and_begin_with_a_mark(here: Path) -> None:
-    (here / "agent.py").write_text(
-        "import json, sys\nasked = json.loads(sys.stdin.readline())\nanswer = asked['task']['input'].split()[-1]\n"
-        "sys.stdout.buffer.write(b'caf\\xe9\\n' + json.dumps({'answer': answer}).encode('utf-8-sig'))"
-    )
-    assert evaluated(here, f"command:{sys.executable} agent.py").json["score"] == 1.0
-
-
-def test_errors_of_practicum_are_short_in_scripts_and_notebooks(here: Path) -> None:
-    (here / "script.py").write_text(
-        "import practicum\n\ntasks = practicum.load_tasks('tasks.jsonl')\n"
-        "practicum.run_sync(practicum.learn(tasks, test=tasks[80:], model='scripted:nothing'))\n"
-    )
-    done = subprocess.run([sys.executable, "script.py"], cwd=here, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    *above, last = done.stderr.splitlines()
-    assert len(above) <= 6
-    assert "script.py" in above[1]
-    assert last.startswith("practicum.core.errors.UsageError: `test` has no tasks")
-    # The hook by which IPython asks an error how it is shown.
-    assert UsageError("settings.invalid", "wrong")._render_traceback_() == ["UsageError: wrong"]
-
-
-def test_a_finished_run_is_said_to_be_finished(here: Path) -> None:
-    typed = ("learn", "tasks.jsonl", "--model", "sim", "--agent", f"mine_{here.name}:agent", "--scorer", "exact")
-    typed += ("--method", "episodes", "--out", "run")
-    assert run_command(typed, here).code == 0
-    again = run_command(typed, here)
-    assert again.code == 1
-    assert "finished" in again.err
-    assert "resume" not in again.err
-
-
 def test_a_watch_that_exits_is_named(tmp_path: Path) -> None:
     class Leaving(practicum.Watch):
         def attempted(self, task: Any, trace: Any) -> None:
@@ -198,19 +133,3 @@ def test_a_watch_that_exits_is_named(tmp_path: Path) -> None:
         practicum.run_sync(
             practicum.evaluate(make_tasks(2), practicum.Context(), parts=parts, scorer="exact", watch=Leaving())
         )
-
-
-def test_recorded_scores_may_have_rounding_errors(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That."}]
-    rows = [{"messages": said, "score": score} for score in (1.0000000000000002, 7)]
-    (tmp_path / "traces.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    traces = practicum.load_traces(tmp_path / "traces.jsonl", trust="own")
-    scores = [task.recorded.score for task in traces.tasks if task.recorded is not None]
-    assert [score and score.value for score in scores] == [1.0, None]
-
-
-def test_reported_scores_may_have_rounding_errors() -> None:
-    assert read_feedback(b'{"interaction": "i", "score": 1.0000000000000002}').score == 1.0
-    for score in (b"1.1", b"NaN"):
-        with pytest.raises(UsageError):
-            read_feedback(b'{"interaction": "i", "score": %b}' % score)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from helpers import client, context_bytes, make_tasks, run_command, write_tasks
 from refusals import refused
 
 import practicum
-from practicum.agents.external import FunctionAgent
 from practicum.models.scripted import ScriptedClient
 from practicum.session.result import Result
 
@@ -76,71 +74,7 @@ def test_a_broken_agent_stops_before_anything_is_learned_and_a_corrected_one_goe
         assert context_bytes(done) == context_bytes(learn(tmp_path / "whole", right, client(), **how))
 
 
-def test_an_agent_that_says_why_it_cannot_is_not_broken(tmp_path: Path) -> None:
-    done = learn(tmp_path / "run", lambda input, context: {"error": "no such tool"}, client(), **SEQUENTIAL)
-    assert done.errors["failed_attempts"] == 12
-
-
-def test_an_evaluation_stops_at_a_broken_agent() -> None:
-    tried: list[str] = []
-
-    async def act(input: str, context: str) -> None:
-        tried.append(input)
-
-    work = practicum.evaluate(make_tasks(20), practicum.Context(), parts=practicum.Parts(agent=act), concurrency=2)
-    with refused("agent.always_failed"):
-        practicum.run_sync(work)
-    assert len(tried) <= 6
-
-
-def test_the_error_names_the_task_that_began_first_whichever_attempt_ends_first() -> None:
-    ended = asyncio.Semaphore(0)
-
-    async def act(input: str, context: str) -> None:
-        if input.endswith("word0"):
-            for _ in range(3):
-                await ended.acquire()
-        else:
-            ended.release()
-
-    work = practicum.evaluate(make_tasks(4), practicum.Context(), parts=practicum.Parts(agent=act), concurrency=4)
-    with refused("agent.always_failed"):
-        practicum.run_sync(work)
-
-
-def test_a_query_that_the_agent_fails_on_teaches_nothing(tmp_path: Path) -> None:
-    learn(tmp_path / "run", right, client(), **SEQUENTIAL)
-    before = practicum.load_context(tmp_path / "run")
-
-    def act(input: str, context: str) -> str:
-        raise OSError("gone")
-
-    model = client()
-    parts = practicum.Parts(agent=act, clients={"reflector": model, "curator": model, "agent": model})
-    with refused("agent.always_failed"):
-        practicum.run_sync(practicum.ask("What?", tmp_path / "run", learn=True, target="x", parts=parts))
-    assert model.calls == []
-    assert practicum.load_context(tmp_path / "run").version == before.version
-
-
 def one(input: str) -> str: ...
-def three(input: str, context: str, more: int) -> str: ...
-def keyed(input: str, context: str, *, place: str, annotated: bool = False) -> str: ...
-def any_(*args: str, **kwargs: Any) -> str: ...
-
-
-@pytest.mark.parametrize("agent", [one, three])
-def test_a_function_that_cannot_be_called_is_refused_before_anything_is_made(
-    tmp_path: Path, agent: Callable[..., Any]
-) -> None:
-    with refused("agent.invalid"):
-        learn(tmp_path / "run", agent, client(), **SEQUENTIAL)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("agent", [keyed, any_, str.join, right])
-def test_a_function_that_can_be_called_is_not(agent: Callable[..., Any]) -> None:
-    assert FunctionAgent(agent).name
 
 
 def test_the_command_line_tells_the_first_error_at_once_and_ends_with_it(tmp_path: Path) -> None:

@@ -14,14 +14,10 @@ from helpers import Launcher, client
 from runs import Words, indoors
 
 import practicum
-from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
-from practicum.engine.scorers import CommonGenScorer, SoftwareScorer
+from practicum.engine.scorers import SoftwareScorer
 from practicum.models.scripted import Call
-from practicum.session.components import make_scorer
-from practicum.session.config import config_from
 from practicum.tasks.sandbox.runner import Limits, ProgramResult, Sandbox
-from practicum.tasks.scoring.registry import SCORERS
 from practicum.tasks.scoring.software import Inspection, inspect_project
 from practicum.tasks.scoring.unit_tests import score_tests
 
@@ -40,10 +36,6 @@ def add(a, b):
     return a or b
 ```
 """
-
-
-def looked(**files: str) -> Any:
-    return asyncio.run(inspect_project({f"{name}.py": text for name, text in files.items()}, SANDBOX))
 
 
 def software(answer: str, requirement: str = "till add", **meta: Any) -> Score:
@@ -91,24 +83,6 @@ def test_one_that_is_not_scores_nothing(answer: str, meta: dict[str, Any], note:
     assert re.search(note, score.note), score.note
 
 
-@needs_fences
-def test_a_program_that_asks_for_more_input_than_there_is_has_run() -> None:
-    assert software("```python\nname = input('Name? ')\nprint('till add', name)\n```").correct
-
-
-@needs_fences
-def test_what_is_left_open_is_found() -> None:
-    source = (
-        "from abc import abstractmethod\nclass Empty(Exception):\n    pass\n"
-        "from typing import Protocol\nclass Form(Protocol):\n    def f(self): ...\n"
-        "class A:\n    @abstractmethod\n    def f(self): ...\n    def g(self):\n        '''Later.'''\n"
-        "def h():\n    raise NotImplementedError\n"
-        "try:\n    h()\nexcept Exception:\n    pass\n"
-        "text = 'TODO'\n"
-    )
-    assert looked(main=source).gaps == ("main.py line 10: g does nothing", "main.py line 12: h does nothing")
-
-
 @pytest.mark.slow
 @needs_fences
 def test_no_more_projects_are_looked_at_at_once_than_the_sandbox_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,16 +106,6 @@ def test_no_more_projects_are_looked_at_at_once_than_the_sandbox_runs(monkeypatc
     assert most == 2
 
 
-@needs_fences
-def test_measures_of_code() -> None:
-    one = "# a comment\ndef f(a, b):\n    if a and b or a:\n        return [x for x in a if x]\n\n    return 1\n"
-    two = "import main\nfor i in range(3):\n    print(i)\n"
-    # f: 1, the if, two in its condition, two in the comprehension; nothing outside. two: 1 and its loop.
-    assert looked(main=one, two=two, notes="x = 1").measures == {
-        "files": 3, "lines": 8, "tokens": 35, "functions": 1, "complexity": 1 + 6 + 2 + 1,
-    }  # fmt: skip
-
-
 @pytest.mark.slow
 @needs_fences
 def test_a_score_brings_the_measures_of_the_code_and_an_evaluation_their_means() -> None:
@@ -162,65 +126,6 @@ def test_a_score_brings_the_measures_of_the_code_and_an_evaluation_their_means()
     }  # fmt: skip
     assert 0 <= consistency < 2 / 3
     assert found.as_json()["measures"] == found.measures
-
-
-@needs_fences
-def test_files_too_deep_to_parse_are_a_fault_and_not_a_crash() -> None:
-    assert "main.py: " in " ".join(looked(main="(" * 5000 + ")" * 5000).gaps + looked(main="-" * 200_000 + "1").gaps)
-
-
-GRADES = {"reason": "A list.", "grammar": 10, "fluency": 8, "relevance": 6, "logic": 4}
-
-
-def graded(answer: str, grades: dict[str, Any] = GRADES) -> tuple[Score, list[str]]:
-    asked: list[str] = []
-
-    def respond(call: Call) -> str:
-        asked.append(call.prompt.user)
-        return json.dumps(grades)
-
-    task = Task("t", "Use: dog, cat", meta={"concepts": ["dog", "cat"], "secret": "x"})
-    score = asyncio.run(CommonGenScorer()(task, Trace(answer), indoors(respond)))
-    return score, asked
-
-
-def test_commongen_is_coverage_times_the_mean_grade() -> None:
-    whole, asked = graded("Dogs and cats.")
-    assert whole == Score(0.7, True, "A list.")
-    assert asked == ["# Concepts\ndog, cat\n\n# Text\nDogs and cats."]
-    half, _ = graded("Dogs.")
-    assert half == Score(0.35, False, "1 of 2 concepts are used; missing: cat A list.")
-
-
-def test_no_judge_is_asked_about_nothing() -> None:
-    assert graded("  ") == (Score(0.0, False, "0 of 2 concepts are used; missing: dog, cat"), [])
-
-
-@needs_fences
-@pytest.mark.parametrize(
-    ("scorer", "meta", "text"),
-    [
-        ("tests", {}, "the test tasks: task 't' has no meta.tests"),
-        ("coverage", {"concepts": "a"}, "the test tasks: task 't' has no meta.concepts"),
-        ("commongen", {}, "the test tasks: task 't' has no meta.concepts"),
-        ("software", {"args": "a"}, "the test tasks: task 't' has a meta.args that is not a list"),
-        ("software", {"entry": "../a.py"}, "the test tasks: task 't' has a meta.entry that is not a relative path"),
-    ],
-)
-def test_tasks_that_cannot_be_scored_are_refused_before_anything_is_paid(
-    scorer: str, meta: dict[str, Any], text: str
-) -> None:
-    model = client()
-    with pytest.raises(TaskFileError, match=text):
-        practicum.run_sync(
-            practicum.evaluate(
-                [Task("t", "x", meta=meta)],
-                practicum.Context(),
-                scorer=scorer,
-                parts=practicum.Parts(clients={"agent": model}),
-            )
-        )
-    assert model.calls == []
 
 
 @pytest.mark.slow
@@ -290,28 +195,3 @@ def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-
-
-@needs_fences
-def test_what_running_code_showed_is_journaled_and_what_a_rule_says_is_not() -> None:
-    names = [name for name in SCORERS.core if name != "choice"]
-    made = {name: make_scorer(config_from({"scorer": name}), practicum.Parts()) for name in names}
-    assert [name for name, scorer in made.items() if not scorer.pure] == ["regex", "tests", "software"]
-    assert {name: scorer.name for name, scorer in made.items()} == {name: name for name in made}
-
-
-@needs_fences
-@pytest.mark.parametrize("name", ["tests", "coverage", "commongen"])
-def test_a_task_without_what_its_scorer_needs_has_no_score_where_that_is_not_needed(name: str) -> None:
-    run = indoors(lambda call: "")
-    run._state.scorer = make_scorer(config_from({"scorer": name}), practicum.Parts())
-    assert asyncio.run(run.score(Task("t", "x"), Trace("x = 1"))) is None
-
-
-@needs_fences
-@pytest.mark.parametrize("name", ["exact", "tests", "coverage", "software"])
-def test_an_attempt_that_failed_scores_zero(name: str) -> None:
-    run = indoors(lambda call: "")
-    run._state.scorer = make_scorer(config_from({"scorer": name}), practicum.Parts())
-    task = Task("t", "x", "x", {"tests": "assert f", "concepts": ["dog"]})
-    assert asyncio.run(run.score(task, Trace("x", error="timed out"))) == Score(0.0, False, "timed out")

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from helpers import make_tasks
-from scripts import Learned, number, right
+from scripts import number, right
 
 import practicum
 from practicum.core.playbook import export, load
-from practicum.core.views import indented
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.testing import ServerOptions, fill, serve
 
@@ -170,64 +169,3 @@ def _curated(prompt: str) -> dict[str, Any]:
         "changes": [{"op": "ADD", "insights": [n]} for n in numbers],
         "decisions": [{"op": "ADD", "lesson": n} for n in numbers],
     }
-
-
-def learned(folder: Path, reflector: Callable[[Call], dict[str, Any]], curator: Any, **how: Any) -> Learned:
-    def respond(call: Call) -> str:
-        if call.role == "agent":
-            return "wrong"
-        assert call.schema is not None
-        said = reflector(call) if call.role == "reflector" else curator(call)
-        return json.dumps({**fill(call.schema, 1), **said})
-
-    watched = Learned(ScriptedClient(respond), folder / "run")
-    parts = practicum.Parts(clients={"agent": watched.model})
-    watched.result = practicum.run_sync(practicum.learn(out=watched.folder, parts=parts, watch=watched, **how))
-    return watched
-
-
-def test_a_curator_that_merges_three_reflections_into_one_entry_sees_all_three_in_full(tmp_path: Path) -> None:
-    def reflector(call: Call) -> dict[str, Any]:
-        number = re.findall(r"Message (\d+)", call.prompt.user)[-1]
-        said = {name: f"{text} ({number})" for name, text in FINDINGS.items()}
-        return {**said, "tags": [], "insights": [{"section": "pitfalls", "text": f"{CODE}\nSeen in {number}."}]}
-
-    one = f"{STEPS}\n\n{CODE}"
-
-    def curator(call: Call) -> dict[str, Any]:
-        assert insights_read(call) == [1, 2, 3]
-        for n in range(3):
-            assert indented(f"{CODE}\nSeen in {n}.") in call.prompt.user
-            found = {name: f"{text} ({n})" for name, text in FINDINGS.items()}
-            assert indented(found.pop("reasoning")) in call.prompt.user
-            assert all(text in call.prompt.user for text in found.values())
-            assert f"The right answer is: word{n}" in call.prompt.user
-        return {"changes": [{"op": "ADD", "insights": [1, 2, 3], "section": "Code", "text": one, "reason": "one"}]}
-
-    run = learned(tmp_path, reflector, curator, tasks=make_tasks(3), settings={"rounds": 0, "batch": 3})
-    (entry,) = run.result.context
-    assert (entry.section, entry.text) == ("code", one)
-    assert {"task:t0", "task:t1", "task:t2"} <= set(entry.sources)
-    assert "dropped_lessons" not in run.result.errors
-
-
-def test_a_head_that_looks_for_a_coverage_gap_sees_the_rule_that_was_not_cited(tmp_path: Path) -> None:
-    seed = load(
-        _written(tmp_path / "seed.md", f"## code\n\n- {CODE.splitlines()[0]}\n\n## checks\n\n- Add up the shares.")
-    )
-
-    def reflector(call: Call) -> dict[str, Any]:
-        assert "[e1] (checks) Add up the shares." in call.prompt.head
-        return {"attribution": "execution_variance", "tags": [], "insights": []}
-
-    run = learned(
-        tmp_path, reflector, lambda call: {}, tasks=make_tasks(1), seed_context=seed,
-        settings={"rounds": 0, "heads": True},
-    )  # fmt: skip
-    assert len(run.calls("reflector")) == 3
-    assert run.result.errors["execution_variance"] == 1
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path

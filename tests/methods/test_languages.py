@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from helpers import make_tasks, run_command
-from runs import Words
 
 import practicum
 from practicum.models.scripted import Call, ScriptedClient, in_parts
@@ -108,41 +107,3 @@ def test_distinct_rules_stay_and_copies_are_merged_with_their_texts_shown(tmp_pa
         assert [event.lost for event in story.entry("e1").events if event.lost] == [{f"e{len(rules) + 1}": copies[1]}]
     shown = run_command(["show", "run", "--merges", "--json"], tmp_path).json["merges"]
     assert [one["lost"] for one in shown] == [{f"e{n}": text} for n, text in enumerate(copies, len(rules))]
-
-
-@pytest.mark.parametrize(("count", "merged"), [(1, False), (11, True)])
-def test_an_embedder_that_tells_the_language_apart_is_used_once_that_is_measured(
-    tmp_path: Path, count: int, merged: bool
-) -> None:
-    """`Words` has the cosine of words in common: 0.9 for a rule with one more word of nine, and about 0 for others."""
-    rules = RULES["Greek"][:count]
-    texts, counts = learned(tmp_path, [*rules, f"{rules[0]} Πάντα."], Words())
-    assert len(texts) == (count if merged else count + 1)
-    assert "compared_by_words" not in counts
-
-
-LATIN = ("Schließe jede Datei später.", "Runde Beträge zum Schluß.", "Übe täglich für dich.", "Prüfe höhere Maße.")
-
-
-@pytest.mark.parametrize(
-    ("others", "one", "other"),
-    [
-        (RULES["Russian"], "Ключ всегда можно передавать соседям.", "Ключ всегда не можно передавать соседям."),
-        (RULES["Greek"], "Το κλειδί δίνεται στους καλούς γείτονες.", "Το κλειδί δεν δίνεται στους καλούς γείτονες."),
-        (LATIN, "Der Schlüssel wird an Nachbarn abgegeben.", "Der Schlüssel wird nicht an Nachbarn abgegeben."),
-        (LATIN, "La clé est toujours donnée aux voisins.", "La clé n'est jamais donnée aux voisins."),
-    ],
-    ids=["Russian", "Greek", "German", "French"],
-)
-def test_a_negation_in_another_language_tells_texts_apart(
-    tmp_path: Path, others: Sequence[str], one: str, other: str
-) -> None:
-    class LastWords(Words):
-        """Embeds the last three words of a text, so that it overlooks a negation before them."""
-
-        async def embed(self, texts: Sequence[str]) -> Any:
-            return await super().embed([" ".join(text.split()[-3:]) for text in texts])
-
-    texts, counts = learned(tmp_path, [*others[:4], one, other], LastWords())
-    assert texts[-2:] == [one, other]
-    assert counts["similar_kept_apart"] == 1

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import aiohttp.web
 import pytest
 from helpers import run_command, write_tasks
-from serving import CHAT, asynchronous, served
+from serving import asynchronous
 
 import practicum
 from practicum.agents.frameworks import endpoint
@@ -90,12 +87,6 @@ CASES: dict[str, Case] = {
     "429": Case("lost_attempts", asks=2, status=429),
     "500": Case("lost_attempts", asks=2, status=500),
 }
-UNTRIED = {"hang", "slow", "odd", "die", "unfinished", "endless", "crlf", "gzip"}
-"""One would take as long as the timeout; the others are about bytes, which tests/serve/test_wire.py is about."""
-
-
-def test_every_behaviour_has_a_case() -> None:
-    assert CASES.keys() | UNTRIED == BEHAVIOURS.keys()
 
 
 class Warned(Watch):
@@ -151,32 +142,6 @@ async def test_a_run_and_an_evaluation_go_on_unless_it_is_about_all_requests(nam
             assert "schema" not in errors["t3"].lower()
             with pytest.raises(PracticumError):  # nothing else was asked
                 await evaluated(server, TASKS[3:4])
-
-
-@pytest.mark.parametrize("name", CASES)
-@asynchronous
-async def test_the_service_passes_it_on(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    async with (
-        refusing(name, 1) as server,
-        served(tmp_path, address=server.url) as at,
-        aiohttp.ClientSession() as direct,
-    ):
-        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 3?"}]
-        form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "properties": {}}}}
-        body = {"model": "sim", "messages": messages, "temperature": 0.5, "max_tokens": 9, "seed": 1}
-        body |= {"response_format": form} if "json-schema" in name or "response-format" in name else {}
-        for stream in (False, True):
-            sent = {**body, "stream": stream}
-            server.reset()
-            reply = await at.send("POST", CHAT, sent)
-            assert reply.status == case.status
-            if name != "drop":
-                server.reset()  # so that the same request gets the same id
-                async with direct.post(server.url + "/chat/completions", json=sent) as response:
-                    assert (response.status, await response.read()) == (reply.status, reply.body)
-        metrics = (await at.send("GET", "/metrics")).body.decode()
-        assert f'status="{case.status}"}} 2.0' in metrics
 
 
 @asynchronous
@@ -288,49 +253,6 @@ async def test_an_agent_that_asks_its_model_by_itself_loses_one_attempt(name: st
 
 
 # ---- options of a model
-
-BODY = {"chat_template_kwargs": {"enable_thinking": False}, "top_p": 0.9}
-
-
-@asynchronous
-async def test_model_options_are_sent_and_their_secrets_are_stored_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    received: list[tuple[dict[str, Any], str | None, str | None]] = []
-
-    async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
-        body = await request.json()
-        received.append((body, request.headers.get("X-Tenant"), request.headers.get("X-Secret-Token")))
-        if "top_p" in body:
-            error = {"message": f"Unsupported parameter: 'top_p' for {request.headers['X-Secret-Token']}"}
-            return aiohttp.web.json_response({"error": error}, status=400)
-        choice = {"index": 0, "message": {"role": "assistant", "content": "3"}, "finish_reason": "stop"}
-        return aiohttp.web.json_response({"id": "x", "object": "chat.completion", "model": "m", "choices": [choice]})
-
-    app = aiohttp.web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
-        monkeypatch.setenv("MY_TOKEN", "s3cr3t-of-the-tenant")
-        options = {"extra_body": BODY, "headers": {"X-Tenant": "blue", "X-Secret-Token": "Token env:MY_TOKEN"}}
-        address = f"http://127.0.0.1:{runner.addresses[0][1]}/v1#m"
-        warned = Warned()
-        result = await practicum.learn(
-            TASKS[:2], method="none", test=TASKS[2:4], out=tmp_path / "run", model=address,
-            model_options=json.dumps(options), watch=warned,
-        )  # fmt: skip
-    finally:
-        await runner.cleanup()
-    assert result.errors["refused_parameters"] == 1
-    assert {(tenant, token) for _, tenant, token in received} == {("blue", "Token s3cr3t-of-the-tenant")}
-    assert received[-1][0]["chat_template_kwargs"] == {"enable_thinking": False}
-    assert "top_p" not in received[-1][0]
-    stored = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
-    assert b"env:MY_TOKEN" in stored
-    assert b"s3cr3t" not in stored
-    assert not any("s3cr3t" in line for line in warned.lines)
 
 
 BAD_OPTIONS: dict[str, tuple[str, str]] = {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
-from refusals import refused
 
 from practicum.core.errors import Stopped
 from practicum.core.types import Usage
@@ -57,41 +55,3 @@ def test_spent_and_reserved_never_exceed_the_limits(
     assert budget.reserved.calls == budget.reserved.tokens == 0
     if most_calls is None and most_tokens is None:
         assert all(done)
-
-
-def test_a_call_waits_for_those_in_flight_when_that_can_help() -> None:
-    async def work() -> None:
-        budget = Budget(BudgetLimits(tokens=100))
-        await budget.reserve(Need(1, 80))
-        second = asyncio.create_task(budget.reserve(Need(1, 60)))
-        await asyncio.sleep(0)
-        assert not second.done()
-        budget.settle(Need(1, 80), Usage(1, 30, 0, 10))
-        await second
-        third = asyncio.create_task(budget.reserve(Need(1, 60)))
-        await asyncio.sleep(0)
-        assert not third.done()
-        budget.settle(Need(1, 60), Usage(1, 60, 0, 0))
-        with refused("budget.spent"):
-            await third
-
-    asyncio.run(work())
-
-
-def test_stop_lets_nothing_start_and_wakes_waiting_calls() -> None:
-    async def work() -> None:
-        budget = Budget(BudgetLimits(calls=1))
-        await budget.reserve(Need(1))
-        waiting = asyncio.create_task(budget.reserve(Need(1)))
-        await asyncio.sleep(0)
-        budget.stop("interrupted")
-        budget.stop("another reason")
-        with pytest.raises(Stopped) as stopped:
-            await waiting
-        assert stopped.value.reason == "interrupted"
-        with refused("run.stopped"):
-            budget.check()
-        budget.settle(Need(1), Usage(1))
-        assert budget.spent.calls == 1
-
-    asyncio.run(work())

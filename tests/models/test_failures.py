@@ -136,9 +136,3 @@ def test_what_a_server_sends_is_about(status: int, body: Any, expected: str) -> 
     assert f"{refusal.kind} {refusal.parameter}".strip() == expected
     assert len(error_summary(error).splitlines()) == 1
     assert not refusal.parameter or classify(error, SENT - {refusal.parameter}).parameter != refusal.parameter
-
-
-def test_the_sentence_of_a_provider_behind_a_gateway_is_shown() -> None:
-    inner = '{"error":{"message":"the upstream says why"}}'
-    body = {"message": "Provider returned error", "code": 400, "metadata": {"raw": inner}}
-    assert error_summary(ModelHTTPError(400, "m", body)) == "400 Provider returned error: the upstream says why"

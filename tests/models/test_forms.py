@@ -8,32 +8,24 @@ limitations"; Gemini: structured outputs, "JSON schema support"; as of November 
 from __future__ import annotations
 
 import json
-import pkgutil
 from collections.abc import Iterator
 from contextlib import suppress
-from copy import deepcopy
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from helpers import client, make_tasks
-from needs import needs
 from profiles import cases
 from pydantic import Field
 from pydantic_ai.profiles.google import GoogleJsonSchemaTransformer
 from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
 
 import practicum
-from practicum import agents, blocks, engine, methods
-from practicum.core.bounded import MOST_CHARS, Output
+from practicum import methods
 from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Profile
-from practicum.models.chat import is_strict, untitled
 from practicum.models.local import compact_grammar
-from practicum.models.prompting import json_schema
 from practicum.testing import Body, ServerOptions, fill, serve
 
 Schema = dict[str, Any]
@@ -41,28 +33,12 @@ Schema = dict[str, Any]
 COMMON = {"title", "description", "type", "properties", "required", "additionalProperties", "items"}
 COMMON |= {"enum", "anyOf", "$ref", "$defs", "minItems"}
 OPENAI = COMMON | {"const", "pattern", "format", "minimum", "maximum", "maxItems"}
-ANTHROPIC = COMMON | {"const", "pattern", "format"}
+
+
 GEMINI = COMMON | {"format", "minimum", "maximum", "maxItems"}
 IGNORED_BY_GEMINI = {"minLength", "maxLength", "pattern"}
 
 PROFILES: tuple[Profile, ...] = ("full", "small")
-
-
-@cache
-def classes() -> list[type[Output]]:
-    """Every class of outputs in the package."""
-    for wing in (agents, blocks, engine, methods):
-        for module in pkgutil.walk_packages(wing.__path__, f"{wing.__name__}."):
-            import_module(module.name)
-    return sorted(set(subclasses(Output)), key=lambda kind: (kind.__module__, kind.__name__))
-
-
-def subclasses(kind: type[Output]) -> Iterator[type[Output]]:
-    for below in kind.__subclasses__():
-        # Other tests of this process make further ones, and turns of agents with tools, which are tested below.
-        if below.__module__.startswith("practicum.") and below.__name__ not in ("turn", "finish", "_Memory"):
-            yield below
-        yield from subclasses(below)
 
 
 def nodes(schema: Any) -> Iterator[Schema]:
@@ -127,18 +103,6 @@ def refused(schema: Schema, profile: Profile, own: bool = True) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_class_of_outputs_is_accepted(profile: Profile) -> None:
-    assert len(classes()) > 30
-    found = {kind.__name__: refused(json_schema(kind, profile), profile) for kind in classes()}
-    assert not {name: told for name, told in found.items() if told}
-
-
-def test_in_full_nothing_is_refused_for_its_length() -> None:
-    for kind in classes():
-        kind.model_validate(fill(lengthened(json_schema(kind, "full"), MOST_CHARS), 1))
-
-
 def lengthened(schema: Any, size: int) -> Any:
     """A schema each of whose texts has this many characters."""
     if isinstance(schema, list):
@@ -148,24 +112,6 @@ def lengthened(schema: Any, size: int) -> Any:
     if schema.get("type") == "string" and not schema.keys() & {"enum", "const"}:
         return {"type": "string", "minLength": size, "maxLength": size}
     return {key: lengthened(part, size) for key, part in schema.items()}
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_anthropics_own_transformer_leaves_only_what_it_documents(profile: Profile) -> None:
-    needs("anthropic")
-    from pydantic_ai.providers.anthropic import AnthropicJsonSchemaTransformer
-
-    for kind in classes():
-        made = AnthropicJsonSchemaTransformer(copied(json_schema(kind, profile)), strict=True).walk()
-        assert not faults(made, ANTHROPIC, closed=profile == "full"), kind
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_an_engine_of_vllm_compiles_every_class(profile: Profile) -> None:
-    llguidance = needs("llguidance", "all-tests")
-    for kind in classes():
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(json_schema(kind, profile))
-        assert not llguidance.LLMatcher.validate_grammar(grammar), kind
 
 
 MORE: dict[str, dict[str, Any]] = {
@@ -255,42 +201,3 @@ def test_every_kind_of_server_is_understood(method: str, server: str, profile: P
     strict = [body["response_format"]["json_schema"]["strict"] for body in bodies if "response_format" in body]
     assert bool(strict) == (server != "tool")
     assert all(strict) or profile == "small"
-
-
-def test_schemas_are_sent_as_pydantic_ai_would_send_them() -> None:
-    """Plain schemas do not go through pydantic-ai, and are the same as if they did."""
-    strict = 0
-    for kind in classes():
-        schema = json_schema(kind, "full")
-        walked = OpenAIJsonSchemaTransformer(deepcopy(schema), strict=None)
-        expected = walked.walk()
-        if is_strict(schema):
-            strict += 1
-            assert walked.is_strict_compatible, kind
-            assert untitled(schema) == expected, kind
-            assert [*untitled(schema)["properties"]] == [*expected["properties"]], kind
-    assert strict > 40
-
-
-def test_a_property_may_be_named_like_a_keyword() -> None:
-    part = {"type": "string", "title": "Title"}
-    schema = {"type": "object", "properties": {"title": part}, "required": ["title"], "additionalProperties": False}
-    assert untitled(schema)["properties"] == {"title": {"type": "string"}}
-
-
-NOT_STRICT: dict[str, dict[str, Any]] = {
-    "an optional property": {"properties": {"a": {"type": "string"}}, "required": []},
-    "other properties": {"additionalProperties": True},
-    "a bound": {"properties": {"a": {"type": "string", "maxLength": 3}}},
-    "a bound in a list": {"properties": {"a": {"type": "array", "items": {"type": "string", "minLength": 1}}}},
-    "a default in a definition": {"$defs": {"B": {"type": "string", "default": "b"}}},
-    "an alternative": {"properties": {"a": {"anyOf": [{"type": "object"}, {"type": "null"}]}}},
-    "a described reference": {"properties": {"a": {"$ref": "#/$defs/B", "description": "b"}}},
-}
-
-
-@pytest.mark.parametrize("parts", NOT_STRICT.values(), ids=NOT_STRICT)
-def test_a_schema_that_needs_changes_is_left_to_pydantic_ai(parts: dict[str, Any]) -> None:
-    plain = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-    assert is_strict({**plain, "additionalProperties": False})
-    assert not is_strict({**plain, "additionalProperties": False, **parts})

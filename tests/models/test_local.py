@@ -11,24 +11,18 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from urllib.error import HTTPError, URLError
+from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
-from helpers import make_tasks
 from needs import needs
 from refusals import refused
 
-import practicum
-from practicum.models.local import LocalServer, compact_grammar, pinned, resolve
-from practicum.models.registry import Models
-from practicum.models.scripted import ScriptedClient
+from practicum.models.local import LocalServer, compact_grammar, resolve
 from practicum.serve.upstream import open_upstream
-from practicum.session.records import run_config
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -84,49 +78,6 @@ def test_a_hub_that_cannot_be_reached_is_reported_in_one_line(monkeypatch: pytes
     with refused("model.download_failed") as caught:
         resolve("local:hf:owner/repo/sub/model.gguf")
     assert "\n" not in str(caught.value)
-
-
-def test_a_model_of_the_hub_is_that_of_one_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import huggingface_hub
-
-    newest, asked = "c0ffee", []
-
-    def downloaded(repository: str, file: str, *, revision: str | None, etag_timeout: float) -> str:
-        asked.append((repository, file, revision))
-        path = tmp_path / "models--owner--repo" / "snapshots" / (revision or newest) / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"GGUF")
-        return str(path)
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", downloaded)
-    name = pinned("local:hf:owner/repo/sub/model.gguf")
-    assert name == "local:hf:owner/repo/sub/model.gguf@c0ffee"
-    newest = "badbad"
-    assert pinned(name) == name
-    assert resolve(name).parts[-3:] == ("c0ffee", "sub", "model.gguf")
-    assert asked[-1] == ("owner/repo", "sub/model.gguf", "c0ffee")
-    assert pinned("local") == "local"
-
-    tasks, model = make_tasks(1), ScriptedClient(lambda call: '{"answer": "4", "used": []}')
-    monkeypatch.setattr(Models, "_local", lambda models, name: model)
-    config: dict[str, Any] = {"method": "none", "test": tasks, "out": tmp_path / "run"}
-    practicum.run_sync(practicum.learn([], model="local:hf:owner/repo/model.gguf", **config))
-    assert run_config(tmp_path / "run")["model"] == "local:hf:owner/repo/model.gguf@badbad"
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with refused("extra.missing"):
-        LocalServer(tmp_path / "model.gguf", log=tmp_path / "log")
-
-
-def test_a_grammar_is_made_once_allows_no_white_space_and_leaves_its_schema_alone() -> None:
-    needs("xllamacpp", "local")
-    schema = json.loads(json.dumps(SCHEMA))
-    grammar = compact_grammar(schema)
-    assert compact_grammar(SCHEMA) is grammar
-    assert 'space ::= ""' in grammar or '"whitespace_flexible":false' in grammar
-    assert schema == SCHEMA
 
 
 def test_a_model_that_cannot_be_loaded_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
@@ -185,21 +136,6 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return model
 
 
-def test_a_server_has_its_window_and_its_log_and_is_gone_when_closed(
-    fake_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    log = tmp_path / "new" / "log"
-    with LocalServer(fake_model, slots=3, window=256, log=log) as server:
-        assert server.window == 256
-        assert answers(server.url)
-    assert "model loaded" in log.read_text()
-    assert capfd.readouterr() == ("", "")
-    assert not answers(server.url)
-    with LocalServer(fake_model, slots=3, window=1000, log=log) as second:
-        assert second.window == 512
-        assert second.url != server.url
-
-
 @pytest.mark.parametrize(("given", "default"), [(None, 1024), (7, 7)])
 def test_an_answer_of_a_local_upstream_has_a_limit_unless_the_request_gives_one(
     fake_model: Path, tmp_path: Path, given: int | None, default: int
@@ -218,30 +154,6 @@ def test_a_limit_of_output_is_for_local_upstreams(tmp_path: Path) -> None:
         open_upstream("http://127.0.0.1:9/v1#any", tmp_path, 5.0, 7)
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
-def test_the_key_of_a_server_is_random_and_nobody_sees_it(fake_model: Path, tmp_path: Path) -> None:
-    with LocalServer(fake_model, log=tmp_path / "log") as one, LocalServer(fake_model, log=tmp_path / "log") as two:
-        assert one.key != two.key
-        assert len(one.key) > 30
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                shown = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-                assert one.key.encode() not in shown
-        assert json.loads(urlopen(f"{one.url}/key").read())["keys"] == [one.key]
-    assert one.key not in (tmp_path / "log").read_text()
-
-
-def test_closing_ends_requests_in_flight(fake_model: Path, tmp_path: Path) -> None:
-    server, log = LocalServer(fake_model, log=tmp_path / "log"), tmp_path / "log"
-    with ThreadPoolExecutor(1) as pool:
-        request = pool.submit(urlopen, f"{server.url}/endless", timeout=60)
-        while "in flight" not in log.read_text():
-            time.sleep(0.01)
-        server.close()
-        server.close()
-        assert isinstance(request.exception(), OSError)
-
-
 LEAVING = """
 import pathlib, sys, time
 from practicum.models.local import LocalServer
@@ -254,11 +166,6 @@ if sys.argv[3] == "wait":
 """
 
 ENDS = pytest.mark.parametrize(("how", "code"), [("end", 0), ("raise", 1), ("wait", -signal.SIGKILL)])
-
-
-@ENDS
-def test_a_server_ends_with_its_process(fake_model: Path, tmp_path: Path, how: str, code: int) -> None:
-    check_that_the_server_ends(fake_model, tmp_path, how, code)
 
 
 def check_that_the_server_ends(model: Path, folder: Path, how: str, code: int) -> None:
@@ -323,14 +230,6 @@ def test_llama_cpp_ends_an_answer_at_the_limit_of_the_server_or_of_the_request(m
             assert (reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]) == (written, "length")
         reply = ask(server, "more " * 195, max_tokens=5000, ignore_eos=True)
         assert 240 < reply["usage"]["total_tokens"] <= server.window
-
-
-@pytest.mark.local
-@pytest.mark.slow
-def test_a_request_without_the_key_is_refused(server: LocalServer) -> None:
-    assert content(ask(server, "Hello.", max_tokens=2))
-    with pytest.raises(HTTPError, match="401"):
-        ask(cast(LocalServer, SimpleNamespace(url=server.url, key="another")), "Hello.", max_tokens=2)
 
 
 @pytest.mark.local

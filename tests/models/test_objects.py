@@ -98,19 +98,6 @@ class Form(BaseModel):
     more: Any = None
 
 
-@pytest.mark.parametrize(
-    ("answer", "cut"),
-    [
-        ('{"text": "half a sen', False), ('{"text": "a", "more": [1, 2', False), ("{'text': 'a',}", True),
-        ('{"text": "a", "more": {"b": 1}, "c": "half', False), ("I cannot {do} that", False), ("{'" * 5000, False),
-        ("{" + "a: b, " * 50_000 + "}", False), ("{" * 50_000 + "}", False),
-    ],
-)  # fmt: skip
-def test_what_was_cut_off_or_is_no_object_is_not_made_one(answer: str, cut: bool) -> None:
-    with pytest.raises(ValueError, match=r"JSON|text"):
-        read_object(Form, answer, cut)
-
-
 CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
 TAILS = COMMANDS | AMBIGUOUS | WITH_BRACE
 VALUES = st.recursive(

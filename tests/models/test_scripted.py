@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import pytest
 from refusals import refused
 
-from practicum.core.types import Prompt
-from practicum.models.client import CallOptions
 from practicum.models.scripted import ScriptedClient
 
 
@@ -19,20 +16,6 @@ def script(folder: Path, answer: Any, match: str = "say (?P<word>[a-z]+)") -> Sc
     path = folder / "script.jsonl"
     path.write_text(json.dumps({"match": match, "answer": answer}, ensure_ascii=False) + "\n", encoding="utf-8")
     return ScriptedClient.from_file(path)
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("\\1 and \\g<word>\\n", "this and this\n"),
-        ("C:\\\\Users", "C:\\Users"),
-        ({"\\d": ["\\1", 3, None]}, '{"\\\\d": ["this", 3, null]}'),
-        ("one\u2028line", "one\u2028line"),
-    ],
-)
-def test_an_answer_is_filled_with_the_groups_of_its_pattern(tmp_path: Path, answer: Any, expected: str) -> None:
-    reply = asyncio.run(script(tmp_path, answer).complete("agent", Prompt("", "say this"), None, CallOptions()))
-    assert reply.text == expected
 
 
 @pytest.mark.parametrize(
@@ -47,8 +30,3 @@ def test_an_answer_is_filled_with_the_groups_of_its_pattern(tmp_path: Path, answ
 def test_an_answer_that_cannot_be_filled_is_refused_with_its_line(tmp_path: Path, answer: Any, reason: str) -> None:
     with refused("script.invalid"):
         script(tmp_path, answer)
-
-
-def test_an_overflowing_pattern_is_refused_with_its_line(tmp_path: Path) -> None:
-    with refused("script.invalid"):
-        script(tmp_path, "x", "a{99999999999999999999}")

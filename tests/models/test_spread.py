@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import runpy
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from math import ceil
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from helpers import make_tasks
@@ -19,17 +16,14 @@ from hypothesis import strategies as st
 from refusals import refused
 
 import practicum
-from practicum.core.counts import Count
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import UsageError
 from practicum.core.types import Prompt, Turn
 from practicum.models.client import CallOptions, Reply
-from practicum.models.keys import KEYS_FILE_VARIABLE
-from practicum.models.registry import ClientSettings, Models
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.registry import Models
+from practicum.models.scripted import ScriptedClient
 from practicum.models.spread import MORE_THAN_MEAN, SIDE_BY_SIDE, Server, Spread
 from practicum.session.live import Live
 from practicum.session.result import Result
-from practicum.testing import ServerOptions, serve
 
 DOWN = "http://127.0.0.1:"
 
@@ -164,79 +158,9 @@ async def learn(folder: Path, addresses: Sequence[str], watch: Said | None = Non
     return await practicum.learn(make_tasks(12), out=folder, watch=watch, **config)
 
 
-@pytest.mark.parametrize("fault", ["500", "drop", "html", "429", "refused"])
-def test_a_run_goes_on_without_a_server_and_ends_with_the_same_context(tmp_path: Path, fault: str) -> None:
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            stacks = [await stack.enter_async_context(AsyncExitStack()) for _ in range(3)]
-            servers = [await own.enter_async_context(serve(ServerOptions())) for own in stacks]
-            addresses = [server.url for server in servers]
-            whole = await learn(tmp_path / "whole", addresses)
-            # The one that is asked most fails from now on.
-            ill = max(range(3), key=lambda n: servers[n].stats()["calls"])
-            await stacks[ill].aclose()
-            if fault != "refused":
-                port = urlsplit(addresses[ill]).port or 0
-                await stack.enter_async_context(serve(ServerOptions(port=port, behaviours=[(fault, 1)])))
-            said = Said()
-            result = await learn(tmp_path / "run", addresses, said)
-            assert [e.text for e in result.context] == [e.text for e in whole.context]
-            assert result.usage.calls == whole.usage.calls
-            assert "moved_calls" not in whole.errors
-            assert result.errors["moved_calls"] > 0
-            line = f"{addresses[ill]}#sim failed, so its calls go to the other servers: "
-            # A server that only limits the rate of calls is not down.
-            assert sum(text.startswith(line) for text in said.lines) == (fault != "429")
-
-    practicum.run_sync(work())
-
-
-def test_a_server_that_is_up_again_gets_its_calls_back() -> None:
-    down = True
-
-    def answer(call: Call) -> str | Exception:
-        return ProviderError("provider.failed", "it is down") if down else "answer"
-
-    async def work(pause: float) -> list[int]:
-        nonlocal down
-        down = True
-        home = homes_of.index("s0") if "s0" in homes_of else 1
-        clients = [ScriptedClient(answer), ScriptedClient(lambda call: "answer")]
-        model = spread(clients if home == 0 else clients[::-1], pause=pause)
-        moved = await ask(model, "role")
-        assert moved.changed == (Count.MOVED_CALLS,)
-        down = False
-        for _ in range(3):
-            assert (await ask(model, "role")).changed == ()
-        return [len(client.calls) for client in clients]
-
-    homes_of = homes(idle(2), Prompt("role", "question"))
-    assert asyncio.run(work(pause=0.0)) == [4, 1]
-    assert asyncio.run(work(pause=1000.0)) == [1, 4]
-
-
 def test_without_any_server_a_run_stops_as_with_one_that_is_down(tmp_path: Path) -> None:
     with refused("model.unreachable"):
         practicum.run_sync(learn(tmp_path / "run", [f"{DOWN}{port}/v1" for port in (1, 7)]))
-
-
-def test_a_run_is_resumed_on_other_servers(tmp_path: Path) -> None:
-    """The servers are no part of what the journal knows a call by."""
-
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(serve(ServerOptions())) for _ in range(4)]
-            a, b, c, d = (server.url for server in servers)
-            whole = await learn(tmp_path / "whole", [a, b])
-            stopped = await learn(tmp_path / "run", [a, b], max_calls=5)
-            assert stopped.stopped
-            result = await practicum.resume(tmp_path / "run", model=f"{b}, {c},{d}#sim", max_calls=10_000)
-            assert result.usage.calls == whole.usage.calls
-            assert [e.text for e in result.context] == [e.text for e in whole.context]
-            with refused("settings.fixed"):
-                await practicum.resume(tmp_path / "run", model=f"{a},{b}#other")
-
-    practicum.run_sync(work())
 
 
 @pytest.mark.parametrize(
@@ -264,43 +188,3 @@ def test_a_list_that_is_none_is_refused_in_one_line(name: str, said: str) -> Non
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         Models().open(name)
     assert "\n" not in str(caught.value)
-
-
-def test_keys_go_to_a_server_of_a_list_as_to_one_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each server gets its own key, none over plain HTTP to another machine, and no two the one of `api_key_env`."""
-    keys = tmp_path / "keys.toml"
-    keys.write_text('"127.0.0.1:1" = "the key of one"\n"elsewhere.example" = "the key of another"\n')
-    keys.chmod(0o600)
-    monkeypatch.setenv(KEYS_FILE_VARIABLE, str(keys))
-    monkeypatch.setenv("MY_KEY", "a key for one server")
-
-    async def work() -> None:
-        models = Models()
-        model: Any = models.open("http://127.0.0.1:1/v1, http://127.0.0.1:2/v1 ,https://elsewhere.example/v1#m")
-        assert [client.key for client in model.clients.values()] == ["the key of one", None, "the key of another"]
-        await models.close()
-        with refused("model.unsafe_key"):
-            Models().open("https://elsewhere.example/v1,http://elsewhere.example/v1#m")
-        with refused("model.unsafe_key"):
-            Models(ClientSettings(api_key_env="MY_KEY")).open("https://a.example/v1,https://b.example/v1#m")
-
-    asyncio.run(work())
-
-
-def test_a_server_with_another_model_is_named(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            serve(ServerOptions(behaviours=[("404", 1)])) as a,
-            serve(ServerOptions(behaviours=[("404", 1)])) as b,
-        ):
-            with refused("model.not_found"):
-                await learn(tmp_path / "run", [a.url, b.url])
-
-    practicum.run_sync(work())
-
-
-def test_more_is_cached_than_in_turn() -> None:
-    bench = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "routing_bench.py"))
-    ways = (None, Spread, bench["RoundRobin"])
-    one, routed, turns = asyncio.run(bench["measure"](ways, servers=4, steps=3, batch=2))
-    assert routed == one > turns + 0.2

@@ -33,10 +33,3 @@ async def test_an_error_over_http_has_its_code_and_status(tmp_path: Path) -> Non
             error = reply.json.get("error", reply.json)
             assert (reply.status, error.get("code"), error.get("param")) == (status, code, param), (path, error)
             assert error["message"].startswith("practicum: ")
-
-
-@asynchronous
-async def test_an_upstream_that_is_away_has_a_code(tmp_path: Path) -> None:
-    async with served(tmp_path, address="http://127.0.0.1:9/v1") as at:
-        reply = await at.ask("1 + 1")
-    assert (reply.status, reply.json["error"]["code"]) == (502, "upstream.unreachable")

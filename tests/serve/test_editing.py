@@ -9,21 +9,14 @@ from typing import Any
 
 import pytest
 from serving import Place, Reply, Served, asynchronous, served, until
-from sqlalchemy import select
 
-from practicum.core.context import Context
-from practicum.core.edits import Add, Delta
-from practicum.serve import editing, tables
-from practicum.serve.corrections import NOTES
-from practicum.serve.operations import MOST_FOUND
+from practicum.serve import editing
 from practicum.session.amend import writing
-from practicum.session.records import create_seed
 
 RULE, OTHER_RULE = "Lost cards go to the blue team.", "Loans go to the red team."
 QUESTION = "Which team handles lost cards?"
 USER = {"x-practicum-user": "u1"}
 EPISODES: dict[str, Any] = {"method": "episodes", "learn": True, "learn_every": 4, "canary": 0.5, "canary_length": 20}
-MADE = {"x-practicum-space": "made"}
 
 
 async def edit(at: Served, headers: dict[str, str] | None = None, **what: Any) -> Reply:
@@ -99,76 +92,7 @@ async def test_without_a_learner_what_is_approved_is_live_at_once(long_place: Pl
 # Notes
 
 
-async def note(at: Served, text: str, about: str = "", headers: dict[str, str] | None = None) -> Any:
-    reply = await at.send("POST", "/v1/notes", {"text": text, "about": about}, headers)
-    assert reply.status == 200
-    return reply.json
-
-
-@asynchronous
-async def test_what_waits_is_listed_in_parts(long_place: Place) -> None:
-    async with served(**long_place) as at:
-        for number in range(1, 4):
-            await note(at, f"Number {number}.", "", USER)
-        first = (await at.send("GET", "/v1/corrections?limit=2")).json
-        assert ([one["id"] for one in first["corrections"]], first["total"]) == (["c1", "c2"], 3)
-        rest = (await at.send("GET", "/v1/corrections?limit=2&after=2")).json
-        assert ([one["id"] for one in rest["corrections"]], rest["total"]) == (["c3"], 3)
-        assert (await at.send("GET", "/v1/review")).json["total"] == 3
-
-
-@asynchronous
-async def test_a_search_ends_with_what_it_finds(tmp_path: Path) -> None:
-    seed = Context().apply(Delta(tuple(Add("s", f"Rule {n}.") for n in range(MOST_FOUND + 5)))).context
-    create_seed(tmp_path / "seed", seed)
-    async with served(tmp_path / "store", context=str(tmp_path / "seed")) as at:
-        for query, total in (("", MOST_FOUND + 5), ("&q=rule", MOST_FOUND)):
-            last = (await at.send("GET", f"/v1/playbook?skip={total - 1}&limit=3{query}")).json
-            assert (len(last["entries"]), last["total"]) == (1, total)
-            assert not (await at.send("GET", f"/v1/playbook?skip={total}{query}")).json["entries"]
-
-
-@asynchronous
-async def test_the_same_note_is_kept_once_and_the_nearest_notes_are_shown_beside_corrections(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        for _ in range(3):
-            await note(at, "The blue team is on holiday.", QUESTION)
-        live = (await at.send("GET", "/v1/corrections?state=live")).json["corrections"]
-        assert [one["id"] for one in live] == ["c3"]
-        for n in range(NOTES + 4):
-            await note(at, f"Lost cards of kind {n} take {n} days.", QUESTION)
-        reply = await at.ask(QUESTION)
-        await at.report(interaction=reply.interaction, target="the blue team")
-        shown = await at.shown(QUESTION)
-        assert shown.count(f"- About {QUESTION}:") == NOTES
-        assert "Right answer: the blue team" in shown
-        assert shown.index("# Notes from earlier work") < shown.index("# Corrections of answers")
-
-
 # Spaces
-
-
-def kept(at: Served, id: str) -> set[str]:
-    """The tables that have rows of the space with an identity."""
-    known = tables.metadata.tables.values()
-    return {t.name for t in known if at.service.log.rows(select(t.c.run_id).where(t.c.run_id == id).limit(1))}
-
-
-@asynchronous
-async def test_what_is_asked_while_a_space_is_deleted_is_not_kept(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        await at.send("POST", "/v1/spaces", {"name": "made"})
-        id = at.service.spaces["made"].id
-        asking = asyncio.create_task(at.ask(QUESTION, {**MADE, "x-sim-fault": "hang"}))
-        await until(lambda: at.upstream.requests)
-        assert (await at.send("DELETE", "/v1/spaces", {"name": "made"})).status == 200
-        # The client leaves, which would be kept.
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await until(lambda: at.service.counts["clients that left"])
-        await asyncio.wrap_future(at.service.log.do(lambda db: None))
-        assert kept(at, id) == set()
 
 
 @asynchronous

@@ -3,12 +3,8 @@ acknowledged is lost, and an operator is notified. `bench/kills_bench.py` has th
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -19,7 +15,6 @@ from serving import Served, asynchronous, served, serving, until
 from sqlalchemy import URL, Connection, event, make_url
 from sqlalchemy.exc import OperationalError
 
-from practicum.core.context import Context
 from practicum.serve import learner, service
 from practicum.serve.log import DEADLOCK, FolderDatabase, Log
 
@@ -139,54 +134,6 @@ async def test_a_database_that_refuses_writes(
     postgresql: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: Fault
 ) -> None:
     await refused_and_recovered(make_url(postgresql), tmp_path, fault, caplog)
-
-
-@asynchronous
-async def test_a_request_is_shown_something_while_what_was_learned_is_rewritten(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        space = at.service.spaces["default"]
-        reading, go_on, version = threading.Event(), threading.Event(), space.reader.version
-
-        def slowly(number: int) -> Context:
-            reading.set()
-            assert go_on.wait(30)
-            return version(number)
-
-        # As after `forget`, which another thread reads.
-        space.reader.version = slowly  # type: ignore[method-assign]
-        space._of_run = ("rewritten",)
-        looking = asyncio.create_task(asyncio.to_thread(space.read_versions))
-        assert await asyncio.to_thread(reading.wait, 30)
-        reply = await at.ask("Which team handles lost cards?")
-        go_on.set()
-        await looking
-        assert "x-practicum-version" in reply.headers
-        assert "x-practicum-version" in (await at.ask("And stolen ones?")).headers
-        assert (await at.send("GET", "/health")).json["counts"].get("failed open", 0) == 0
-
-
-ALONE = """
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
-db.execute("PRAGMA locking_mode = EXCLUSIVE")
-try:
-    db.execute("BEGIN EXCLUSIVE")
-except sqlite3.OperationalError as error:
-    print(error)
-"""
-"""Opens a database as if no other process had it open."""
-
-
-@asynchronous
-async def test_after_an_erasure_no_other_process_takes_the_store_for_unused(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        reply = await at.ask("Who am I?", {"x-practicum-user": "anna"})
-        assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
-        assert (await at.send("DELETE", "/v1/user", {"user": "anna"})).json["left"] == 0
-        for file in ("service.sqlite", "spaces/default/run.sqlite"):
-            command = [sys.executable, "-c", ALONE, str(tmp_path / file)]
-            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
-            assert done.stdout == "database is locked\n", file
 
 
 @asynchronous

@@ -16,20 +16,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from helpers import Launcher
 from loads import CLIENTS, Load, in_front
 from serving import asynchronous, until
 
-from practicum.core.context import Context
-from practicum.core.edits import Add, Delta
 from practicum.serve.corrections import HEADING
 from practicum.serve.log import DATABASE_FILE
-from practicum.session.records import create_seed
 from practicum.store.folder import DATABASE_FILE as RUN_FILE
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
-NOBODY = "http://127.0.0.1:9/v1#sim"
-"""An upstream that is never asked."""
+
 
 KILLS = 10
 
@@ -181,47 +176,3 @@ async def test_nothing_that_was_acknowledged_is_lost_by_kills(tmp_path: Path) ->
 
 
 # Starts that cannot be
-
-
-def refusal(launcher: Launcher, folder: Path, *arguments: object) -> str:
-    """The one line with which a server refuses to start."""
-    running = launcher.start(["serve", "--upstream", NOBODY, *map(str, arguments)], folder)
-    try:
-        assert running.launcher.poll(60.0), "it serves"
-    finally:
-        # One that serves would hold the launcher up.
-        if running.done is None and not running.ended():
-            running.kill()
-        done = running.end()
-    assert done.code in (1, 2)
-    assert not done.out
-    assert done.err.count("\n") == 1
-    return done.line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--host", "0.0.0.0"], "give a key"),
-        (["--context", "seed@missing"], "no version named 'missing'"),
-        (["--context", "nothing"], "nothing"),
-        (["--method", "unheard"], "unheard"),
-        (["--set", "unheard=1"], "unheard"),
-        (["--key", "short"], "at least 16 characters"),
-        (["--space", "../x"], "no name of a space"),
-        (["--store", "postgresql://me:hidden@127.0.0.1:9/none"], "cannot use postgresql://me@127.0.0.1:9/none"),
-        (["--store", "mysql://me@127.0.0.1/none"], "postgresql://USER@HOST"),
-        (["--log", "comet"], "known are json, otel"),
-        (["--folder", "node"], "--folder is for a database"),
-        (["--host", "no.such.host.invalid", "--key", "k" * 16], "cannot listen on no.such.host.invalid"),
-        (["--host", "192.0.2.1", "--key", "k" * 16], "give another --host"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_what_cannot_be_served_ends_with_one_line(
-    arguments: list[str], says: str, launcher: Launcher, tmp_path: Path
-) -> None:
-    create_seed(tmp_path / "seed", Context().apply(Delta((Add("rules", "Name the team alone."),))).context)
-    said = refusal(launcher, tmp_path, "--port", 0, *arguments)
-    assert says in said
-    assert "hidden" not in said

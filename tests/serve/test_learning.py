@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from sqlalchemy import select
 
 from practicum.serve import tables
 from practicum.serve.feedback import LEARNED
-from practicum.serve.learner import reported
 from practicum.serve.space import LIVE
 from practicum.session.amend import roll_back
 from practicum.store.database import Store
@@ -34,21 +31,6 @@ async def teach(at: Served, count: int, start: int = 0, headers: dict[str, str] 
         assert told.status == 200
 
 
-async def score(at: Served, of: Callable[[bool], float], most: int = 400) -> int:
-    """Score requests of new sessions until the rollout ends: by whether they were shown the candidate. Returns how many
-    it took."""
-    space = at.service.spaces["default"]
-    rollout = space.rollout
-    assert rollout is not None
-    for n in range(most):
-        reply = await at.ask("And this one?", {"x-practicum-session": f"{rollout.number} {n}"})
-        candidate = int(reply.headers["x-practicum-version"]) == rollout.version
-        await at.report(interaction=reply.interaction, score=of(candidate))
-        if space.rollout is not rollout:
-            return n + 1
-    raise AssertionError("the rollout does not end")
-
-
 @asynchronous
 async def test_a_rollback_during_a_round_drops_what_the_round_learns(tmp_path: Path) -> None:
     async with served(tmp_path, **{**EPISODES, "learn": False, "learn_every": 10_000}) as at:
@@ -68,30 +50,3 @@ async def test_a_rollback_during_a_round_drops_what_the_round_learns(tmp_path: P
         await until(lambda: at.service.counts["rounds"] and "dropped" in states(at))
         assert "made live by hand meanwhile" in at.service.log.rows(select(tables.rollouts))[-1].data
         assert LEARNED not in states(at, tables.outcomes)
-
-
-class Row:
-    version = 3
-
-
-def test_the_attempts_of_a_session_are_one() -> None:
-    def interaction(query: str, answer: str, *steps: list[str], calls: list[list[str]] | None = None) -> Any:
-        data = {"query": query, "answer": answer, "steps": steps, "calls": calls or [], "entries": [["e1", 0.5]]}
-        row = Row()
-        row.data = json.dumps(data)  # type: ignore[attr-defined]
-        return row
-
-    rows = [
-        interaction("Fix it", "", calls=[["read", "a"]]),
-        interaction("Fix it", "Fixed.", ["call", "read(a)"], ["result", "text"]),
-        interaction("And b?", "Done."),
-    ]
-    told = reported(
-        {"session": "s", "target": "right", "comment": "slow"}, rows, lambda asked: asked["query"], 0.0, "own"
-    )
-    assert told["query"] == "Fix it"
-    assert told["trace"]["answer"] == "Done."
-    steps = [(step["kind"], step["text"]) for step in told["trace"]["steps"]]
-    assert steps == [("call", "read(a)"), ("result", "text"), ("answer", "Fixed."), ("user", "And b?")]
-    assert (told["correction"], told["score"]["note"], told["trust"]) == ("right", "slow", "own")
-    assert told["retrieved"] == [["e1", 0.5]]

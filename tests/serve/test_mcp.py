@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -41,7 +40,6 @@ from practicum.serve import access, mcp_stdio
 from practicum.serve.mcp import make_server
 from practicum.serve.mcp_opening import HANDSHAKE, STATELESS, Opening
 from practicum.serve.mcp_stdio import Shared
-from practicum.serve.tools import TOOLS
 
 ROOT = Path(__file__).parents[2]
 QUESTION, RIGHT, NOTE = "Which team handles lost cards?", "the blue team", "Lost cards are never refunded."
@@ -288,28 +286,6 @@ async def test_an_agent_of_pydantic_ai_has_it_as_its_memory(kind: str, tmp_path:
         assert NOTE in answer
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_everything_written(number: signal.Signals, tmp_path: Path) -> None:
-    process = started("--store", tmp_path)
-    assert hello(process)["serverInfo"]["name"] == "practicum"
-    remember(process, 1)
-    process.send_signal(number)
-    # Its standard input stays open.
-    assert process.wait(timeout=30) == 128 + number
-    assert process.communicate() == (b"", b"")
-    assert not (tmp_path / "socket").exists()
-
-
-@pytest.mark.slow
-def test_who_only_tries_the_command_is_told_that_the_store_cannot_be_opened(tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("no folder")
-    done = subprocess.run(launched("--store", tmp_path / "store"), input=b"", capture_output=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"practicum: cannot make the store")
-    assert done.stderr.count(b"\n") == 1
-
-
 # The opening, before the SDK and the store are loaded
 
 ABOUT = {"protocolVersion": HANDSHAKE[-1], "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -395,60 +371,6 @@ async def test_the_opening_answers_as_the_sdk_does(version: str, roles: tuple[st
 )  # fmt: skip
 def test_what_is_unusual_goes_to_the_sdk(message: object) -> None:
     assert Opening(EVERYTHING).answer(json.dumps(message).encode()) is None
-
-
-SLOW_SDK = """
-import sys
-
-class Slow:
-    def find_spec(self, name, path=None, target=None):
-        if name == "mcp.server":
-            open({gate!r}).close()
-
-sys.meta_path.insert(0, Slow())
-from practicum.cli.app import main
-main(["mcp", "--store", {store!r}])
-"""
-
-
-def test_the_lists_are_answered_before_the_sdk_is_loaded_and_calls_wait_for_it(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    process = started(code=SLOW_SDK.format(gate=str(gate), store=str(tmp_path / "store")))
-    try:
-        assert hello(process)["serverInfo"]["name"] == "practicum"
-        assert {tool["name"] for tool in say(process, 1, "tools/list")["tools"]} == TOOLS.keys() - {"review"}
-        assert [one["uri"] for one in say(process, 2, "resources/list")["resources"]] == ["practicum://playbook"]
-        assert process.stdin is not None
-        call = asked(3, "tools/call", {"name": "recall", "arguments": {"task": QUESTION}})
-        process.stdin.write(json.dumps(call).encode() + b"\n")
-        process.stdin.flush()
-        # Opening it for writing lets the import go on.
-        gate.write_bytes(b"")
-        assert process.stdout is not None
-        reply = json.loads(process.stdout.readline())
-        assert reply["id"] == 3
-        assert not reply["result"]["isError"]
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.slow
-@asynchronous
-async def test_sections_that_the_opening_did_not_list_are_announced(tmp_path: Path) -> None:
-    async with shared(tmp_path) as one:
-        await one.ask(("POST", "/v1/playbook"), {"section": "lost cards", "text": NOTE})
-    process = started("--store", tmp_path)
-    try:
-        hello(process)
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["method"] == "notifications/resources/list_changed"
-        listed = say(process, 1, "resources/list")["resources"]
-        assert [one["uri"] for one in listed] == ["practicum://playbook", "practicum://playbook/lost%20cards"]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from needs import needs
 
 needs("psycopg", "postgres")
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,18 +13,15 @@ from shutil import copyfile
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
-from refusals import refused
 from serving import Served, asynchronous, served, until
 from sqlalchemy import make_url, select
 
 from practicum.core.edits import Add, Delta
 from practicum.serve import tables
 from practicum.serve.feedback import LEARNED
-from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout
+from practicum.serve.rollout import PROMOTED, Rollout
 from practicum.serve.space import LIVE
-from practicum.serve.watch import Alarm
 from practicum.session.amend import apply_edits, writing
 from practicum.store.database import Store
 from practicum.store.folder import STORE_FILE
@@ -78,33 +74,6 @@ def rows(at: Served, table: Any) -> list[Any]:
 
 
 @asynchronous
-async def test_two_nodes_that_decide_at_once_decide_once(postgresql: str, tmp_path: Path) -> None:
-    async with with_candidate(postgresql, tmp_path) as (a, b):
-        decisions = [
-            each.service.decide(space, space.rollout, Decision(state, "by a test"))
-            for each, state in ((a, PROMOTED), (b, TAKEN_BACK))
-            if (space := each.service.spaces["default"]).rollout is not None
-        ]
-        await asyncio.gather(*decisions)
-        (row,) = rows(a, tables.rollouts)
-        wanted = 1 if row.state == PROMOTED else 0
-        await until(lambda: all(each.service.spaces["default"].live == wanted for each in (a, b)))
-        assert len(decisions) == 2
-        await until(lambda: rows(a, tables.alarms))
-        assert [row.state in alarm.text for alarm in rows(a, tables.alarms)] == [True]
-
-
-@asynchronous
-async def test_the_same_drift_raises_one_alarm(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path) as at:
-        for each in at:
-            each.service.alarm(each.service.spaces["default"].id, Alarm("default", "outcomes", "outcomes got worse"))
-        await until(lambda: sum(each.service.counts["alarms"] for each in at))
-        await asyncio.gather(*(asyncio.wrap_future(each.service.log.do(lambda db: None)) for each in at))
-        assert len(rows(at[0], tables.alarms)) == 1
-
-
-@asynchronous
 async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_path: Path) -> None:
     # Which outcomes are held out is drawn by their ids, so how many of the 24 wait is not known.
     how = {"method": "episodes", "learn": True, "learn_every": 8, "canary": 0.5}
@@ -122,48 +91,11 @@ async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_pat
 
 
 @asynchronous
-async def test_one_node_at_a_time_learns(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path) as (a, b):
-        with a.service.log.database.alone("learning in default") as first:
-            with b.service.log.database.alone("learning in default") as second:
-                assert (first, second) == (True, False)
-            with b.service.log.database.alone("learning in other") as other:
-                assert other
-        with b.service.log.database.alone("learning in default") as again:
-            assert again
-
-
-@asynchronous
-async def test_a_database_of_a_newer_practicum_is_refused(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path, count=1):
-        pass
-    with psycopg.connect(postgresql) as db:
-        db.execute("UPDATE practicum_service.format SET version = 99")
-    with refused("store.unknown_format"):
-        async with nodes(postgresql, tmp_path, count=1):
-            pass
-
-
-@asynchronous
 async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: Path) -> None:
     async with nodes(postgresql, tmp_path) as (a, b):
         reply = await a.ask("What is \0 and \x1a?", {"x-practicum-session": "s 1"})
         assert (await b.report(session="s 1", comment="\0 is nothing")).json["interaction"] == reply.interaction
         assert (await b.report(session="\0", score=1.0)).status == 404
-
-
-@asynchronous
-async def test_keys_that_cannot_be_read_anew_hold_up_no_request(postgresql: str, tmp_path: Path) -> None:
-    async with nodes(postgresql, tmp_path, 1, keys=("k" * 20,)) as (a,):
-        key = {"authorization": f"Bearer {'k' * 20}"}
-        assert (await a.ask(QUESTION, key)).status == 200
-        with psycopg.connect(postgresql) as db:
-            db.execute("LOCK TABLE practicum_service.keys IN ACCESS EXCLUSIVE MODE")
-            a.keys.forget()
-            a.keys.late = 0.1
-            async with asyncio.timeout(10):
-                assert (await a.ask(QUESTION, key)).status == 200
-                assert (await a.ask(QUESTION, {"authorization": "Bearer wrong"})).status == 401
 
 
 @asynchronous

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from typing import Any
 
 import pytest
-from serving import Place, Served, asynchronous, served, until
-from sqlalchemy import make_url, select
+from serving import Place, Served, asynchronous, served
 
-from practicum.serve import tables
 from practicum.serve.pages import reads
-from practicum.store import schema
-from practicum.store.database import Store
 
 SESSION = {"x-practicum-session": "s"}
 
@@ -51,20 +45,6 @@ async def listed(at: Served) -> tuple[list[str], list[str]]:
     return [one["id"] for one in told], [one["id"] for one in page.rows]
 
 
-@pytest.mark.parametrize("steps", [(0.0, -HOUR, -2 * HOUR), (YEARS, 0.0, HOUR), (0.0, -30 * 24 * HOUR, HOUR)])
-@asynchronous
-async def test_the_last_request_of_a_session_is_the_one_that_was_answered_last(
-    clock: Clock, place: Place, steps: tuple[float, ...]
-) -> None:
-    asked = list[str]()
-    for number, clock.ahead in enumerate(steps):
-        # Each time the service starts anew: what it knew in memory is gone.
-        async with served(**place) as at:
-            asked.append(await ask(at, f"Question {number}?"))
-            assert await last_of_session(at) == asked[-1]
-            assert await listed(at) == (asked[::-1], asked[::-1])
-
-
 @asynchronous
 async def test_equal_times_are_no_tie(clock: Clock, place: Place) -> None:
     clock.stands = True
@@ -72,60 +52,3 @@ async def test_equal_times_are_no_tie(clock: Clock, place: Place) -> None:
         asked = [await ask(at, f"Question {number}?") for number in range(8)]
         assert await last_of_session(at) == asked[-1]
         assert await listed(at) == (asked[::-1], asked[::-1])
-
-
-@pytest.mark.postgres
-@asynchronous
-async def test_nodes_whose_clocks_differ_agree(clock: Clock, postgresql: str, tmp_path_factory: Any) -> None:
-    url, folders = make_url(postgresql), [tmp_path_factory.mktemp(name) for name in "ab"]
-    async with served(url, folder=folders[0]) as a, served(url, folder=folders[1]) as b:
-        asked = list[str]()
-        for number in range(6):
-            clock.ahead, at = ((HOUR, a), (0.0, b))[number % 2]
-            asked.append(await ask(at, f"Question {number}?"))
-            at.service.log.do(lambda db: None).result()
-        assert [await last_of_session(at) for at in (a, b)] == [asked[-1]] * 2
-        assert await listed(a) == await listed(b) == (asked[::-1], asked[::-1])
-
-
-@asynchronous
-async def test_the_turns_of_a_session_are_learned_in_their_order(clock: Clock, place: Place) -> None:
-    async with served(**place) as at:
-        for number in range(3):
-            clock.ahead = -number * HOUR
-            await ask(at, f"Question {number}?")
-        await at.report(session="s", score=0.0, correction="Wrong.")
-        space = at.service.spaces["default"]
-        await asyncio.to_thread(at.service.learner._hand_over, space)
-        with Store.read(space.folder) as store:
-            ((raw,),) = store.rows(select(schema.outcomes.c.data).where(schema.outcomes.c.run_id == store.run_id))
-        data = json.loads(raw)
-        steps = [step["text"] for step in data["trace"]["steps"] if step["kind"] == "user"]
-        assert [data["query"], *steps] == [f"Question {number}?" for number in range(3)]
-
-
-@asynchronous
-async def test_a_clock_that_was_years_ahead_for_a_moment_leaves_no_trace(clock: Clock, tmp_path: Any) -> None:
-    async with served(tmp_path) as at:
-        clock.ahead = YEARS
-        assert (await at.report(interaction=await ask(at, "Early?"), score=0.0)).status == 200
-        clock.ahead = 0.0
-        assert (await at.report(interaction=await ask(at, "Now?"), score=1.0)).status == 200
-        space, h = at.service.spaces["default"], tables.hours
-        # Both were counted, in the order in which they came, and the later one in its own hour.
-        assert (space.counted, space.scored) == (2, 2)
-        rows = at.service.log.rows(select(h.c.hour, h.c.scored, h.c.total).order_by(h.c.hour))
-        assert [(row.scored, row.total) for row in rows] == [(1, 1.0), (1, 0.0)]
-        assert abs(rows[0].hour - time.time() / HOUR) <= 1
-
-
-@asynchronous
-async def test_learning_is_due_although_the_clock_went_back(clock: Clock, tmp_path: Any) -> None:
-    settings = {"method": "episodes", "learn_every": 10_000, "learn_minutes": 0.0, "canary": 0.5}
-    clock.ahead = HOUR
-    async with served(tmp_path, **settings) as at:
-        await at.report(interaction=await ask(at, "Which team?"), target="The blue team.")
-        await at.report(interaction=await ask(at, "Which?"), score=0.0, correction="Wrong.")
-    clock.ahead = 0.0
-    async with served(tmp_path, learn=True, **settings) as at:
-        await until(lambda: at.service.counts["rounds"])

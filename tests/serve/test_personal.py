@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import pytest
 from helpers import run_command
-from serving import Place, asynchronous, served, until
-from users import ANNA, BEN, EPISODES, SECRETS, files_with, learn, rows, said, teach, texts
+from serving import asynchronous, served, until
+from users import ANNA, BEN, EPISODES, SECRETS, files_with, learn, rows, said, teach
 
-from practicum.core.errors import RunBusy
 from practicum.serve import tables
 from practicum.serve.feedback import HELD
 from practicum.serve.personal import forget_user
-from practicum.session.amend import writing
 
 
 @asynchronous
@@ -33,57 +29,6 @@ async def test_what_the_replay_gate_asked_is_gone_too(tmp_path: Path) -> None:
         assert [*files_with(tmp_path / "spaces", "quetzal")]
         assert (await forget_user(at.service, "default", "anna")).left == 0
         assert [*files_with(tmp_path, "quetzal")] == []
-
-
-@pytest.mark.parametrize("waited_for", [True, False])
-@asynchronous
-async def test_a_round_under_way_is_interrupted_and_hands_over_nothing_of_the_user(
-    long_place: Place, waited_for: bool
-) -> None:
-    async with served(**long_place, **{**EPISODES, "learn": False}) as at:
-        learner, begun, go_on = at.service.learner, Event(), Event()
-        await teach(at, ANNA, "quetzal", 8)
-        await teach(at, BEN, "albatross", 8)
-        hand_over = learner._hand_over
-
-        def slow(space: Any) -> Any:
-            begun.set()
-            assert go_on.wait(30)
-            return hand_over(space)
-
-        learner._hand_over = slow  # type: ignore[method-assign]
-        learner.start()
-        learner.want("default")
-        await until(begun.is_set)
-        forgetting = asyncio.create_task(forget_user(at.service, "default", "anna"))
-        await until(lambda: learner._ended)
-        if not waited_for:
-            forgetting.cancel()
-        go_on.set()
-        if waited_for:
-            assert (await forgetting).left == 0
-        await until(lambda: at.service.learner is not learner)
-        assert {row.user for row in rows(at, tables.interactions)} == {"ben"}
-        await learn(at)
-        assert "The albatross team" in texts(at)
-        assert "quetzal" not in texts(at)
-
-
-@asynchronous
-async def test_who_else_writes_is_waited_for_by_asking_again(long_place: Place) -> None:
-    async with served(**long_place, **EPISODES) as at:
-        await teach(at, ANNA, "quetzal", 2)
-        folder = at.service.spaces["default"].folder
-        async with writing(folder):
-            with pytest.raises(RunBusy, match="another process is writing to"):
-                await forget_user(at.service, "default", "anna")
-        assert at.service.learner.is_alive()
-        assert len(rows(at, tables.interactions)) == 2
-        with at.service.log.database.alone(f"learning in {at.service.spaces['default'].id}"):
-            if at.service.log.database.shared:
-                with pytest.raises(RunBusy, match="another node learns in space default: ask again"):
-                    await forget_user(at.service, "default", "anna")
-        assert (await forget_user(at.service, "default", "anna")).interactions == 2
 
 
 async def kept(folder: Path) -> None:

@@ -148,33 +148,3 @@ async def test_a_stream_is_read_as_the_whole_response(path: str, said: Answer) -
     assert whole.id
     assert stream.id
     assert whole.id.partition("_")[0].partition("-")[0] == stream.id.partition("_")[0].partition("-")[0]
-
-
-def test_an_agents_work_since_the_users_message_is_read_in_every_protocol() -> None:
-    chat = {
-        "messages": [
-            {"role": "user", "content": "Fix it"},
-            {"role": "assistant", "tool_calls": [{"function": {"name": "read", "arguments": '{"a":1}'}}]},
-            {"role": "tool", "content": "text"},
-        ]
-    }
-    messages = {
-        "messages": [
-            {"role": "user", "content": "Fix it"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "read", "input": {"a": 1}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "text"}]},
-        ]
-    }
-    responses = {
-        "input": [
-            {"role": "user", "content": [{"type": "input_text", "text": "Fix it"}]},
-            {"type": "function_call", "name": "read", "arguments": '{"a":1}'},
-            {"type": "function_call_output", "output": "text"},
-        ]
-    }
-    bodies: dict[Kind, Any] = {"chat": chat, "messages": messages, "responses": responses}
-    for kind, body in bodies.items():
-        request = read_request(kind, json.dumps(body).encode())
-        assert request.query == "Fix it"
-        assert request.steps == (("call", 'read({"a":1})'), ("result", "text")), kind
-        assert len(request.points) == 1

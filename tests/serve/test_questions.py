@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from serving import CHAT, MESSAGES, Served, asynchronous, prompt, served
 
-from practicum.serve.corrections import HEADING, SIMILAR_HEADING, SIMILAR_TURN
+from practicum.serve.corrections import HEADING, SIMILAR_TURN
 
 QUESTIONS = (
     "Who approves travel above the limit?", "Where do I return a broken laptop?", "Which form registers a new vendor?",
@@ -92,26 +92,6 @@ async def test_agents_with_different_boilerplate_share_a_space(tmp_path: Path) -
 
 
 @asynchronous
-async def test_the_first_correction_stays_with_its_question_once_others_have_come(tmp_path: Path) -> None:
-    shape = SHAPES["before"]
-    async with served(tmp_path) as at:
-        await at.report(interaction=await send(at, shape(QUESTIONS[0], 0)), target="word0x")
-        await send(at, shape(UNRELATED[0], 1))
-        await send(at, shape(UNRELATED[1], 2))
-        assert "word0x" not in prompt(at.upstream.requests[-1].body)
-        await send(at, shape(QUESTIONS[0], 3))
-        assert "word0x" in prompt(at.upstream.requests[-1].body)
-        (live,) = (await at.send("GET", "/v1/corrections?state=live")).json["corrections"]
-        assert (live["question"], live["query"]) == (QUESTIONS[0], shape(QUESTIONS[0], 0))
-    async with served(tmp_path) as at:
-        # What the requests have in common is known after a restart.
-        await send(at, shape(UNRELATED[2], 4))
-        assert "word0x" not in prompt(at.upstream.requests[-1].body)
-        await send(at, shape(QUESTIONS[0], 5))
-        assert "word0x" in prompt(at.upstream.requests[-1].body)
-
-
-@asynchronous
 async def test_questions_that_differ_in_a_number_alone_are_different_questions(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         for n in range(11, 16):
@@ -137,22 +117,6 @@ async def test_results_of_tools_are_no_question(tmp_path: Path) -> None:
         await at.report(interaction=id, target="word0x")
         await at.send("POST", MESSAGES, {"messages": asked, "max_tokens": 9})
         assert "word0x" in prompt(at.upstream.requests[-1].body)
-
-
-@asynchronous
-async def test_a_correction_of_a_similar_request_is_worded_as_such(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        await at.report(interaction=await send(at, "Who handles refunds?"), target="The Falcon team.")
-        for asked, (heading, other) in {
-            "Who handles a refund?": (HEADING, SIMILAR_HEADING),
-            "Who handles parking permits?": (SIMILAR_HEADING, HEADING),
-        }.items():
-            await send(at, asked)
-            sent = prompt(at.upstream.requests[-1].body)
-            assert "The Falcon team." in sent.partition(heading)[2]
-            assert other not in sent
-        await send(at, "Which snakes live at the zoo?")
-        assert "The Falcon team." not in prompt(at.upstream.requests[-1].body)
 
 
 @asynchronous

@@ -26,19 +26,6 @@ async def sessions(at: Served, **query: str) -> list[tuple[str, str]]:
     return [(one["session"], one["session_from"]) for one in reversed(listed)]
 
 
-@pytest.mark.parametrize("answer", ["Done.", " ".join(f"Step {n} of a long answer." for n in range(20))])
-@asynchronous
-async def test_a_conversation_is_recognised_when_its_client_rewrites_the_questions(answer: str, tmp_path: Path) -> None:
-    """As aider does: examples come first, and a reminder ends the last message alone."""
-    examples, rules = ("Change the greeting.", "Ok.", "I changed the files.", "Ok."), "\n\nThe rules.\n\nAll of them."
-    async with served(tmp_path, lambda _: f"<think>hm</think>{answer}") as at:
-        for texts in (["Fix the bug."], ["Fix the bug.", answer, "Now the tests."], ["Fix the bug."]):
-            await at.send("POST", CHAT, body(CHAT, *examples, *texts[:-1], texts[-1] + rules))
-        first, second, third = await sessions(at)
-        assert [source for _, source in (first, second, third)] == ["opening", "history", "opening"]
-        assert first[0] == second[0] != third[0]
-
-
 @asynchronous
 async def test_an_agent_that_calls_tools_stays_in_its_session(tmp_path: Path) -> None:
     call = {"name": "bash", "arguments": {"command": "ls -a"}}
@@ -50,19 +37,6 @@ async def test_an_agent_that_calls_tools_stays_in_its_session(tmp_path: Path) ->
             id = answer["tool_calls"][0]["id"]
             messages += [answer, {"role": "tool", "tool_call_id": id, "content": "setup.py"}]
         assert {session for session, _ in await sessions(at)} == {(await sessions(at))[0][0]}
-
-
-@asynchronous
-async def test_a_response_continues_the_session_of_the_one_before(tmp_path: Path) -> None:
-    async with served(tmp_path, passing=("/v1/responses",)) as at:
-        first = await at.send("POST", RESPONSES, body(RESPONSES, QUESTION))
-        second = await at.send("POST", RESPONSES, {"input": "r", "previous_response_id": first.json["id"]})
-        await at.send("POST", RESPONSES, {"input": "s", "previous_response_id": second.json["id"]})
-        await at.send("POST", RESPONSES, {"input": "t", "previous_response_id": "resp_elsewhere"})
-        assert await sessions(at) == [
-            (first.interaction, "opening"), (first.interaction, "previous_response_id"),
-            (first.interaction, "previous_response_id"), ("resp_elsewhere", "previous_response_id"),
-        ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

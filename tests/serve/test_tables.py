@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,9 +11,6 @@ from serving import Place, Served, asynchronous, served, serving
 from sqlalchemy import select
 
 from practicum.serve import tables
-from practicum.serve.identities import add_space
-from practicum.serve.log import FolderDatabase, Log
-from practicum.serve.protocols import MOST_NAME
 from practicum.serve.upstream import LISTED, Upstream
 
 KEYS = ("run_id", "hour", "version", "model")
@@ -79,24 +74,6 @@ async def test_the_sums_of_hours_are_those_of_all_that_was_asked_and_told(seed: 
         assert sum(sums["scored"] for sums in summed(at).values()) > 3
 
 
-@asynchronous
-async def test_requests_are_counted_under_models_that_the_upstream_has(place: Place) -> None:
-    """Any name may be sent, of any length, also one that tells who asks: it is kept with the interaction alone."""
-    long = "".join(Random(0).choices("0123456789abcdefghijklmnopqrstuvwxyz", k=9_000))
-    sent = ["", "sim", "large", "ANNAMODEL-ft", long, *(f"ANNAMODEL-{n}" for n in range(20))]
-    async with served(**place) as at:
-        at.service.upstream.models = frozenset({"large"})
-        for name in sent:
-            reply = await at.ask("Which?", **({"model": name} if name else {}))
-            assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
-        h, i = tables.hours, tables.interactions
-        counted = {row.model: (row.requests, row.scored) for row in at.service.log.rows(select(h))}
-        assert counted == {"sim": (2, 2), "large": (1, 1), "other": (22, 22)}
-        kept = at.service.log.rows(select(i.c.data).order_by(i.c.number))
-        assert [json.loads(row.data)["model"] for row in kept] == ["sim", *(name[:MOST_NAME] for name in sent[1:])]
-        assert b"ANNAMODEL" not in (await at.send("GET", "/metrics")).body
-
-
 def listing(models: Any) -> Any:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"content-type", b"application/json")]
@@ -127,26 +104,3 @@ async def test_the_models_of_an_upstream_are_those_that_it_lists(told: Any, know
             assert await upstream.list_models() == known
         finally:
             await upstream.close()
-
-
-@asynchronous
-async def test_a_row_that_cannot_be_written_takes_no_others_along(tmp_path: Path) -> None:
-    log = Log(FolderDatabase(tmp_path))
-    try:
-        id = log.do(lambda db: add_space(db, "s", "live").run_id).result()
-        row = {"run_id": id, "number": 0, "at": 0.0, "kind": "k", "text": "t"}
-        rows = [{**row, "number": number, "kind": "\ud800" if number in (0, 3) else "k"} for number in range(7)]
-        # The thread of the log waits here, so that all are written with one transaction.
-        begun, goes_on = threading.Event(), threading.Event()
-        first = log.do(lambda db: (begun.set(), goes_on.wait(30)))
-        assert begun.wait(30)
-        for one in rows:
-            log.post(tables.alarms, one)
-        told = log.do(lambda db: 5)
-        goes_on.set()
-        assert first.result(30)
-        assert told.result(30) == 5
-        assert [one.number for one in log.rows(select(tables.alarms.c.number))] == [1, 2, 4, 5, 6]
-        assert (log.lost, log.unwritten) == (2, 0)
-    finally:
-        log.close()

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import logging
 import re
-import signal
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from helpers import Launcher
-from loads import in_front
 from needs import needs
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.parser import text_string_to_metric_families
-from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, served, until
+from serving import Place, Served, asynchronous, served, until
 
-from practicum.core.errors import StoreError, UsageError
+from practicum.core.errors import UsageError
 from practicum.serve import lines, tables
 from practicum.serve.rollout import Rollout
 from practicum.serve.spans import Spans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExportResult
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 QUESTION = "Which team handles lost cards, and which of them handles those that were stolen abroad?"
 
 
-BODIES = {
-    CHAT: {"messages": [{"role": "user", "content": QUESTION}]},
-    RESPONSES: {"input": QUESTION},
-    MESSAGES: {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 9},
-}
 SECRET = "zq-secret-words-zq"
 """Stands in whatever nobody may see."""
 
@@ -75,23 +64,6 @@ async def test_the_label_space_is_for_open_spaces_alone(tmp_path: Path) -> None:
         assert spaces(await scraped(at)) == {"default", "other"}
         at.service.close_space(at.service.spaces["other"])
         assert spaces(await scraped(at)) == {"default"}
-
-
-@asynchronous
-async def test_metrics_are_told_while_the_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served(tmp_path) as at:
-        # Then it is known that there are no keys.
-        await at.ask(QUESTION)
-
-        def away(query: Any) -> Any:
-            raise StoreError("store.unwritable", "the database is away")
-
-        monkeypatch.setattr(at.service.log, "rows", away)
-        found = await scraped(at)
-        monkeypatch.undo()
-        assert sample(found, "interactions_total") == 1
-        assert sample(found, "live_version", space="default") == 0
-        assert ("practicum_corrections_waiting", frozenset({("space", "default")})) not in found
 
 
 @asynchronous
@@ -132,7 +104,6 @@ async def test_the_documentation_names_all_metrics(tmp_path: Path) -> None:
 # Spans
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-TRACED = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
 
 
 def in_memory() -> InMemorySpanExporter:
@@ -153,45 +124,6 @@ def pairs(exporter: InMemorySpanExporter, spans: Spans) -> list[tuple[ReadableSp
     return [(by_id[span.parent.span_id], span) for span in below if span.parent is not None]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
-@pytest.mark.parametrize("path", BODIES)
-@asynchronous
-async def test_a_request_has_two_spans_in_the_trace_of_the_client(path: str, stream: bool, tmp_path: Path) -> None:
-    exporter = in_memory()
-    spans = Spans(exporter)
-    async with served(tmp_path, lambda body: f"{SECRET} said", spans=spans) as at:
-        body = {**json.loads(json.dumps(BODIES[path]).replace(QUESTION, SECRET)), "stream": stream, "model": "sim"}
-        if path == CHAT and stream:
-            body["stream_options"] = {"include_usage": True}
-        who = {"x-practicum-session": SECRET, "x-practicum-user": SECRET, **TRACED}
-        reply = await at.send("POST", path, body, who)
-        sent, counted = at.upstream.requests[-1].headers, at.upstream.stats()
-    ((outer, inner),) = pairs(exporter, spans)
-    assert outer.parent is not None
-    assert (f"{outer.parent.trace_id:032x}", f"{outer.parent.span_id:016x}") == (TRACE, PARENT)
-    assert sent["traceparent"] == f"00-{TRACE}-{inner.context.span_id:016x}-01"
-    assert sent["tracestate"] == "vendor=1"
-    assert (outer.name, inner.name) == (f"POST {path}", "chat sim")
-    known = {
-        "practicum.space": "default", "practicum.version": 0, "practicum.interaction": reply.interaction
-    }  # fmt: skip
-    assert outer.attributes == {
-        "http.request.method": "POST", "http.route": path, "url.path": path, "http.response.status_code": 200, **known
-    }  # fmt: skip
-    told = dict(inner.attributes or {})
-    assert told.pop("gen_ai.response.id")
-    assert told.pop("server.port")
-    # The words of a stream are its chunks.
-    assert told.pop("gen_ai.usage.output_tokens")
-    assert told == {
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "sim",
-        "gen_ai.response.model": "sim", "gen_ai.usage.input_tokens": counted["prompt_tokens"],
-        "gen_ai.usage.cache_read.input_tokens": counted["cached_tokens"], "server.address": "127.0.0.1", **known,
-    }  # fmt: skip
-    assert SECRET not in outer.to_json() + inner.to_json()
-    assert outer.start_time <= inner.start_time <= inner.end_time <= outer.end_time  # type: ignore[operator]
-
-
 @asynchronous
 async def test_spans_say_how_the_upstream_failed(tmp_path: Path) -> None:
     exporter = in_memory()
@@ -206,31 +138,6 @@ async def test_spans_say_how_the_upstream_failed(tmp_path: Path) -> None:
     assert errors == ["429", "500", "ClientPayloadError"]
     assert [(outer.attributes or {})["http.response.status_code"] for outer, _ in found] == [429, 500, 502]
     assert [outer.status.status_code is StatusCode.ERROR for outer, _ in found] == [False, True, True]
-
-
-@asynchronous
-async def test_without_spans_the_trace_of_the_client_reaches_the_upstream_as_it_is(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        await at.ask(QUESTION, TRACED)
-        sent = at.upstream.requests[-1].headers
-        assert {name: sent[name] for name in TRACED} == TRACED
-
-
-def test_spans_that_nobody_takes_hold_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stuck(type(in_memory())):  # type: ignore[misc]
-        ready = threading.Event()
-
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            self.ready.wait()
-            return super().export(spans)
-
-    monkeypatch.setattr("practicum.serve.spans.PATIENCE", 0.1)
-    exporter = Stuck()
-    spans = Spans(exporter)
-    spans.tracer.start_span("one").end()
-    spans.close()
-    assert not exporter.get_finished_spans()
-    exporter.ready.set()
 
 
 def test_spans_without_their_packages_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,18 +164,6 @@ def said() -> Iterator[io.StringIO]:
 
 def parsed(said: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.getvalue().splitlines()]
-
-
-@asynchronous
-async def test_a_model_that_the_upstream_does_not_have_is_in_no_span(tmp_path: Path) -> None:
-    exporter = in_memory()
-    spans = Spans(exporter)
-    async with served(tmp_path, spans=spans) as at:
-        assert (await at.ask(QUESTION, model=SECRET)).status == 200
-    ((outer, inner),) = pairs(exporter, spans)
-    names = inner.attributes["gen_ai.request.model"], inner.attributes["gen_ai.response.model"]
-    assert (inner.name, *names) == ("chat other", "other", "other")
-    assert SECRET not in outer.to_json() + inner.to_json()
 
 
 @asynchronous
@@ -335,23 +230,3 @@ async def test_no_failure_puts_contents_into_the_log(
     assert "KeyError" in text
     assert "is lost: the database refuses" in text
     assert SECRET not in text
-
-
-@asynchronous
-async def test_every_line_is_json_whoever_writes_it(launcher: Launcher, tmp_path: Path) -> None:
-    async with in_front() as server:
-        command = ["serve", "--upstream", f"{server.behind.url}#sim", "--port", server.port, "--log", "json"]
-        running = launcher.start([*map(str, command), "--no-learning"], tmp_path)
-        try:
-            await server.ready(running.ended)
-            reply = await server.ask(QUESTION)
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(b"NONSENSE\r\n\r\n")
-            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
-            writer.close()
-        finally:
-            running.kill(signal.SIGTERM)
-            done = await asyncio.to_thread(running.end)
-    found = [json.loads(line) for line in done.err.splitlines()]
-    assert [line["interaction"] for line in found if line.get("route") == "chat"] == [reply.interaction]
-    assert [line["message"] for line in found if line["level"] == "warning"] == ["Invalid HTTP request received."]

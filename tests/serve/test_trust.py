@@ -8,12 +8,11 @@ the text does reach others; so no way is tested that leads nowhere.
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import CHAT, MESSAGES, RESPONSES, Served, asynchronous, served, until
+from serving import Served, asynchronous, served
 
 from practicum.serve.origins import Trusted
 from practicum.testing import Answer, fill
@@ -73,77 +72,8 @@ async def test_the_filter_looks_at_the_question_too(who: dict[str, str], trusted
 # Learning
 
 
-def chat(*messages: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    return CHAT, {"messages": [*messages]}
-
-
 def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
-
-
-CALL = {"id": "c1", "type": "function", "function": {"name": "page", "arguments": "{}"}}
-USED: dict[str, Any] = {"type": "tool_use", "id": "c1", "name": "page", "input": {}}
-
-READ: dict[str, tuple[str, dict[str, Any]]] = {
-    "a tool": chat(
-        user(ASKED), {"role": "assistant", "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": EVIL},
-    ),
-    "a tool, some turns ago": chat(
-        user("Read the page."), {"role": "assistant", "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": EVIL}, {"role": "assistant", "content": "Read."}, user(ASKED),
-    ),
-    "a function of old": chat(user(ASKED), {"role": "function", "name": "page", "content": EVIL}),
-    "a file": chat({"role": "user", "content": [
-        {"type": "file", "file": {"file_data": "x"}}, {"type": "text", "text": f"{ASKED} {EVIL}"}]}),
-    "responses: a tool": (RESPONSES, {"input": [
-        user(ASKED), {"type": "function_call", "call_id": "c", "name": "page", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c", "output": EVIL}, ]}),
-    "responses: a search": (RESPONSES, {"input": [
-        user("Search."), {"type": "web_search_call", "status": "completed"},
-        {"role": "assistant", "content": EVIL}, user(ASKED), ]}),
-    "messages: a tool": (MESSAGES, {"messages": [
-        user(ASKED), {"role": "assistant", "content": [USED]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": EVIL}]}, ]}),
-    "messages: a document": (MESSAGES, {"messages": [
-        {"role": "user", "content": [
-            {"type": "document", "source": {"type": "text", "data": EVIL}}, {"type": "text", "text": f"{ASKED}"},
-            {"type": "text", "text": EVIL}]}]}),
-    "messages: a search": (MESSAGES, {"messages": [
-        user(ASKED), {"role": "assistant", "content": [{"type": "web_search_tool_result", "content": EVIL}]},
-        user(f"{ASKED} {EVIL}"), ]}),
-}  # fmt: skip
-"""Requests that hold what tools returned, or documents."""
-
-
-async def learned(at: Served, ids: list[str], score: float = 1.0) -> None:
-    """Learn from interactions that the operator scored."""
-    for id in ids:
-        assert (await at.report(interaction=id, score=score)).status == 200
-    at.service.learner.want("default")
-    await until(lambda: at.service.counts["rounds"])
-    await until(lambda: at.service.learner.status == "waiting")
-
-
-LEARNING: dict[str, Any] = {"learn": True, "learn_every": 10_000, "canary": 0.5}
-
-
-@pytest.mark.parametrize("ahead", [0.0, -3_600.0])
-@asynchronous
-async def test_what_a_tool_said_earlier_in_a_stored_conversation_counts(
-    ahead: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with served(tmp_path, obedient, method="episodes", **LEARNING) as at:
-        session = {"x-practicum-session": "s"}
-        path, body = READ["responses: a tool"]
-        await at.send("POST", path, body, session)
-        # Also if the clock goes back meanwhile.
-        now = time.time_ns
-        monkeypatch.setattr(time, "time_ns", lambda: now() + int(ahead * 1e9))
-        # The provider keeps the conversation: this request repeats nothing of it.
-        later = await at.send("POST", RESPONSES, {"input": f"{ASKED} {EVIL}", "previous_response_id": "r1"}, session)
-        await learned(at, [later.interaction])
-        assert not await evil_seen(at)
 
 
 # Frames, and blank texts

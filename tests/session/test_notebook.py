@@ -11,7 +11,7 @@ import pytest
 from helpers import client, make_tasks
 from needs import needs
 
-from practicum import Context, Delta, Parts, Result, ask, compare, evaluate, learn, run_sync
+from practicum import Context, Delta, Parts, Result, ask, evaluate, learn, run_sync
 from practicum.core.edits import Add
 
 PARTS = Parts(clients={"agent": client()})
@@ -48,22 +48,6 @@ def test_a_run_draws_itself_in_the_output_of_its_cell(kernel: list[dict[str, Any
     assert "<progress" in next(drawn for drawn in kernel if drawn["update"])["text/html"]
     assert "&lt;run&gt;" in last["text/html"]
     assert "done after 0:0" in last["text/plain"].splitlines()[-1]
-
-
-def test_a_watch_of_ones_own_replaces_the_display(kernel: list[dict[str, Any]], tmp_path: Path) -> None:
-    result_in(tmp_path / "run", watch=[])
-    assert kernel == []
-
-
-@pytest.mark.slow
-def test_a_comparison_tells_of_its_runs(kernel: list[dict[str, Any]], tmp_path: Path) -> None:
-    tasks = make_tasks(6)
-    parts = Parts(clients={"agent": client(), "reflector": client(), "curator": client()})
-    work = compare(tasks[:4], test=tasks[4:], methods=["none", "episodes"], seeds=1, out=tmp_path / "c", parts=parts)
-    comparison = run_sync(work)
-    assert "2 of 2: " in kernel[-1]["text/plain"]
-    assert repr(comparison).startswith(f"<Comparison {tmp_path / 'c'}: none ")
-    assert "difference from none (95%)" in comparison._repr_html_()
 
 
 def test_results_are_short_texts_and_escaped_tables(tmp_path: Path) -> None:

@@ -54,18 +54,6 @@ def test_an_act_that_returns_none_is_named(tmp_path: Path) -> None:
         learn(tmp_path / "run", replace(NOTES, act=nothing), test=make_tasks(2, 50))
 
 
-def test_the_announced_calls_of_a_step_reach_the_watch(tmp_path: Path) -> None:
-    class Seen(practicum.Watch):
-        calls: tuple[int, int] | None = None
-
-        def began(self, run: practicum.RunInfo) -> None:
-            self.calls = run.calls
-
-    seen = Seen()
-    learn(tmp_path / "run", replace(NOTES, calls=(2, 5)), watch=seen)
-    assert seen.calls == (2, 5)
-
-
 RECIPE = """
 import practicum
 from practicum import MethodSettings
@@ -106,22 +94,3 @@ def test_an_installed_method_is_known_by_its_name(install: Callable[..., None], 
         learn(tmp_path / "other", "text")
     with refused("method.unknown"):
         learn(tmp_path / "other", "nobody")
-
-
-def test_a_package_that_fails_to_import_is_named_and_the_rest_works(
-    install: Callable[..., None], tmp_path: Path
-) -> None:
-    install("broken_pack", "import nowhere_at_all\n", "practicum.methods", broken="broken_pack")
-    with refused("plugin.broken"):
-        learn(tmp_path / "run", "broken")
-    assert learn(tmp_path / "run", "none").steps == 0
-    with refused("method.unknown"):
-        learn(tmp_path / "other", "nobody")
-
-
-def test_an_installed_agent_is_known_by_its_name(install: Callable[..., None], tmp_path: Path) -> None:
-    install("agent_pack", RECIPE, "practicum.agents", echo="agent_pack:agent")
-    result = learn(tmp_path / "run", agent="echo", test=make_tasks(2, 50))
-    assert result.scores["test"] == 1.0
-    with refused("agent.unknown"):
-        learn(tmp_path / "other", agent="nobody")

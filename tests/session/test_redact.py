@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,53 +83,3 @@ def test_a_resume_finds_what_was_redacted_and_asks_for_nothing_again(tmp_path: P
     assert made.calls == []
     assert held(tmp_path) == []
     assert again.scores["test"] == 1.0
-
-
-def test_what_tools_return_is_redacted_and_they_get_values_back_with_a_map_alone(tmp_path: Path) -> None:
-    got: list[str] = []
-
-    def look_up(address: str) -> str:
-        """Find the key of an address."""
-        got.append(address)
-        return f"{address} has {KEY}"
-
-    def acting(call: Call) -> dict[str, Any]:
-        first = len(call.prompt.turns) == 0
-        last = call.prompt.turns[0].user if call.prompt.turns else call.prompt.user
-        found = PLACEHOLDER.search(last)
-        assert found
-        action = {"look_up": {"address": found[0]}} if first else {"finish": {"answer": found[0]}}
-        return {"used": [], "thought": f"as {OWN}", "action": action}
-
-    for name, kept in (("without", None), ("with", str(tmp_path / "map.jsonl"))):
-        how = {"parts": {"tools": [look_up]}, "redact_map": kept, "review": "none"}
-        result = learned(tmp_path / name, model(acting), **how)
-        assert result.scores["test"] == 1.0
-        assert held(tmp_path / name) == []
-    assert {address[:7] for address in got} == {"<email-", EMAIL[:7]}
-    assert EMAIL in (tmp_path / "map.jsonl").read_text()
-
-
-def test_what_a_program_returns_or_fails_with_is_redacted(tmp_path: Path) -> None:
-    program = tmp_path / "agent.py"
-    program.write_text(
-        "import json, sys\n"
-        "task = json.loads(sys.stdin.readline())['task']\n"
-        f"assert {EMAIL!r} not in task['input']\n"
-        f"if task['id'] != 't1': sys.exit(print(json.dumps({{'error': 'failed with {KEY}'}})))\n"
-        "answer = task['input'].split()[3].strip('?')\n"
-        f"print(json.dumps({{'answer': answer, 'steps': [{{'text': {CARD!r}}}]}}))\n"
-    )
-    result = learned(tmp_path / "out", agent=f"command:{sys.executable} {program}")
-    assert held(tmp_path / "out") == []
-    assert result.scores["test"] == 1.0
-
-
-def test_an_evaluation_and_another_run_have_the_same_placeholders(tmp_path: Path) -> None:
-    parts = Parts(clients={"agent": model(answering)})
-    how: dict[str, Any] = {"parts": parts, "redact": ["emails", "ips"], "out": tmp_path / "eval"}
-    done = run_sync(practicum.evaluate(TASKS[:1], seed_context([("rules", EMAIL)]), **how))
-    assert done.score == 1.0
-    assert held(tmp_path) == []
-    [entry] = [e for e in learned(tmp_path / "other").context if e.born == 0]
-    assert entry.text == done.rollouts[0].trace.answer

@@ -13,25 +13,23 @@ from helpers import make_tasks, run_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
-from scripts import learned, number, right, scripted
+from scripts import number, right, scripted
 from sqlalchemy import select
 
 import practicum
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
-from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.engine.door import held
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.amend import apply_edits
 from practicum.session.records import HELD, create_seed, load_context
-from practicum.session.review import approve, find_reviews, reject
+from practicum.session.review import approve, find_reviews
 from practicum.session.trial import try_reviews
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.reviews import APPROVED, PENDING, REJECTED
+from practicum.store.reviews import PENDING
 
 FOREIGN = ("task:t", "trust:foreign")
-SECRET = "zanzibar plums"
 
 
 def waiting(folder: Path, groups: Sequence[Sequence[Edit]], start: Sequence[Add] = ()) -> Path:
@@ -47,15 +45,6 @@ def waiting(folder: Path, groups: Sequence[Sequence[Edit]], start: Sequence[Add]
     with Store.open(folder) as store:
         store.put(schema.reviews, rows)
     return folder
-
-
-def traces(*numbers: int) -> list[Task]:
-    made = {n: Recorded(Trace(f"word{n}"), Score(1.0, True)) for n in numbers}
-    return [replace(make_tasks(1, n)[0], recorded=one, trust="foreign") for n, one in made.items()]
-
-
-def taught(call: Call) -> dict[str, Any]:
-    return {"insight": f"{SECRET} {call.text.count('x')}"}
 
 
 def decide(folder: Path, decision: Any, *ids: str, **how: Any) -> Any:
@@ -85,15 +74,6 @@ def test_an_edit_of_an_entry_that_changed_or_is_gone_waits_still(tmp_path: Path)
     }  # fmt: skip
     assert [(e.text, e.helpful) for e in load_context(run)] == [("other", 0), ("mine", 1)]
     assert [id for id, state in states(run).items() if state == PENDING] == ["2.1", "3.1", "5.1"]
-
-
-def test_a_resume_keeps_rejections(tmp_path: Path) -> None:
-    model = scripted(lambda call: "no", taught, lambda call: {"decisions": [{"lesson": 1, "op": "ADD"}]})
-    run = learned(tmp_path, model, traces(1, 2, 3), {}, "ace", from_traces=True, max_calls=4).folder
-    decide(run, reject, "1.1", reason="not true")
-    result = practicum.run_sync(practicum.resume(run, parts=practicum.Parts(clients={"agent": model}), max_calls=100))
-    assert states(run) == {"1.1": REJECTED}
-    assert (len(result.context), result.held) == (0, 0)
 
 
 @given(st.data())
@@ -170,32 +150,6 @@ def test_edits_are_tried_together_and_then_one_by_one(tmp_path: Path) -> None:
     assert states(run) == dict.fromkeys(states(run), PENDING)
     assert "pages written" in run_command(["view", str(run), "--output", "pages"], tmp_path).out
     assert "tried: 100.0% with it and 50.0% without, on 8 tasks" in run_command(["review", str(run)], tmp_path).out
-
-
-def test_an_edit_that_is_no_worse_together_with_others_is_not_better_alone(tmp_path: Path) -> None:
-    run = waiting(tmp_path / "run", [EDITS[0], EDITS[2]])
-    done, _ = tried(run, 40)
-    assert {review.tried["together"] for review in done.reviews} == {2}
-    done, _ = tried(run, 40, approve_better=True)
-    assert states(run) == {"1.1": APPROVED, "2.1": PENDING}
-
-
-def test_a_program_reviews_while_it_shows(tmp_path: Path) -> None:
-    run = waiting(tmp_path / "run", EDITS[:3])
-
-    async def work() -> None:
-        async with practicum.open(run, method="ace", model="scripted:none") as space:
-            assert [review.id for review in space.pending()] == ["1.1", "2.1", "3.1"]
-            assert "look" not in (await space.context_for("what now?")).text
-            approval = await space.approve(["1.1"])
-            assert approval.context.version == 1
-            await space.reject(["2.1"], "hasty")
-            assert [review.id for review in space.pending()] == ["3.1"]
-            shown = await space.context_for("what now?")
-            assert "Always look first." in shown.text
-            assert "quick" not in shown.text
-
-    practicum.run_sync(work())
 
 
 def test_a_damaged_row_is_told_of(tmp_path: Path) -> None:

@@ -12,19 +12,12 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks, world
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sqlalchemy import select
 
 import practicum
-from practicum.core.context import Context
 from practicum.core.errors import UsageError
-from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
+from practicum.core.types import Recorded, Step, Trace
 from practicum.models.scripted import Call
-from practicum.session.config import Config, Splits
-from practicum.session.records import begin, create, rollout_row
 from practicum.session.story import Story
-from practicum.store import schema
 
 TEST = make_tasks(2, 20)
 TRACES = [
@@ -124,24 +117,6 @@ def test_everything_that_is_listed_can_be_opened(name: str) -> None:
             assert all(line in lines.values() for line in story.attempts_with(entry.id))
 
 
-def test_evaluations_are_told_apart_by_what_they_evaluate() -> None:
-    with Story.open(run_of("ace")) as story:
-        ids = [line.id for line in story.attempts() if line.step is None]
-        assert ids[:2] == ["before.t20", "before.t21"]
-        assert ids[-2:] == ["test.t20", "test.t21"]
-        assert {"val0.t20", "val1.t20"} <= {*ids}
-        assert [line.id for line in story.attempts(split="test")] == ["test.t20", "test.t21"]
-        assert {line.split for line in story.attempts(split="val")} == {"val"}
-        assert [line.id for line in story.attempts(split="val0")] == ["val0.t20"]
-        assert {line.step for line in story.attempts(split="train")} == {step.step for step in story.steps()}
-        assert story.attempt("before.t20").version == 0
-        shown = story.attempt("test.t20").calls[0].prompt
-        version = story.attempt("test.t20").version
-        assert shown is not None
-        assert version is not None
-        assert all(entry.text in "\n".join(shown.pages) for entry in story.context(version) if not entry.hidden)
-
-
 def test_an_attempt_is_told_from_the_task_to_what_became_of_it() -> None:
     with Story.open(run_of("own agent")) as story:
         (failed,) = story.attempts(failed=True, task="t0")
@@ -178,14 +153,6 @@ def test_several_attempts_at_a_task_know_each_other() -> None:
         assert one.calls[1].prompt.user.startswith("Observation: seen x")
 
 
-def test_verdicts_of_a_judge_are_told() -> None:
-    with Story.open(run_of("judge")) as story:
-        one = story.attempt(next(story.attempts()).id)
-        assert [call.role for call in one.judging] == ["judge"]
-        assert one.score is not None
-        assert one.score.note == json.loads(one.judging[0].answer)["reason"]
-
-
 @pytest.mark.parametrize(
     ("id", "words"),
     [
@@ -200,44 +167,3 @@ def test_verdicts_of_a_judge_are_told() -> None:
 def test_an_unknown_attempt_is_refused_with_those_that_are_like_it(id: str, words: str) -> None:
     with Story.open(run_of("ace")) as story, pytest.raises(UsageError, match=words):
         story.attempt(id)
-
-
-def test_a_leg_after_a_rollback_and_a_query_are_told_too(tmp_path: Path) -> None:
-    parts = practicum.Parts(clients={"agent": client(world)})
-    run = tmp_path / "run"
-    practicum.run_sync(practicum.learn(make_tasks(3), out=run, parts=parts, settings={"rounds": 0}))
-    practicum.run_sync(practicum.ask("Message 7: say word7", run, learn=True, target="word7", parts=parts))
-    with Story.open(run) as story:
-        asked = story.attempt("4.asked-4")
-        assert asked.line.place.startswith("ask 4 ")
-        assert asked.lessons
-        assert all(lesson.attempts == ("4.asked-4",) for lesson in asked.lessons)
-        assert {call.id for call in story.calls(step=4)} > {call.id for call in asked.calls}
-
-
-TASK_IDS = st.sampled_from(["a", "a.2", "a~2", "b", "b/1", "1.a", "2"])
-
-
-@settings(max_examples=10, deadline=None)
-@given(steps=st.lists(st.lists(st.tuples(TASK_IDS, st.integers(0, 2)), min_size=1, max_size=4), max_size=3))
-def test_ids_are_one_to_one_whatever_the_tasks_are_called(steps: list[list[tuple[str, int]]]) -> None:
-    folder = Path(mkdtemp(prefix="practicum-ids-"))
-    with create(folder) as store:
-        begin(store, Config(method="none"), Splits(), Context(), "done")
-        rows = [
-            rollout_row(store.run_id, _rollout(f"step {n}/attempt/{i}.{task.replace('/', '%2F')}", task, others), n)
-            for n, batch in enumerate(steps, 1)
-            for i, (task, others) in enumerate(batch)
-        ]
-        store.put(schema.rollouts, rows)
-        assert len(store.rows(select(schema.rollouts.c.place))) == len(rows)
-    with Story.open(folder) as story:
-        lines = list(story.attempts())
-        assert len({line.id for line in lines}) == len(lines) == sum(1 + k for batch in steps for _, k in batch)
-        assert all(story.attempt_line(line.id) == story.attempt_line(line.place) == line for line in lines)
-
-
-def _rollout(place: str, task: str, others: int) -> Rollout:
-    one = Rollout(Task(task, task), Trace("x"), Score(0.0, False), Feedback(False, "no"), place)
-    head, _, last = place.rpartition("/")
-    return replace(one, siblings=tuple(replace(one, place=f"{head}/run {n}/{last}") for n in range(2, 2 + others)))

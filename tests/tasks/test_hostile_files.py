@@ -49,43 +49,6 @@ def test_a_device_that_never_ends_and_a_pipe_that_never_begins_are_refused_at_on
             READERS[name](path)
 
 
-def test_a_pipe_of_the_shell_is_read() -> None:
-    end, begin = os.pipe()
-    with os.fdopen(begin, "w") as file:
-        file.write('{"input": "x"}\n')
-    try:
-        (task,) = load_tasks(f"/dev/fd/{end}")
-    finally:
-        os.close(end)
-    assert task.input == "x"
-
-
-def test_links_out_of_a_folder_of_traces_pipes_and_loops_are_not_read_and_said(tmp_path: Path) -> None:
-    root, own = tmp_path / "traces", tmp_path / "own"
-    root.mkdir()
-    own.mkdir()
-    (own / "secret.json").write_text(GOOD.replace("4", "my secret"), encoding="utf-8")
-    (root / "good.json").write_text(GOOD, encoding="utf-8")
-    os.mkfifo(root / "pipe.jsonl")
-    for name, target in {
-        "a.json": own / "secret.json", "b.json": "good.json", "c.json": "c.json", "d.json": "/dev/zero", "e": own,
-        "f": ".", "g.traj": "nowhere",
-    }.items():  # fmt: skip
-        (root / name).symlink_to(target)
-    traces = load_traces(root)
-    assert [task.meta["file"] for task in traces.tasks] == ["b.json", "good.json"]
-    said = {Path(problem.path).name: problem.reason for problem in traces.problems}
-    assert said == {
-        "a.json": "a link that leads out of the folder is not followed",
-        "c.json": "a device, a pipe or a broken link is no file",
-        "d.json": "a link that leads out of the folder is not followed",
-        "e": "a link to a folder is not followed",
-        "f": "a link to a folder is not followed",
-        "g.traj": "a device, a pipe or a broken link is no file",
-        "pipe.jsonl": "a device, a pipe or a broken link is no file",
-    }
-
-
 def test_a_line_or_a_document_that_is_too_long_is_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,16 +79,6 @@ def test_lines_of_100_mb_take_bounded_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert (len(traces.tasks), traces.faults) == (3, 3)
     assert peak < 200_000_000
-
-
-def test_a_result_beside_a_trajectory_may_be_anything(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "result.json")
-    steps = [{"source": "user", "message": "x"}, {"source": "agent", "message": "y"}]
-    record = {"schema_version": "ATIF-v1.7", "steps": steps}
-    (tmp_path / "t.json").write_text(json.dumps(record), encoding="utf-8")
-    traces = load_traces(tmp_path / "t.json")
-    assert len(traces.tasks) == 1
-    assert "a device or a pipe is no file" in str(traces.problems[0])
 
 
 @pytest.mark.parametrize("read", fuzz.PROPERTIES, ids=lambda read: read.__name__)

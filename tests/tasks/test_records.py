@@ -24,8 +24,6 @@ from practicum.tasks.formats import convert
 from practicum.tasks.load import load_tasks
 from practicum.tasks.records import read_records
 
-ROWS = [{"input": "1 + 1", "target": "2"}, {"input": 'a, \u2028"b"', "target": "x\ty"}]
-
 
 def written(rows: Sequence[dict[str, Any]], delimiter: str = ",") -> str:
     out = io.StringIO()
@@ -33,20 +31,6 @@ def written(rows: Sequence[dict[str, Any]], delimiter: str = ",") -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-FILES = {
-    "JSON lines": "\n".join(map(json.dumps, ROWS)),
-    "an array": json.dumps(ROWS),
-    "an array, pretty-printed": json.dumps(ROWS, indent=2),
-    "an array, a record on each line": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
-    "objects one after another": "\n".join(json.dumps(row, indent=2) for row in ROWS),
-    "an object around an array": json.dumps({"version": "1", "tags": ["x"], "data": ROWS}),
-    "the same, pretty-printed": json.dumps({"version": "1", "info": {"by": "me"}, "data": ROWS}, indent=1),
-    "CSV": written(ROWS),
-    "CSV with semicolons": written(ROWS, ";"),
-    "TSV": written(ROWS, "\t"),
-}
 
 
 def content(text: str | bytes, packed: bool = False) -> bytes:
@@ -63,43 +47,6 @@ def fault(path: Path) -> str:
         load_tasks(path)
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value).replace(str(path), path.name)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", FILES)
-def test_a_file_is_read_by_its_content_whatever_its_name(tmp_path: Path, kind: str, packed: bool) -> None:
-    path = tmp_path / "data.parquet"
-    path.write_bytes(content("\ufeff" + FILES[kind], packed))
-    assert made(path) == ROWS
-    assert [(task.input, task.target) for task in load_tasks(path)] == [(row["input"], row["target"]) for row in ROWS]
-
-
-def test_a_place_is_the_line_where_a_record_begins_or_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    for text, places in {
-        '{"a": 1}\n\n{"a": 2}': ["line 1", "line 3"],
-        '\n{"a": 1}': ["line 2"],
-        '{"a": 1}{"a": 2}': ["record 1", "record 2"],
-        '[{"a": 1},\n\n{"a": 2}]': ["record 1", "record 2"],
-        'a,b\n"1\n2",3\n\n4,5\n': ["line 2", "line 5"],
-    }.items():
-        path.write_text(text)
-        assert [place for place, _ in read_records(path)] == places
-    path.write_text(json.dumps(ROWS))
-    assert [task.id for task in load_tasks(path)] == ["record-1", "record-2"]
-
-
-def test_one_record_with_a_list_of_objects_is_a_record(tmp_path: Path) -> None:
-    path = tmp_path / "d.json"
-    record = {"input": "x", "steps": [{"a": 1}]}
-    path.write_text(json.dumps(record, indent=1))
-    assert made(path) == [record]
-
-
-def test_empty_cells_and_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    path.write_text(",input,target\n0,a,\n1,b,c\n")
-    assert made(path) == [{"input": "a"}, {"input": "b", "target": "c"}]
 
 
 @given(st.lists(st.fixed_dictionaries({"input": st.text('ab"\n,;\t\r é', min_size=1), "n": st.just("1")}), min_size=1))
@@ -157,13 +104,6 @@ def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: py
     assert fault(path).startswith("d: it has more than 100 records")
 
 
-def test_folders(tmp_path: Path) -> None:
-    assert "is a folder; give the path of a file of tasks" in fault(tmp_path)
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "state.json").write_text("{}")
-    assert fault(tmp_path).endswith(f"give one of its parts, such as {tmp_path.name}/train")
-
-
 def test_the_package_that_tables_need_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "d.jsonl"
@@ -190,19 +130,6 @@ def tables(folder: Path, columns: dict[str, Any], classes: Sequence[str] = ()) -
         with pa.ipc.new_stream(path, table.schema) as out:
             out.write_table(table if number < 2 else table.slice(0, 0))
     return [folder / "parquet.jsonl", folder / "file.csv", folder / "stream", saved]
-
-
-def test_tables_hold_what_json_can(tmp_path: Path) -> None:
-    columns = {
-        "input": ["a", "b", None], "target": [1.5, float("nan"), None], "nested": [[{"x": [1]}], [], None],
-        "big": [2**60, 1, None],
-    }  # fmt: skip
-    for path in tables(tmp_path, columns):
-        assert made(path) == [
-            {"input": "a", "target": 1.5, "nested": [{"x": [1]}], "big": 2**60},
-            {"input": "b", "nested": [], "big": 1}, {},
-        ]  # fmt: skip
-        assert "record 3: field 'input' is missing; the record has no fields" in fault(path)
 
 
 def test_numbers_of_classes_have_their_names(tmp_path: Path) -> None:

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
-from sqlalchemy import text
 
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.tasks.stored import READ, StoredTasks, ids, levels, picked, survey, task_row
+from practicum.tasks.stored import StoredTasks, ids, levels, picked, task_row
 from practicum.tasks.survey import Survey
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -81,14 +80,6 @@ def test_a_survey_knows_what_a_list_would_say(tasks: list[Task], inputs: list[st
     )
 
 
-def test_more_tasks_than_are_read_at_once_are_in_order_and_surveyed_once(store: Store) -> None:
-    tasks = [Task(f"t{n}", f"input {n}") for n in range(2 * READ + 3)]
-    stored = put(store, tasks)
-    assert [*stored] == tasks
-    assert survey(stored) is survey(stored)
-    assert survey(stored).content == Survey.of(tasks).content
-
-
 def test_a_task_that_is_gone_or_damaged_is_named(store: Store) -> None:
     stored = put(store, [Task("a", "x"), Task("b", "y")])
     store.execute(schema.tasks.delete().where(schema.tasks.c.task_id == "a"))
@@ -97,17 +88,3 @@ def test_a_task_that_is_gone_or_damaged_is_named(store: Store) -> None:
     store.execute(schema.tasks.update().values(data="{}"))
     with refused("store.damaged"):
         stored[1]
-
-
-def test_a_position_that_is_no_number_is_damage(store: Store) -> None:
-    put(store, [Task("a", "x"), Task("b", "y")])
-    store.execute(text("UPDATE tasks SET position = 'none' WHERE task_id = 'b'"))
-    with refused("store.damaged"):
-        StoredTasks(store, "train")
-
-
-def test_what_was_forgotten_leaves_a_gap(store: Store) -> None:
-    tasks = [Task(f"t{n}", "x") for n in range(5)]
-    put(store, tasks)
-    store.execute(schema.tasks.delete().where(schema.tasks.c.task_id == "t2"))
-    assert [task.id for task in StoredTasks(store, "train")] == ["t0", "t1", "t3", "t4"]

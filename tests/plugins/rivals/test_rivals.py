@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +14,9 @@ import pytest
 from helpers import client, context_bytes, make_tasks, number_of
 from jsonschema import Draft202012Validator
 from profiles import cases
-from scripts import FORM, Learned, added, learned, material, obeying, resumed, right, scripted, shape, warm
+from scripts import FORM, Learned, added, learned, obeying, resumed, right, scripted, shape, warm
 
 from practicum import methods
-from practicum.core.errors import UsageError
-from practicum.engine.loop import Method
 from practicum.models.scripted import Call, ScriptedClient, in_parts
 
 BATCH = {"batch": 4, "beam": 2}
@@ -148,20 +144,6 @@ def run_of(folder: Path, name: str, model: ScriptedClient, **how: Any) -> Learne
     return learned(folder, model, 4, rival.settings, name, concurrency=1, **{**rival.how, **how})
 
 
-@pytest.mark.parametrize("name", RIVALS)
-def test_practicum_brings_it_with_defaults_for_small_models(name: str) -> None:
-    assert methods.is_own(name)
-    assert isinstance(methods.build(name, methods.settings_of(name, "small")()), Method)
-
-
-@each()
-def test_it_asks_and_keeps_what_its_page_says(tmp_path: Path, name: str) -> None:
-    rival, run = RIVALS[name], run_of(tmp_path, name, playing(), test=make_tasks(2, 50))
-    assert Counter(call.role for call in run.model.calls) == rival.calls
-    assert run.result.steps == rival.steps
-    assert Counter(entry.section for entry in run.result.context) == rival.entries
-
-
 def any_text(call: Call) -> str:
     """An answer that follows from the prompt: right about every other time, or a text in the form that is asked for."""
     number = number_of(call.text)
@@ -193,24 +175,6 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_context_and_pays_for_nothing
     assert len(again.model.calls) == total - int(part * total)
 
 
-@each("mipro")
-def test_authors_see_the_agents_instructions_first(tmp_path: Path, name: str) -> None:
-    run = run_of(tmp_path, name, playing(), instructions="Be brief.", test=make_tasks(1, 50))
-    asked = [call for call in run.model.calls if call.schema is not None]
-    assert asked
-    for call in asked:
-        assert material(call.prompt).startswith("# What the agent is told\nBe brief.\n\n# ")
-
-
-PLAN = "First:\n\n1. read it\n2. run `f(x)`\n\nThen look again: solve 3"
-
-
-@each(*TEAMS, "mipro")
-def test_several_lines_with_code_reach_the_context_word_for_word(tmp_path: Path, name: str) -> None:
-    run = run_of(tmp_path, name, playing(PLAN), profile="full")
-    assert PLAN in {entry.text for report in run.reports for entry in report.context}
-
-
 @pytest.mark.parametrize("profile", ["full", "small"])
 @each(*TEAMS)
 @pytest.mark.slow
@@ -227,42 +191,3 @@ def test_small_models_get_examples_and_bounds_and_capable_ones_neither(tmp_path:
         assert bool(bounds) is small
         # The subjects of the benchmarks are in no prompt.
         assert not any(word in call.text.lower() for word in ("desk", "team", "routed", "library"))
-
-
-REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "a group of one": ("tf_grpo", {"group": 1}, {}, "settings.invalid"),
-    "k without synthesis": ("dynamic_cheatsheet", {"k": 2}, {}, "settings.invalid"),
-    "a population without pairs": ("promptbreeder", {"beam": 4, "candidates": 3}, {}, "settings.invalid"),
-    "more groups than tasks": ("gepa", {"groups": 4}, {}, "settings.invalid"),
-    "groups of a small minibatch": ("gepa", {"groups": 2}, {}, "settings.invalid"),
-    "an unknown choice": ("gepa", {"select": "x"}, {}, "settings.invalid"),
-    "no answers of its own": ("mipro", {"bootstrapped": 0}, {}, "settings.invalid"),
-    "no trials": ("mipro", {"trials": 0}, {}, "settings.invalid"),
-    **{f"a gate for {name}": (name, {"gate": True}, {}, "method.unsuitable") for name in (*TEAMS, "gepa", "mipro")},
-    **{f"a stream for {n}": (n, {"online": True}, {}, "settings.invalid") for n in RIVALS if not RIVALS[n].stream},
-    **{f"traces for {n}": (n, {}, {"from_traces": True}, "method.unsuitable") for n in (*TEAMS, "opro")},
-}
-
-
-@pytest.mark.parametrize(("name", "settings", "how", "code"), REFUSED.values(), ids=REFUSED)
-def test_what_it_cannot_do_is_refused_before_anything_is_paid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any], how: dict[str, Any], code: str
-) -> None:
-    monkeypatch.setattr(methods, "missing_extra", lambda name: "")
-    val = {} if "from_traces" in how else {"val": make_tasks(2, 9)}
-    with pytest.raises(UsageError) as refused:
-        learned(tmp_path, playing(), 4, settings, name, **val, **how)
-    assert refused.value.code == code
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(("name", "package"), [("gepa", "gepa"), ("mipro", "dspy"), ("mipro", "optuna")])
-def test_without_its_package_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UsageError) as refused:
-        run_of(tmp_path, name, playing())
-    assert refused.value.code == "extra.missing"
-    assert f"pip install '{'gepa' if name == 'gepa' else 'dspy'}>=" in str(refused.value)
-    assert not (tmp_path / "run").exists()
