@@ -6,28 +6,37 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dying import in_child, killed, moments
+from dying import fill_disk, in_child, killed, moments
+from helpers import run_command
 from serving import Served, asynchronous, served, until
-from sqlalchemy import make_url
+from sqlalchemy import make_url, select
 from users import BEN, EPISODES, SECRETS, files_with, learn, rows, teach, texts
 
-from practicum.core.errors import StoreError
+from practicum.core.errors import PracticumError, StoreError
 from practicum.serve import tables
+from practicum.serve.log import FolderDatabase, Log
 from practicum.serve.personal import (
     DONE,
+    Forgotten,
+    Unfinished,
     finish_erasures,
+    forget_stored,
+    spaces_of,
 )
+from practicum.session.forget import forget
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import LOG_FILE
 
 USER = "annamarquardt"
 HERS = {"x-practicum-user": USER}
-
+EACH = 5
+"""Of so many moments at which a removal can be killed, one is tried."""
 
 MARKS = (*SECRETS, USER, "ANNAMODEL")
 """What only she says or is told, her name, and that of a model that she has."""
@@ -49,8 +58,29 @@ async def fill(store: Any, folder: Path) -> list[str]:
     return ids
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("filled")
+    return folder, in_child(lambda: asyncio.run(fill(folder, folder)))
+
+
 def left_in(folder: Path, ids: list[str]) -> list[str]:
     return [*files_with(folder, *MARKS, *ids)]
+
+
+def nothing() -> None:
+    """Before her data are removed, nothing happens."""
+
+
+def offline(store: Path, before: Callable[[], None] = nothing) -> Forgotten:
+    """What `practicum forget STORE --user` does."""
+    before()
+    log = Log(FolderDatabase(store))
+    try:
+        ((space, id),) = spaces_of(log, USER).items()
+        return forget_stored(log, store / "spaces" / space, space, id, USER)
+    finally:
+        log.close()
 
 
 async def _served(store: Path, work: Callable[[Served], Any]) -> Any:
@@ -61,6 +91,16 @@ async def _served(store: Path, work: Callable[[Served], Any]) -> Any:
 async def _delete(at: Served) -> tuple[int, Any]:
     reply = await at.send("DELETE", "/v1/user", {"user": USER})
     return reply.status, reply.json
+
+
+def online(store: Path, before: Callable[[], None] = nothing) -> tuple[int, Any]:
+    """A running service that is asked."""
+
+    async def work(at: Served) -> tuple[int, Any]:
+        before()
+        return await _delete(at)
+
+    return asyncio.run(_served(store, work))  # type: ignore[no-any-return]
 
 
 async def _looked_at(at: Served) -> None:
@@ -82,6 +122,85 @@ def finished(store: Path, ids: list[str]) -> None:
     """After a start of the service."""
     asyncio.run(_served(store, _looked_at))
     assert left_in(store, ids) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [offline, online])
+def test_a_removal_that_is_killed_at_any_moment_is_finished(
+    work: Callable[..., object], filled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    source, ids = filled
+    copy = tmp_path / "store"
+
+    def fresh() -> Path:
+        shutil.rmtree(copy, ignore_errors=True)
+        return shutil.copytree(source, copy, ignore=shutil.ignore_patterns("socket"))
+
+    store = fresh()
+    assert {LOG_FILE, "service.sqlite", "run.sqlite"} <= {name.removesuffix("-wal") for name in left_in(store, ids)}
+    count, before, after = moments(partial(work, store)), 0, 0
+    finished(store, ids)
+    assert count >= 25
+    for at in range(0, count, EACH):
+        store = fresh()
+        killed(partial(work, store), at)
+        before += bool(left := left_in(store, ids))
+        # The same call again, or just a start of the service: but where nothing was recorded, it has to be asked for.
+        log = Log(FolderDatabase(store))
+        begun = log.rows(select(tables.erasures))
+        log.close()
+        if not begun or (at // EACH % 2 and begun[0].state != DONE):
+            again = in_child(partial(offline, store))
+            assert (again.interactions, again.left) == (8, 0)
+        elif begun[0].state == DONE:
+            assert left == []
+        finished(store, ids)
+        after += bool(left_in(store, ids))
+    print(f"{work.__name__}: {count} moments, bytes left after {before} kills, after the next start {after}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [offline, online])
+def test_a_full_disk_loses_nothing_and_room_is_all_it_takes(
+    work: Callable[..., Any], filled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    source, ids = filled
+
+    def tried(store: Path, room: int) -> str:
+        try:
+            result = work(store, partial(fill_disk, room))
+        except Unfinished:
+            return "unfinished"
+        except PracticumError:
+            return "refused"
+        if isinstance(result, Forgotten):
+            return "done"
+        status, body = result
+        assert status in (200, 507), body
+        if status == 200:
+            return "done"
+        said = body["error"]["message"]
+        assert "\n" not in said
+        return "unfinished" if "is recorded and not finished" in said else "refused"
+
+    seen = dict[str, int]()
+    for number in range(0, 18, 2):
+        store = shutil.copytree(source, tmp_path / str(number), ignore=shutil.ignore_patterns("socket"))
+        how = in_child(partial(tried, store, int(2**15 * 1.3**number)))
+        seen[how] = seen.get(how, 0) + 1
+        log = Log(FolderDatabase(store))
+        states = [row.state for row in log.rows(select(tables.erasures))]
+        number_left = len(log.rows(select(tables.interactions.c.id)))
+        log.close()
+        if how == "refused":
+            assert (states, number_left) == ([], 13)
+            assert in_child(partial(offline, store)).left == 0
+        else:
+            assert number_left == 5
+            assert (states == [DONE]) == (how == "done")
+        finished(store, ids)
+    assert seen.keys() == {"refused", "unfinished", "done"}
+    print(f"{work.__name__}: {seen}")
 
 
 @asynchronous
@@ -193,6 +312,45 @@ def test_a_node_that_is_killed_leaves_it_to_the_others(postgresql: str, tmp_path
         found[state] = found.get(state, 0) + 1
     assert found.keys() >= {"not recorded", DONE}
     print(f"{count} moments of a node, found by the next one: {found}")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, filled: tuple[Path, list[str]]) -> None:
+    source, ids = filled
+    with Store.read(source / "spaces/default") as store:
+        # Of some outcomes nothing is learned.
+        learned = {row.id.partition(".")[0]: row.id for row in store.rows(store.select(schema.outcomes))}
+    number = next(number for number, id in enumerate(ids) if id in learned)
+    name = f"task:{learned[ids[number]]}"
+
+    def fresh(at: int) -> Path:
+        run = tmp_path / str(at) / "run"
+        return shutil.copytree(source / "spaces/default", run)
+
+    def forgotten(run: Path) -> int:
+        with Store.open(run) as store:
+            return forget(store, store.run_id, sources=[name], copy_to=run.with_name("copy")).left
+
+    def marked(run: Path) -> list[str]:
+        return [*files_with(run, f"quetzal number {number}?", ids[number])]
+
+    count, before = moments(lambda: forgotten(fresh(0))), 0
+    assert count >= 8
+    for at in range(0, count, EACH):
+        run = fresh(at + 1)
+        killed(lambda run=run: forgotten(run), at)
+        before += bool(marked(run))
+        shutil.rmtree(run.with_name("copy"), ignore_errors=True)
+        with Store.read(run) as store:
+            ((state,),) = store.rows(store.select(schema.runs.c.state))
+        # The same call again reports no error, unless all was done, and the next one that it is gone.
+        done = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
+        assert done.code == (2 if state == schema.FORGOTTEN else 0), done.err
+        assert marked(run) == []
+        assert [path.name for path in run.parent.iterdir() if "before" in path.name] in ([], [".run-before-forget"])
+        again = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
+        assert (again.code, "nothing in this run was learned from" in again.err) == (2, True)
+    print(f"a run: {count} moments, bytes left after {before} kills")
 
 
 @asynchronous

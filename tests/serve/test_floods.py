@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from sqlalchemy import make_url, select
 from practicum.serve import protocols, tables
 from practicum.serve.identities import add_space
 from practicum.serve.log import Log
-from practicum.serve.protocols import MOST_TEXT
+from practicum.serve.protocols import MOST_TEXT, StreamReader
 
 MB = 2**20
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
@@ -91,6 +92,27 @@ async def test_an_event_that_is_too_large_passes_unread_and_those_after_it_are_r
         ((row),) = await kept(at)
         assert row["answer"] == "before after"
         assert at.service.counts["unread answers"] == 1
+
+
+@pytest.mark.slow
+def test_a_stream_without_an_end_takes_no_memory() -> None:
+    reader, text, event = StreamReader(MB), delta("a" * 100) * 100, b"data: " + b"a" * 2**16
+    call = {"tool_calls": [{"function": {"name": "f", "arguments": "a" * 100}}]}
+    calls = b"data: " + json.dumps({"choices": [{"delta": call}]}).encode() + b"\n\n"
+    reader.take(text)
+    tracemalloc.start()
+    for _ in range(300):
+        reader.take(text)
+        reader.take(calls * 100)
+    for _ in range(300):
+        reader.take(event)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * MB
+    answer = reader.end()
+    assert answer is not None
+    assert answer.text == "a" * MOST_TEXT
+    assert (len(answer.calls), answer.unread) == (protocols.MOST_CALLS, True)
 
 
 # Requests

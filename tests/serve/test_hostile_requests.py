@@ -71,11 +71,37 @@ def request(line: str, *headers: bytes, body: bytes = b"", host: bytes = b"127.0
     return b"\r\n".join([*first, *headers, b"content-length: %d" % len(body), b"", b""]) + body
 
 
+def chunked(body: bytes, *headers: bytes, trailers: tuple[bytes, ...], host: bytes = b"127.0.0.1") -> bytes:
+    """A chat request in two chunks, with trailers."""
+    first = (b"POST " + CHAT.encode() + b" HTTP/1.1", b"host: " + host, b"transfer-encoding: chunked", *headers)
+    half = len(body) // 2
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:half], body[half:]))
+    return b"\r\n".join([*first, b"", b""]) + chunks + b"\r\n".join([b"0", *trailers, b"", b""])
+
+
 def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
 # Trailers
+
+
+TRAILERS = (
+    b"x-practicum-user: eve", b"x-practicum-space: other", b"authorization: Bearer " + OTHER.encode(),
+    b"x-practicum-key: " + OTHER.encode(), b"host: 127.0.0.1", b"origin: http://127.0.0.1",
+    b"content-type: image/png", b"x-sim-fault: 500",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("host", "headers"), [(b"evil.example", ()), (b"127.0.0.1", (b"origin: https://evil.example",))]
+)
+@asynchronous
+async def test_trailers_do_not_replace_host_and_origin(host: bytes, headers: tuple[bytes, ...], tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        asked = chunked(ASK, *headers, b"connection: close", trailers=TRAILERS, host=host)
+        assert status(await sent(at, asked)) == 403
+        assert not at.upstream.requests
 
 
 # Where a request ends
@@ -148,6 +174,31 @@ async def test_a_blank_header_is_refused_wherever_it_is_read(name: str, tmp_path
                 answer = await sent(at, request(line, b"x-practicum-%s: %s" % (name.encode(), value), body=body))
                 assert (kind, line, status(answer)) == (kind, line, 400)
         assert at.service.counts["refused requests"] == len(ROUTES) * len(BLANK)
+        assert not at.upstream.requests
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x-practicum-user",
+        "x-practicum-agent",
+        "x-practicum-session",
+        "x-practicum-space",
+        "x-practicum-key",
+        "mcp-session-id",
+        "Authorization",
+        "x-api-key",
+        "Host",
+        "Origin",
+    ],
+)
+@asynchronous
+async def test_a_header_that_comes_twice_is_refused(name: str, tmp_path: Path) -> None:
+    async with served(tmp_path, keys=(KEY,)) as at:
+        for first, second in ((b"Bearer " + KEY.encode(), b"x"), (b"x", b"Bearer " + KEY.encode()), (b"x", b"x")):
+            twice = (f"{name}: ".encode() + first, f"{name.upper()}: ".encode() + second)
+            for line, body in ROUTES.items():
+                assert (line, status(await sent(at, request(line, *twice, body=body)))) == (line, 400)
         assert not at.upstream.requests
 
 
@@ -262,6 +313,20 @@ async def test_a_request_does_not_go_on_from_what_is_kept_for_others(tmp_path: P
         async with served(tmp_path / "b", address=raw.url, passing=("/v1/responses", "/v1/conversations")) as at:
             for body, _ in GOING_ON.values():
                 assert status(await sent(at, request(f"POST {RESPONSES}", body=body))) == 200
+
+
+@asynchronous
+async def test_of_a_name_that_stands_twice_the_one_that_was_checked_is_sent(tmp_path: Path) -> None:
+    key = {"authorization": f"Bearer {KEY}"}
+    async with served(tmp_path, keys=(f"default={KEY}",)) as at:
+        id = (await at.send("POST", RESPONSES, {"input": "x"}, key)).json["id"]
+        body = b'{"previous_response_id": "theirs", "input": "x", "previous_response_id": "%s"}' % id.encode()
+        assert (await at.send("POST", RESPONSES, body, key)).status == 200
+        assert b"theirs" not in at.upstream.requests[-1].body
+        for name in ("previous_response_id", "conversation"):
+            body = b'{"%s": "theirs", "input": "x", "%s": null}' % (name.encode(), name.encode())
+            assert (await at.send("POST", RESPONSES, body, key)).status == 200
+            assert b"theirs" not in at.upstream.requests[-1].body
 
 
 # What a browser or a terminal would obey

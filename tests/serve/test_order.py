@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from serving import Place, Served, asynchronous, served
+from sqlalchemy import select
 
+from practicum.serve import tables
 from practicum.serve.pages import reads
 
 SESSION = {"x-practicum-session": "s"}
@@ -52,3 +55,18 @@ async def test_equal_times_are_no_tie(clock: Clock, place: Place) -> None:
         asked = [await ask(at, f"Question {number}?") for number in range(8)]
         assert await last_of_session(at) == asked[-1]
         assert await listed(at) == (asked[::-1], asked[::-1])
+
+
+@asynchronous
+async def test_a_clock_that_was_years_ahead_for_a_moment_leaves_no_trace(clock: Clock, tmp_path: Any) -> None:
+    async with served(tmp_path) as at:
+        clock.ahead = YEARS
+        assert (await at.report(interaction=await ask(at, "Early?"), score=0.0)).status == 200
+        clock.ahead = 0.0
+        assert (await at.report(interaction=await ask(at, "Now?"), score=1.0)).status == 200
+        space, h = at.service.spaces["default"], tables.hours
+        # Both were counted, in the order in which they came, and the later one in its own hour.
+        assert (space.counted, space.scored) == (2, 2)
+        rows = at.service.log.rows(select(h.c.hour, h.c.scored, h.c.total).order_by(h.c.hour))
+        assert [(row.scored, row.total) for row in rows] == [(1, 1.0), (1, 0.0)]
+        assert abs(rows[0].hour - time.time() / HOUR) <= 1

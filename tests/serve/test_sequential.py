@@ -19,6 +19,7 @@ from canary_bench import (
     CanaryRow,
     DriftCase,
     case_rows,
+    draw,
     quantile,
 )
 from hypothesis import example, given
@@ -134,6 +135,13 @@ def test_a_score_out_of_range_is_refused_and_changes_nothing(score: float) -> No
     assert drift == Drift()
 
 
+@pytest.mark.parametrize(("share", "high"), [(0.1, 60), (0.5, 110)])
+def test_thirty_points_are_found_within_sixty_scores_of_the_canary(share: float, high: int) -> None:
+    row = rows(CanaryCase(live=[0.8], canary=[0.5], share=share, within=300), 60)[WORSE]
+    assert (quantile(row.found, 0.5) or inf) <= 60
+    assert (quantile(row.found, 0.9) or inf) <= high
+
+
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
 @pytest.mark.slow
 def test_ten_points_are_found_within_600_scores_of_the_canary(share: float) -> None:
@@ -141,6 +149,19 @@ def test_ten_points_are_found_within_600_scores_of_the_canary(share: float) -> N
     better = rows(CanaryCase(live=[0.7], canary=[0.8], share=share, within=600), 150)[BETTER]
     assert min(worse.share, better.share) >= 0.7
     assert max(quantile(worse.found, 0.5) or inf, quantile(better.found, 0.5) or inf) <= 450
+
+
+def test_equal_arms_seldom_decide() -> None:
+    """At an alpha of 0.3, so that a test that errs too often is seen in few rollouts."""
+    wrong, rollouts, rng = [0, 0], 120, np.random.default_rng(3)
+    for _ in range(rollouts):
+        arms, kind = rng.random(400) < 0.4, rng.integers(STRATA, size=400)
+        test = judged([*zip(arms.tolist(), draw(np.full(400, 0.6), False, rng), kind.tolist(), strict=True)], 3, 0.3)
+        wrong[0] += test.worse is not None
+        wrong[1] += test.better
+    # 0.3 and three standard errors; no error at all would be a test that finds nothing.
+    assert min(wrong) >= 3
+    assert max(wrong) <= rollouts * 0.3 + 3 * (rollouts * 0.3 * 0.7) ** 0.5
 
 
 @pytest.mark.parametrize(("mean", "graded"), [(0.5, False), (0.8, False), (0.95, False), (0.7, True)])
@@ -175,6 +196,17 @@ def test_drift_is_deterministic_plain_and_keeps_every_value(values: list[float],
 def test_a_stream_that_does_not_fall_raises_no_alarm(value: float, rise: float) -> None:
     values = [value] * 210 + [min(value + rise, 1.0)] * 300
     assert fed(values)[1] == []
+
+
+def test_a_fall_of_thirty_points_raises_the_alarm_within_sixty_values() -> None:
+    for old, new, least in ((0.8, 0.5, 0.6), (0.6, 0.3, 0.45)):
+        row = rows(DriftCase(old=old, new=new, within=60), 80)[ALARM]
+        assert row.share >= least
+
+
+def test_a_steady_stream_seldom_raises_the_alarm() -> None:
+    row = rows(DriftCase(old=0.8, new=0.8), 60)[ALARM]
+    assert row.ci95[0] <= 0.05
 
 
 @pytest.mark.slow

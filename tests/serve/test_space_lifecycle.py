@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import deaths
 import pytest
 from helpers import run_command
 from serving import CHAT, Place, Reply, Served, asynchronous, served, until
@@ -67,6 +70,19 @@ def later(at: Served, path: str, first: bytes, rest: bytes, goes_on: asyncio.Eve
 
 
 # Kills
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["start", "add", "remove"])
+def test_a_space_that_is_made_or_deleted_under_a_kill_is_whole_or_gone(
+    kind: str, store_url: str | None, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(Path(deaths.__file__)), kind, str(tmp_path), "6", *filter(None, [store_url])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    assert len(lines) == 6
+    assert {(code, said) for _, code, said in lines} <= {("0", "there"), ("0", "not there")}, done.stdout
 
 
 @pytest.mark.parametrize("state", ["making", "deleted"])

@@ -24,7 +24,7 @@ from typing import Any
 from practicum.core import playbook
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
-from practicum.session.result import Result, RunInfo, Watch
+from practicum.session.result import Result
 from practicum.store.sqlite import SYNCHRONOUS_VARIABLE
 from practicum.testing import fill
 
@@ -39,16 +39,6 @@ def write_tasks(path: Path, tasks: Sequence[Task]) -> Path:
     lines = [json.dumps({"id": t.id, "input": t.input, "target": t.target, "meta": dict(t.meta)}) for t in tasks]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-class Began(Watch):
-    """Keeps each run that began, with its budget."""
-
-    def __init__(self) -> None:
-        self.runs: list[RunInfo] = []
-
-    def began(self, run: RunInfo) -> None:
-        self.runs.append(run)
 
 
 def number_of(text: str) -> int:

@@ -6,19 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from helpers import client
 
 import practicum
 from practicum.core.types import Task
-
-LEAKS = [
-    pytest.param(True, "other", id="judge-other"),
-    pytest.param(True, "missing", id="judge-missing", marks=pytest.mark.slow),
-    pytest.param(False, "other", id="no judge-other", marks=pytest.mark.slow),
-    pytest.param(False, "missing", id="no judge-missing", marks=pytest.mark.slow),
-]
-"""Whether there is a judge, and how the targets are changed: one run of a method by default, all in the slow run."""
 
 
 def prompts(folder: Path, tasks: list[Task], **config: Any) -> list[tuple[str, str]]:

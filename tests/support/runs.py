@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +15,9 @@ from helpers import client, number_of, world
 from practicum.agents.chat import ChatAgent
 from practicum.blocks.sections import default_sections
 from practicum.core.errors import ProviderError
-from practicum.core.types import Lesson, Profile, Prompt
+from practicum.core.types import Lesson, Profile
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
-from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import Vectors
 from practicum.store.journal import Journal, JournalRow
@@ -167,35 +165,3 @@ def learner(call: Call) -> str:
         op = ("ADD", "ADD", "UPDATE", "COVERED")[chance // 7 % 4] if shown else "ADD"
         decisions.append({"lesson": number, "op": op, "ids": ids, "text": f"{lesson} Or so." if op == "UPDATE" else ""})
     return json.dumps({"decisions": decisions})
-
-
-class Late(ScriptedClient):
-    """A scripted model whose answers come in another order with another seed: of the calls in flight, one drawn at
-    random is answered each millisecond. `most` is how many calls attempts, that is, no curator, had in flight."""
-
-    def __init__(self, respond: Callable[[Call], str | Exception] = learner, seed: int = 0) -> None:
-        super().__init__(respond)
-        self.chance = Random(seed)
-        self.waiting: list[asyncio.Future[None]] = []
-        self.in_flight = self.most = 0
-
-    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        self.in_flight += role != "curator"
-        self.most = max(self.most, self.in_flight)
-        turn = asyncio.get_running_loop().create_future()
-        self.waiting.append(turn)
-        if len(self.waiting) == 1:
-            self.answering = asyncio.create_task(self.answer())
-        try:
-            await turn
-            return await super().complete(role, prompt, schema, options)
-        finally:
-            self.in_flight -= role != "curator"
-
-    async def answer(self) -> None:
-        """Let one call after another go on, until none is in flight."""
-        while self.waiting:
-            await asyncio.sleep(0.001)
-            turn = self.waiting.pop(self.chance.randrange(len(self.waiting)))
-            if not turn.done():  # it was cancelled
-                turn.set_result(None)

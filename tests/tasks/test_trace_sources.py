@@ -17,6 +17,7 @@ from web import served
 
 from practicum.core.errors import TaskFileError
 from practicum.tasks.traces import TraceStream, load_traces
+from practicum.tasks.traces.sources import shown
 
 SECRETS = ("password", "sesame")
 """Stand in addresses, and nowhere else."""
@@ -62,6 +63,20 @@ def test_an_address_of_a_store_with_nothing_or_of_an_unknown_kind(memory: Any, m
     assert refusal("s3://user:password@bucket/x") == "s3://bucket/x: s3:// needs a package: pip install s3fs"
     monkeypatch.setitem(sys.modules, "fsspec", None)
     assert "reading from a store needs a package: pip install " in refusal("s3://bucket/x")
+
+
+def test_a_link_that_leads_out_of_a_folder_is_not_followed_by_its_url_either(tmp_path: Path) -> None:
+    (tmp_path / "secret.jsonl").write_bytes(lines("secret"))
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "a.jsonl").write_bytes(lines("a"))
+    (tmp_path / "given" / "b.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    assert ids(f"file://{tmp_path}/given") == ["a"]
+
+
+def test_addresses_are_shown_without_what_is_secret() -> None:
+    assert shown("https://user:password@host:8/a/b.jsonl?sig=sesame#x") == "https://host:8/a/b.jsonl"
+    assert shown("zip://a.jsonl::s3://key:password@bucket/b.zip") == "zip://a.jsonl::s3://bucket/b.zip"
+    assert shown("plain/path?x") == "plain/path?x"
 
 
 MANY = lines(*(f"t{n}" for n in range(3000)))
