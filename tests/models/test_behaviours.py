@@ -112,6 +112,7 @@ def refusing(name: str, when: int | str = ONE) -> Any:
     return serve(ServerOptions(behaviours=[(name, when)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @asynchronous
 async def test_a_run_and_an_evaluation_go_on_unless_it_is_about_all_requests(name: str, tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ async def test_a_space_that_could_show_the_user_stays_closed_and_serves_unchange
         assert [*files_with(tmp_path / "spaces", *SECRETS)] == []
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_where_bytes_alone_are_left_everybody_is_served_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -127,6 +127,7 @@ async def test_a_file_that_turns_read_only(tmp_path: Path, caplog: pytest.LogCap
     await refused_and_recovered(tmp_path, tmp_path, read_only_file, caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("fault", [read_only_database, without_tables])
 @asynchronous

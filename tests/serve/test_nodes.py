@@ -73,6 +73,7 @@ def rows(at: Served, table: Any) -> list[Any]:
     return list(at.service.log.rows(select(table)))
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_path: Path) -> None:
     # Which outcomes are held out is drawn by their ids, so how many of the 24 wait is not known.

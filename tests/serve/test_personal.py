@@ -16,6 +16,7 @@ from practicum.serve.feedback import HELD
 from practicum.serve.personal import forget_user
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_what_the_replay_gate_asked_is_gone_too(tmp_path: Path) -> None:
     async with served(tmp_path, **{**EPISODES, "canary": 0.0}) as at:

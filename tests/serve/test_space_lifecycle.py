@@ -128,6 +128,7 @@ def flagged() -> Context:
 # Identities
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_nothing_that_was_under_way_in_a_deleted_space_reaches_the_next_one(place: Place) -> None:
     async with served(**place, keys=(KEY,)) as at:
@@ -167,6 +168,7 @@ async def test_nothing_that_was_under_way_in_a_deleted_space_reaches_the_next_on
             assert not at.service.log.rows(select(table.c.run_id).where(table.c.run_id == old.id))
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_many_who_write_while_a_space_is_made_anew_leave_nothing_in_it(place: Place) -> None:
     async with served(**place, keys=(KEY,)) as at:

@@ -278,6 +278,7 @@ def test_an_attempt_without_an_evaluation_cannot_be_scored() -> None:
             score_world(Task("s1_1", "x"), Trace("done", data=data))
 
 
+@pytest.mark.slow
 def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, launcher: Launcher, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("s1_2\n\ns1_3:tag\n")
     made = launcher.run(["tasks", "train.txt", "--server", server.address, "--out", "t.jsonl"], tmp_path)

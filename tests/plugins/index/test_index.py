@@ -189,6 +189,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.glob(INDEX_FILES)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["arrange", "merged", "rename", "delete"])
 def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> None:
     run = Run(tmp_path, [Add("memories", f"text {n}") for n in range(200)])
@@ -290,6 +291,7 @@ def clustered(n: int, dims: int = 64) -> np.ndarray:
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1.0, 0.1, 0.01])
 @pytest.mark.parametrize("library", [True, False])
 def test_lists_find_the_nearest_of_what_is_wanted(keep: float, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:

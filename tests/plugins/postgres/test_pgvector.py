@@ -59,6 +59,7 @@ def read_few(retriever: Retriever) -> bool:
     return 0 < len(retriever.vectors.texts) < len(SAID) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -116,6 +117,7 @@ def killed_before(before: str, folder: Path, url: str, first: bool = False) -> i
     return subprocess.run(command, env=os.environ | given, check=False).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["_raw", "_count", "snapshot"])
 def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, before: str) -> None:
     run = Run(tmp_path, SAID, pgvector)
@@ -248,6 +250,7 @@ def test_a_role_that_may_only_read_searches_the_index_and_makes_none(tmp_path: P
     run.store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["by HNSW", "few", "sparse"])
 def test_each_way_of_searching_finds_what_comparing_all_finds(
     tmp_path: Path, pgvector: str, way: str, monkeypatch: pytest.MonkeyPatch

@@ -177,6 +177,7 @@ def test_a_second_writer_is_refused_and_a_reader_sees_that_somebody_writes(tmp_p
     Store.open(tmp_path / "run").close()
 
 
+@pytest.mark.slow
 def test_a_writer_goes_on_after_it_lost_its_connections(tmp_path: Path, postgresql: str) -> None:
     with Store.create(tmp_path / "run", postgresql) as store:
         for n, do in enumerate(
@@ -325,6 +326,7 @@ def acquire_often(folder: Path, times: int, seen: list[str]) -> None:
             seen.append("busy")
 
 
+@pytest.mark.slow
 def test_two_writers_never_hold_a_run_at_once(tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("practicum.plugins.postgres.database.BUSY_SECONDS", 0.05)
     Store.create(tmp_path / "run", postgresql).close()
