@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from helpers import Done, run_command
 from serving import Place, asynchronous, served
 
@@ -20,6 +21,7 @@ def store(place: Place) -> list[str]:
     return ["--store", str(where) if isinstance(where, Path) else where.render_as_string(hide_password=False)]
 
 
+@pytest.mark.slow
 def test_the_first_key_is_made_before_the_first_start(place: Place) -> None:
     made = key(place, "add", "ci", "--role", "ask", "--role", "report", "--days", 90, "--a-minute", 600)
     secret, said = made.out.splitlines()

@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "errors.md"
 LISTED = re.compile(r"(?s)(<!-- codes -->\n).*(<!-- /codes -->)")
 PACKAGE = Path(practicum.__file__).parent
 FORM = re.compile(r"[a-z]+(_[a-z]+)*\.[a-z0-9]+(_[a-z0-9]+)*")
-TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py") if path.name != "codes.py"}
+
+
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py") if path.name != "codes.py"}
 
 
 def _names(node: ast.expr) -> str:
@@ -30,7 +35,8 @@ def _classes() -> set[str]:
     """The names of all classes of errors in the package."""
     bases = {
         (node.name, _names(base))
-        for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases
+        for tree in _trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+        for base in node.bases
     }  # fmt: skip
     classes, more = set[str](), {"PracticumError"}
     while more:
@@ -42,7 +48,7 @@ def _classes() -> set[str]:
 def _literal_codes() -> Iterator[tuple[str, str]]:
     """Where a class of errors is called with a literal code, and the code."""
     classes = _classes()
-    for path, tree in TREES.items():
+    for path, tree in _trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _names(node.func) in classes and node.args:
                 for part in ast.walk(node.args[0]):
@@ -59,7 +65,7 @@ def test_each_code_that_is_raised_is_in_the_table() -> None:
 def test_each_code_of_the_table_is_used() -> None:
     texts = {
         node.value
-        for tree in TREES.values() for node in ast.walk(tree)
+        for tree in _trees().values() for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }  # fmt: skip
     assert CODES.keys() - texts == set()

@@ -203,6 +203,7 @@ def test_a_full_disk_loses_nothing_and_room_is_all_it_takes(
     print(f"{work.__name__}: {seen}")
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_a_space_that_could_show_the_user_stays_closed_and_serves_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -161,6 +161,7 @@ async def test_all_that_is_under_way_has_a_bound(tmp_path: Path, monkeypatch: py
 # What is kept
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_every_text_of_an_interaction_has_a_bound(place: Place) -> None:
     long = "ab" * MOST_TEXT
@@ -213,6 +214,7 @@ async def test_a_status_that_http_lacks_is_a_failure_of_the_upstream(path: str, 
 ODD = ["a\0b", "a\ud800b", "\udc00", "a\x1ab", "\ud83d\ude00"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @asynchronous
 async def test_characters_that_a_database_cannot_hold_lose_nothing(stream: bool, place: Place) -> None:

@@ -91,6 +91,7 @@ async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_pat
         assert len(learned) >= 8
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: Path) -> None:
     async with nodes(postgresql, tmp_path) as (a, b):
@@ -99,6 +100,7 @@ async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: P
         assert (await b.report(session="\0", score=1.0)).status == 404
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
     async with with_candidate(postgresql, tmp_path) as (a, b):

@@ -48,6 +48,7 @@ async def listed(at: Served) -> tuple[list[str], list[str]]:
     return [one["id"] for one in told], [one["id"] for one in page.rows]
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_equal_times_are_no_tie(clock: Clock, place: Place) -> None:
     clock.stands = True

@@ -129,6 +129,7 @@ async def test_an_edit_by_hand_is_no_trial(tmp_path: Path) -> None:
         assert "version 1 tried" not in page.text
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_picture_begins(place: Place) -> None:
     async with served(**place) as at:
@@ -159,6 +160,7 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
 # Pages that were open for long
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_many_spaces_are_paged_and_searched(tmp_path: Path) -> None:
     names = tuple(f"team-{n:02}" for n in range(30))

@@ -41,6 +41,7 @@ async def kept(folder: Path) -> None:
         await at.ask("Which quetzal?", {**ANNA, "x-practicum-space": "other"})
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) -> None:
     store = tmp_path / "practicum-store"
     asyncio.run(kept(store))

@@ -85,6 +85,7 @@ def test_a_space_that_is_made_or_deleted_under_a_kill_is_whole_or_gone(
     assert {(code, said) for _, code, said in lines} <= {("0", "there"), ("0", "not there")}, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["making", "deleted"])
 @asynchronous
 async def test_what_a_kill_left_of_a_space_is_removed_at_the_next_start(state: str, place: Place) -> None:

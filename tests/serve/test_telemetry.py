@@ -66,6 +66,7 @@ async def test_the_label_space_is_for_open_spaces_alone(tmp_path: Path) -> None:
         assert spaces(await scraped(at)) == {"default"}
 
 
+@pytest.mark.slow
 @asynchronous
 async def test_what_learning_cost_today_is_told_also_after_a_new_start(place: Place) -> None:
     def answer(body: Any) -> str:

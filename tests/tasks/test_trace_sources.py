@@ -89,6 +89,7 @@ def test_a_store_that_breaks_off_again_is_an_error_and_nothing_is_learned() -> N
     assert "nothing was learned from it" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "path", "said"),
     [(403, "/a.jsonl", "access is denied"), (200, "/none.jsonl", "no such"), (500, "/a.jsonl", "cannot be read (")],

@@ -295,6 +295,7 @@ def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, launch
     assert (done.json["score"], done.json["n"]) == (0.0, 2), done.err
 
 
+@pytest.mark.slow
 def test_lists_of_ids_that_cannot_be_used_are_one_clear_line(
     server: AppWorlds, launcher: Launcher, tmp_path: Path
 ) -> None:

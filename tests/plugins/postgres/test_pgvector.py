@@ -209,6 +209,7 @@ async def at_once(folders: list[Path]) -> list[str]:
             store.close()
 
 
+@pytest.mark.slow
 def test_nodes_that_miss_the_index_at_once_make_one(tmp_path: Path, pgvector: str) -> None:
     run = Run(tmp_path / "run", SAID, pgvector)
     asyncio.run(run.save())

@@ -139,6 +139,7 @@ def postgresql_url(url: str) -> Any:
     return postgresql.parse_url(url)
 
 
+@pytest.mark.slow
 def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_path: Path, postgresql: str) -> None:
     for name in ("gone", "kept"):
         create_seed(tmp_path / name, seed_context([("rules", name)]), store=postgresql)
@@ -166,6 +167,7 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
     assert remove("--yes").err.strip().endswith("holds no run named gone")
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused_and_a_reader_sees_that_somebody_writes(tmp_path: Path, postgresql: str) -> None:
     with Store.create(tmp_path / "run", postgresql), Store.read(tmp_path / "run") as reader:
         assert reader.is_written
