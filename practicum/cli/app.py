@@ -8,12 +8,10 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib import import_module
 from typing import Any
 
 import typer
-from typer.main import get_command
 
 from practicum.cli.console import RESULT, any_console
 from practicum.cli.options import Learning, as_options
@@ -70,12 +68,6 @@ def make_app(only: str | None = None) -> typer.Typer:
     if only not in COMMANDS.core:
         _add_plugins(app, only)
     return app
-
-
-@cache
-def _core_command(name: str) -> Any:
-    """The application with this command alone. It is the same in every call of a process."""
-    return get_command(make_app(name))
 
 
 def _add_plugins(app: typer.Typer, only: str | None) -> None:
@@ -135,9 +127,7 @@ def _run(given: list[str], debug: bool) -> object:
     held, failure = RESULT.set(result), None
     try:
         with any_console(), _warnings_on_one_line(), stopped_by(_interrupt):
-            only = given[0] if given else None
-            command = _core_command(only) if only in COMMANDS.core else get_command(make_app(only))
-            code = command(given, prog_name="practicum", standalone_mode=False)
+            code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
         raise
     except (Exception, KeyboardInterrupt) as error:
