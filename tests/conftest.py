@@ -91,17 +91,11 @@ def store_url(request: pytest.FixtureRequest) -> str | None:
     return None if request.param == "sqlite" else request.getfixturevalue("postgresql")
 
 
-@pytest.fixture
-def place(store_url: str | None, tmp_path: Path) -> dict[str, Any]:
-    """Where a service keeps what it knows: in a folder, or in a database. A test that takes it runs on both."""
-    return {"store": tmp_path if store_url is None else make_url(store_url), "folder": tmp_path}
-
-
 @pytest.fixture(
     params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.slow])]
 )  # fmt: skip
-def long_place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """The same as `place`, for a test that takes seconds in a database, and others prove the core of that."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Where a service keeps what it knows: a folder, and in the slow tests also a database."""
     url = tmp_path if request.param == "sqlite" else make_url(request.getfixturevalue("postgresql"))
     return {"store": url, "folder": tmp_path}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import sqrt
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -15,8 +16,6 @@ from needs import needs
 
 from practicum.core.differences import difference, verdict
 from practicum.core.intervals import method_ci95
-
-stats = needs("scipy.stats", "all-tests")
 
 SURE = 1e-4
 """How rarely a simulation may call a right test wrong; seeds are fixed, so that it says the same each time."""
@@ -41,7 +40,7 @@ def attempts(
     for mean, sd in zip(means, (spread, spread if spread_of_second is None else spread_of_second), strict=True):
         quality = np.clip(mean + sd * rng.normal(size=(trials, 1, seeds)), 0.001, 0.999)
         own = METHOD * rng.normal(size=(trials, tasks, 1)) + attempt * rng.normal(size=(trials, tasks, seeds))
-        found.append((scale * stats.norm.ppf(quality) + difficulty + own > 0).astype(float))
+        found.append((scale * np.vectorize(NormalDist().inv_cdf)(quality) + difficulty + own > 0).astype(float))
     return found[0], found[1]
 
 
@@ -53,7 +52,7 @@ def claims(ours: np.ndarray, theirs: np.ndarray) -> int:
 
 def allowed(rate: float, trials: int) -> int:
     """More would be seen once in 10,000 times at this rate."""
-    return int(stats.binom.isf(SURE, trials, rate))
+    return int(needs("scipy.stats", "all-tests").binom.isf(SURE, trials, rate))
 
 
 def false_claims(trials: int, tasks: int, seeds: int, spread: float, **how: float) -> int:
@@ -81,7 +80,7 @@ WORLDS: dict[str, dict[str, float]] = {
 @pytest.mark.slow
 def test_false_claims_and_power_over_the_whole_grid() -> None:
     """2,000 comparisons in each cell: a rate is known to about one point."""
-    trials = 2000
+    stats, trials = needs("scipy.stats", "all-tests"), 2000
     lines = [
         "| tasks | seeds | spread of runs | equal: called different | by the tasks alone | of 5 points | 10 | 20 |"
     ]

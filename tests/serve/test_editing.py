@@ -50,11 +50,9 @@ async def with_pending(at: Served) -> str:
 
 
 @asynchronous
-async def test_while_the_space_learns_an_edit_is_told_to_wait(
-    long_place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_while_the_space_learns_an_edit_is_told_to_wait(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(editing, "PATIENCE", 0.1)
-    async with served(**long_place) as at:
+    async with served(**place) as at:
         space = at.service.spaces["default"]
         # As the learner has it.
         async with writing(space.folder):
@@ -72,11 +70,11 @@ async def test_while_the_space_learns_an_edit_is_told_to_wait(
 
 
 @asynchronous
-async def test_without_a_learner_what_is_approved_is_live_at_once(long_place: Place) -> None:
-    async with served(**long_place, **EPISODES) as at:
+async def test_without_a_learner_what_is_approved_is_live_at_once(place: Place) -> None:
+    async with served(**place, **EPISODES) as at:
         id = await with_pending(at)
         waiting = (await at.send("GET", "/v1/review")).json["edits"]
-    async with served(**long_place, **{**EPISODES, "learn": False}) as at:
+    async with served(**place, **{**EPISODES, "learn": False}) as at:
         told = (await decide(at, id, "approve")).json
         assert (told["state"], at.service.spaces["default"].live) == ("approved", told["version"])
         assert len(await texts(at)) == 1
@@ -96,8 +94,8 @@ async def test_without_a_learner_what_is_approved_is_live_at_once(long_place: Pl
 
 
 @asynchronous
-async def test_of_two_who_delete_a_space_the_second_is_told(long_place: Place) -> None:
-    async with served(**long_place) as at:
+async def test_of_two_who_delete_a_space_the_second_is_told(place: Place) -> None:
+    async with served(**place) as at:
         await at.send("POST", "/v1/spaces", {"name": "made"})
         replies = await asyncio.gather(*(at.send("DELETE", "/v1/spaces", {"name": "made"}) for _ in range(3)))
         assert sorted(reply.status for reply in replies) == [200, 404, 404]
