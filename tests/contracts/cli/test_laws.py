@@ -300,16 +300,22 @@ def test_all_that_strangers_taught_is_forgotten_by_their_trust(shell: Shell) -> 
     assert SECRET.capitalize().encode() not in all_bytes(shell / "run")
 
 
-def test_entries_that_others_contributed_to_are_removed_too_unless_kept(shell: Shell) -> None:
-    """A merged entry rests on two tasks."""
-    shell("learn train.jsonl --method combee --batch-size 8 --choices auto --model scripted:script.jsonl --out run")
-    mixed = next(e for e in shell.json("show run")["entries"] if len([s for s in e["sources"] if s[:5] == "task:"]) > 1)
-    (task, *_) = (source for source in mixed["sources"] if source.startswith("task:"))
-    shell.copy("run", "kept")
-    assert mixed["text"] in [e["text"] for e in shell.json(f"forget run --source {task} --yes")["removed"]]
-    value = shell.json(f"forget kept --source {task} --keep-mixed --yes")
-    assert mixed["text"] in [e["text"] for e in (*value["kept_mixed"], *value["restored"])]
-    assert mixed["text"] in shell.texts("kept")
+def test_entries_that_others_contributed_to_are_removed_too_unless_kept(shell: Shell, model: Model) -> None:
+    """A cheatsheet is one entry that rests on all tasks; a rule merged of two rules comes apart."""
+    shell(f"learn train.jsonl --method dynamic_cheatsheet --batch-size 4 --model {model.name} --out sheet")
+    shell("learn train.jsonl --method combee --batch-size 8 --choices auto --model scripted:script.jsonl --out merged")
+    for run, rest in (("sheet", "kept_mixed"), ("merged", "restored")):
+        entries = {e["id"]: e for e in shell.json(f"show {run}")["entries"]}
+        mixed = next(e for e in entries.values() if len([s for s in e["sources"] if s[:5] == "task:"]) > 1)
+        (task, *_) = (source for source in mixed["sources"] if source.startswith("task:"))
+        shell.copy(run, kept := f"{run}-kept")
+        value = shell.json(f"forget {kept} --source {task} --keep-mixed --yes")
+        assert value[rest]
+        left = {e["id"]: e for e in shell.json(f"show {kept}")["entries"]}
+        assert not any(task in e["sources"] for e in left.values())
+        assert {e["id"] for e in value[rest]} <= left.keys()
+        assert mixed["id"] in [e["id"] for e in shell.json(f"forget {run} --source {task} --yes")["removed"]]
+        assert mixed["id"] not in [e["id"] for e in shell.json(f"show {run}")["entries"]]
 
 
 def test_what_has_rare_words_of_it_is_reported_and_with_text_removed(shell: Shell) -> None:
