@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from helpers import Done, client, make_tasks, run_command, world, write_tasks
+from refusals import refused
 
 import practicum
 from practicum.analysis.dynamics.checkpoints import Dynamics, dynamics
-from practicum.core.errors import ProviderError, StoreError, TaskFileError, UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
@@ -63,30 +63,30 @@ def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_pat
     assert found.solved.all()
     assert found.solved.shape[0] == len(DEV) - 1
     assert found.errors > 0
-    with pytest.raises(ProviderError, match="none of 1 tasks has a score"):
+    with refused("attempts.all_failed"):
         measure(tmp_path / "run", client(judge), DEV[3:4], every=6)
 
 
 def test_wrong_usage_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     learn(tmp_path / "run")
     model = client()
-    with pytest.raises(UsageError, match=r"neither validation nor test tasks .* give `tasks`"):
+    with refused("tasks.missing"):
         measure(tmp_path / "run", model)
-    with pytest.raises(UsageError, match="every=0"):
+    with refused("settings.invalid"):
         measure(tmp_path / "run", model, DEV, every=0)
-    with pytest.raises(UsageError, match="concurrency=0"):
+    with refused("settings.invalid"):
         measure(tmp_path / "run", model, DEV, concurrency=0)
-    with pytest.raises(UsageError, match="there are no tasks"):
+    with refused("tasks.missing"):
         measure(tmp_path / "run", model, [])
-    with pytest.raises(TaskFileError, match="have the id 't300'"):
+    with refused("tasks.duplicate_id"):
         measure(tmp_path / "run", model, [*DEV, DEV[0]])
-    with pytest.raises(TaskFileError, match="has no target"):
+    with refused("tasks.no_target"):
         measure(tmp_path / "run", model, [Task("x", "no target")])
-    with pytest.raises(UsageError, match="unknown model 'scripted'"):
+    with refused("model.unknown"):
         measure(tmp_path / "run", tasks=DEV, parts=practicum.Parts())
-    with pytest.raises(StoreError, match="is not a run folder"):
+    with refused("run.not_found"):
         measure(tmp_path / "nowhere", model, DEV)
-    with Store.open(tmp_path / "run"), pytest.raises(StoreError, match="another process is writing to"):
+    with Store.open(tmp_path / "run"), refused("store.busy"):
         measure(tmp_path / "run", model, DEV)
     assert model.calls == []
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import scripts
 from helpers import make_tasks
+from refusals import refused
 from scripts import Learned, added, scripted
 
 import practicum
@@ -19,7 +20,6 @@ from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
 from practicum.analysis.names import unslug
 from practicum.analysis.view.site import Site
-from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
@@ -163,9 +163,9 @@ def test_a_folder_lists_its_runs_and_comparisons(ace: Learned, tmp_path: Path) -
     assert site.page("other/index.html") is None
     several = Site([runs, ace.folder, ace.folder])
     assert {"many%20runs/index.html", "run/index.html", "run-2/index.html"} == {*Reader(several.page("") or "").links}
-    with pytest.raises(UsageError, match="holds no run"):
+    with refused("run.not_found"):
         Site([tmp_path / "many runs" / "other"])
-    with pytest.raises(UsageError, match="is no folder"):
+    with refused("run.not_found"):
         Site([tmp_path / "nowhere"])
 
 

@@ -8,9 +8,10 @@ from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
+from refusals import refused
 
 from practicum.analysis.view.server import Server
-from practicum.core.errors import StoreError, UsageError
+from practicum.core.errors import StoreError
 
 
 def pages(path: str, query: Mapping[str, str]) -> str | None:
@@ -69,7 +70,7 @@ def test_what_is_not_there_or_not_readable_is_a_page_that_says_so(server: Server
 def test_it_listens_on_this_machine_only_and_says_that_a_port_is_taken(server: Server) -> None:
     assert server.address == f"http://127.0.0.1:{server.server_port}/"
     assert server.socket.getsockname()[0] == "127.0.0.1"
-    with pytest.raises(UsageError, match="leave out `port`"):
+    with refused("server.cannot_listen"):
         Server(pages, server.server_port)
 
 

@@ -33,9 +33,9 @@ from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from refusals import refused
 from serving import Served, asynchronous, served, until
 
-from practicum.core.errors import StoreError
 from practicum.serve import access, mcp_stdio
 from practicum.serve.mcp import make_server
 from practicum.serve.mcp_opening import HANDSHAKE, STATELESS, Opening
@@ -172,7 +172,7 @@ async def test_a_store_that_somebody_has_and_who_does_not_answer(
 ) -> None:
     monkeypatch.setattr(mcp_stdio, "PATIENCE", 0.3)
     async with served(tmp_path), shared(tmp_path) as one:
-        with pytest.raises(StoreError, match="does not answer: end it, or give --service"):
+        with refused("store.busy"):
             await one.ask(RECALL, {"input": NOTE})
 
 

@@ -315,14 +315,14 @@ def test_wrong_use_is_refused_in_one_line(tmp_path: Path, postgresql: str, monke
         db.execute("UPDATE pg_extension SET extversion = '0.8.0' WHERE extname = 'vector'")
     run = Run(tmp_path / "run", SAID, url)
     monkeypatch.setattr(index_in_database, "MOST_DIMS", 63)
-    with pytest.raises(StoreError, match="64 dimensions, and pgvector indexes at most 63: use another embedder"):
+    with refused("embedder.unusable"):
         asyncio.run(run.save())
     monkeypatch.undo()
     asyncio.run(run.save())
     with asked(url) as db:
         db.execute("UPDATE indexes SET dims = 32")
     run.open()
-    with pytest.raises(StoreError, match="has vectors of 32 dimensions, and the embedder gives 64: embed the entries"):
+    with refused("embedder.mismatch"):
         asyncio.run(run.found("text 7", VISIBLE))
     run.store.close()
 

@@ -26,11 +26,12 @@ from helpers import Done, run_command, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres import PASSWORD, database, server_alone, server_url
+from refusals import refused
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
 from practicum.core.context import seed_context
-from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
+from practicum.core.errors import RunBusy, StoreAway, StoreError, UsageError
 from practicum.plugins.postgres import database as postgresql
 from practicum.plugins.postgres.database import Lease
 from practicum.plugins.postgres.runs import names
@@ -77,11 +78,11 @@ def test_the_folder_has_no_password_and_a_stranger_cannot_have_it_sent_anywhere(
     for changed in ({"store": "postgresql://postgres@evil.example/db"}, {"run": "other"}, {"mark": None}, {"mark": 5}):
         (theirs / STORE_FILE).write_text(json.dumps(values | changed))
         for way in (Store.open, Store.read, Store.beside):
-            with pytest.raises(StoreError, match=r"not written by you on this machine.*practicum store connect"):
+            with refused("run.untrusted"):
                 way(theirs)
     for broken in ("", "[]", "{}", '{"store": 1}'):
         (theirs / STORE_FILE).write_text(broken)
-        with pytest.raises(StoreError, match="cannot be read: make the folder anew with practicum store connect"):
+        with refused("store.unreadable"):
             Store.read(theirs)
 
 
@@ -121,17 +122,17 @@ def test_a_wrong_address_is_told_of_at_once_and_leaves_no_folder(tmp_path: Path,
 
 def test_a_name_is_taken_once_and_another_machine_connects_to_it(tmp_path: Path, postgresql: str) -> None:
     create_seed(tmp_path / "one" / "run", seed_context([("rules", "mine")]), store=postgresql)
-    with pytest.raises(StoreError, match="has a run named run already: give the new one another folder name"):
+    with refused("run.exists"):
         Store.create(tmp_path / "two" / "run", postgresql)
-    with pytest.raises(StoreError, match="already holds a run"):
+    with refused("run.exists"):
         Store.create(tmp_path / "one" / "run", postgresql)
     Store.create(tmp_path / "three", postgresql, "a group/run").close()
     assert names(postgresql_url(postgresql)) == ["a group/run", "run"]
-    with pytest.raises(NotARun, match="holds no run named nobody"):
+    with refused("run.not_found"):
         Store.connect(tmp_path / "four", postgresql, "nobody")
     Store.connect(tmp_path / "four", postgresql, "run").close()
     assert [entry.text for entry in load_context(tmp_path / "four")] == ["mine"]
-    with pytest.raises(UsageError, match="exists: give a new folder"):
+    with refused("file.exists"):
         Store.connect(tmp_path / "four", postgresql, "run")
 
 
@@ -156,7 +157,7 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
     done = remove("--yes", "--json")
     assert json.loads(done.out) == {"name": "gone", "rows": {"runs": 1, "versions": 1}}
     assert PASSWORD not in done.out + done.err + unconfirmed.err
-    with pytest.raises(NotARun, match="holds no run named gone"):
+    with refused("run.not_found"):
         reviewing.put(schema.names, [{"run_id": "gone", "name": "late", "version": 0}])
     reviewing.close()
     assert names(postgresql_url(postgresql)) == ["kept"]
@@ -171,7 +172,7 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
 def test_a_second_writer_is_refused_and_a_reader_sees_that_somebody_writes(tmp_path: Path, postgresql: str) -> None:
     with Store.create(tmp_path / "run", postgresql), Store.read(tmp_path / "run") as reader:
         assert reader.is_written
-        with pytest.raises(RunBusy, match="another process is writing to the run run of postgresql://"):
+        with refused("store.busy"):
             Store.open(tmp_path / "run")
         Store.beside(tmp_path / "run").close()
     with Store.read(tmp_path / "run") as reader:
@@ -210,7 +211,7 @@ def test_whoever_was_taken_over_writes_nothing_more(tmp_path: Path, postgresql: 
         lambda: old.put(schema.texts, [text_row("late", 3)]),
         lambda: asyncio.run(old.write(schema.texts, [text_row("late", 3)])),
     ):
-        with pytest.raises(RunBusy, match="another process has taken over"):
+        with refused("store.busy"):
             write()
     assert sorted(texts(old)) == ["before", "theirs"]
     old.close()
@@ -225,7 +226,7 @@ def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgre
         )
         db.execute("CREATE TRIGGER f BEFORE INSERT ON practicum.texts FOR EACH ROW EXECUTE FUNCTION full_disk()")
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"No space left on device.*make room there and resume the run"):
+        with refused("store.unreadable"):
             asyncio.run(store.write(schema.texts, [text_row("x")]))
     store.close()
 
@@ -288,7 +289,7 @@ def test_a_copy_there_and_back_is_the_same_and_keeps_the_order(tmp_path: Path, p
         store.put(schema.vectors, [{"run_id": "run", "embedder": "e", "key": b"\0\xff", "vector": bytes(range(256))}])
         (tmp_path / "run" / "report.html").write_text("kept")
         there = copy_run(store, tmp_path / "there", postgresql)
-        with pytest.raises(StoreError, match="has a run named there already"):
+        with refused("run.exists"):
             copy_run(store, tmp_path / "elsewhere" / "there", postgresql)
         order = [row.place for row in store.rows(select(schema.journal.c.place).order_by(ROW))]
     with Store.open(tmp_path / "there") as store:
@@ -310,7 +311,7 @@ def test_a_copy_that_differs_is_removed(tmp_path: Path, postgresql: str) -> None
             "$$ BEGIN NEW.config = NEW.config || ' '; RETURN NEW; END $$"
         )
         db.execute("CREATE TRIGGER s BEFORE INSERT ON practicum.runs FOR EACH ROW EXECUTE FUNCTION spoil()")
-    with Store.open(tmp_path / "run") as store, pytest.raises(StoreError, match="differs in runs, so it was removed"):
+    with Store.open(tmp_path / "run") as store, refused("store.copy_failed"):
         copy_run(store, tmp_path / "there", postgresql)
     assert not (tmp_path / "there").exists()
     assert names(postgresql_url(postgresql)) == ["first"]

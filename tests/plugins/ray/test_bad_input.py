@@ -11,6 +11,7 @@ import pytest
 from helpers import client, make_tasks
 from needs import needs
 from pydantic import ValidationError
+from refusals import refused
 
 import practicum
 from practicum.core.context import Context
@@ -44,20 +45,20 @@ def test_attempts_that_take_less_than_a_processor_share_a_process() -> None:
 def test_resources_that_say_nothing_are_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         Resources.model_validate(text)
-    with pytest.raises(UsageError, match="`resources="):
+    with refused("settings.invalid"):
         evaluated(engine="ray", resources=text)
 
 
 def test_what_is_for_a_cluster_is_refused_without_one() -> None:
-    with pytest.raises(UsageError, match="`resources` is for `engine=ray`"):
+    with refused("settings.unused"):
         evaluated(resources="cpu=2")
-    with pytest.raises(UsageError, match="`ray_address` is for `engine=ray`"):
+    with refused("settings.unused"):
         evaluated(ray_address="auto")
 
 
 def test_a_cluster_is_refused_where_there_is_no_work_to_move() -> None:
     parts = practicum.Parts(clients={"agent": client()})
-    with pytest.raises(UsageError, match="`engine=ray` has nothing to do for the agent chat and the scorer exact"):
+    with refused("settings.unused"):
         practicum.run_sync(practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray"))
 
 
@@ -67,7 +68,7 @@ def test_an_address_at_which_no_cluster_answers_is_refused() -> None:
     with pytest.raises(UsageError, match=f"no cluster answers at `ray_address=127.0.0.1:{port}`"):
         evaluated(engine="ray", ray_address=f"127.0.0.1:{port}")
     for address in ("nonsense", "ray://127.0.0.1:10001", "127.0.0.1:port"):
-        with pytest.raises(UsageError, match="is no address of a cluster"):
+        with refused("cluster.unreachable"):
             evaluated(engine="ray", ray_address=address)
 
 
@@ -84,8 +85,8 @@ def test_what_cannot_be_pickled_is_named_with_its_path() -> None:
     def agent(input: str, context: str) -> str:
         return str(held)
 
-    with pytest.raises(UsageError, match=r"^Parts.agent.<held>.locks\['first'\]: cannot pickle '_thread.lock'"):
+    with refused("cluster.not_portable"):
         pickled(agent, "Parts.agent")
-    with pytest.raises(UsageError, match=r"^Parts.agent.*.args\[0\].locks"):
+    with refused("cluster.not_portable"):
         pickled(partial(print, held), "Parts.agent")
     assert pickled(Context(), "Parts.agent")

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers import client, make_tasks, run_command, world, write_tasks
 from needs import needs
+from refusals import refused
 
 import practicum
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
+from practicum.core.errors import ModelError, PracticumError, ProviderError
 from practicum.core.types import Prompt, Usage
 from practicum.engine.state import ModelCall
 from practicum.models.budget import Budget
@@ -172,7 +173,7 @@ def test_one_tracker_follows_one_run_at_a_time(tmp_path: Path) -> None:
 def test_a_run_that_a_tracker_refuses_leaves_the_run_that_it_follows_alone(tmp_path: Path) -> None:
     class Another(Watch):
         def began(self, run: RunInfo) -> None:
-            with ThreadPoolExecutor() as pool, pytest.raises(UsageError, match="follows one run at a time"):
+            with ThreadPoolExecutor() as pool, refused("tracker.unusable"):
                 pool.submit(learn, tmp_path / "another", notebook).result()
 
     notebook = Notebook()
@@ -182,7 +183,7 @@ def test_a_run_that_a_tracker_refuses_leaves_the_run_that_it_follows_alone(tmp_p
 
 
 def test_what_is_not_installed_is_refused_with_the_way_to_install_it() -> None:
-    with pytest.raises(UsageError, match=r"the tracker wandb needs .*: pip install .*wandb"):
+    with refused("extra.missing"):
         require("wandb", "a_package_that_nobody_has")
 
 
@@ -369,7 +370,7 @@ def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: P
 def test_another_protocol_than_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("opentelemetry.exporter.otlp.proto.http", "otel")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    with pytest.raises(UsageError, match="spans are sent as http/protobuf only"):
+    with refused("telemetry.unavailable"):
         Otel()
 
 
