@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from practicum.agents.team import SHAPES, Team, load_team, make_team
-from practicum.core.errors import UsageError
 from practicum.core.graph import distances
 
 
@@ -75,28 +74,28 @@ def test_graphml_and_node_link_data_give_the_same_team(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("team", "problem"),
+    ("team", "code"),
     [
-        ({"agents": []}, "has no agents"),
-        ({"links": []}, "no 'agents' .its keys are: links"),
-        ([], "must be an object"),
-        ({"agents": [{"name": "a"}, {"name": "a"}]}, "two agents of the team are called 'a'"),
-        ({"agents": [{"name": "a"}, {"name": "b"}]}, "not connected: a cannot reach b"),
-        ({"agents": [{"name": "a"}], "links": [["a", "b"]]}, "link to 'b', which is not one of its agents"),
-        ({"agents": [{"name": "a", "job": "cook"}]}, "'a' has an unknown field 'job'"),
-        ({"agents": [{"name": "a", "role": 3}]}, "must be texts"),
-        ({"agents": [{"name": " "}]}, "name one line"),
-        ({"agents": [{"role": "cook"}]}, "KeyError: 'name'"),
-        ({"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, "two nodes have the id '1'"),
-        ({"agents": ["a"]}, "is not a valid team"),
-        ({"agents": [{"name": "a"}], "links": [["a"]]}, "is not a valid team"),
-        ({"agents": 3}, "is not a valid team"),
+        ({"agents": []}, "team.invalid"),
+        ({"links": []}, "team.invalid"),
+        ([], "team.invalid"),
+        ({"agents": [{"name": "a"}, {"name": "a"}]}, "team.invalid"),
+        ({"agents": [{"name": "a"}, {"name": "b"}]}, "team.invalid"),
+        ({"agents": [{"name": "a"}], "links": [["a", "b"]]}, "team.invalid"),
+        ({"agents": [{"name": "a", "job": "cook"}]}, "team.invalid"),
+        ({"agents": [{"name": "a", "role": 3}]}, "team.invalid"),
+        ({"agents": [{"name": " "}]}, "team.invalid"),
+        ({"agents": [{"role": "cook"}]}, "team.invalid"),
+        ({"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, "team.invalid"),
+        ({"agents": ["a"]}, "team.invalid"),
+        ({"agents": [{"name": "a"}], "links": [["a"]]}, "team.invalid"),
+        ({"agents": 3}, "team.invalid"),
     ],
     ids=str,
 )
-def test_an_invalid_team_is_refused_with_file_and_reason(tmp_path: Path, team: Any, problem: str) -> None:
+def test_an_invalid_team_is_refused_with_file_and_reason(tmp_path: Path, team: Any, code: str) -> None:
     path = written(tmp_path / "team.json", team)
-    with pytest.raises(UsageError, match=problem) as error:
+    with refused(code) as error:
         load_team(path)
     assert str(path) in str(error.value)
 

@@ -22,7 +22,7 @@ from refusals import refused
 import practicum
 from practicum.agents.environment import MAX_OBSERVATION
 from practicum.core.context import Context, seed_context
-from practicum.core.errors import BrokenAgentError, UsageError
+from practicum.core.errors import BrokenAgentError
 from practicum.core.types import Rollout, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -249,9 +249,8 @@ def test_unusable_tools_are_refused() -> None:
         return "x"
 
     finish_.__name__ = "finish"
-    for tools, words in (([], "has no tools"), ("sql", "has no tools"), ([3], "is of type int"),
-                         ([add, add], "cannot be used"), ([finish_], "has a tool 'finish'")):  # fmt: skip
-        with pytest.raises(UsageError, match=words):
+    for tools in ([], "sql", [3], [add, add], [finish_]):
+        with refused("tools.invalid"):
             attempt(tools, finish())
 
 
@@ -263,15 +262,15 @@ def test_settings_of_another_agent_and_two_agents_are_refused(tmp_path: Path, mo
         made = parts or practicum.Parts(clients={"agent": acting(script(finish()))})
         return practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=made, **config))
 
-    for config, words in (
-        ({"max_turns": 3}, "`max_turns` is for an agent with tools"),
-        ({"tool_timeout": 3.0}, "`tool_timeout` is for an agent with tools"),
-        ({"agent": "tools:nowhere:tools"}, "No module named 'nowhere'"),
-        ({"agent": "tools:"}, "cannot load"),
-        ({"agent": "tools:python:Box"}, r"Parts\(tools=...\)"),
-        ({"agent": "tools:json:loads", "reasoning": True}, "`reasoning` is for the chat agent"),
+    for config, code in (
+        ({"max_turns": 3}, "settings.unused"),
+        ({"tool_timeout": 3.0}, "settings.unused"),
+        ({"agent": "tools:nowhere:tools"}, "code.cannot_load"),
+        ({"agent": "tools:"}, "code.cannot_load"),
+        ({"agent": "tools:python:Box"}, "run.needs_objects"),
+        ({"agent": "tools:json:loads", "reasoning": True}, "settings.unused"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with refused(code):
             evaluate(**config)
     with refused("settings.conflict"):
         evaluate(practicum.Parts(agent=lambda text, context: "x", tools=[add]))

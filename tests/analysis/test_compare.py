@@ -18,7 +18,7 @@ from practicum.analysis.compare.outcome import OUTCOME_FILE, RunOutcome
 from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, of_methods, of_sweep
 from practicum.bench.papers import TABLES
 from practicum.core.differences import difference, holm
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -181,14 +181,6 @@ def test_a_comparison_that_died_ends_with_the_same_report(tmp_path: Path) -> Non
 # ---- what is refused, and what is only warned of
 
 
-def refused(tmp_path: Path, match: str, **how: Any) -> None:
-    model = client()
-    with pytest.raises(UsageError, match=match):
-        compare(tmp_path / "c", model, **how)
-    assert model.calls == []
-    assert not (tmp_path / "c").exists()
-
-
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     from practicum.analysis.compare.plan import locked
 
@@ -244,7 +236,9 @@ def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
 
 
 def test_a_study_takes_no_other_baseline(tmp_path: Path) -> None:
-    refused(tmp_path, "leave out `baseline`", names=TABLES["ace3"].study({}), baseline="none", settings={})
+    with refused("settings.conflict"):
+        compare(tmp_path / "c", client(), names=TABLES["ace3"].study({}), baseline="none", settings={})
+    assert not (tmp_path / "c").exists()
     with refused("settings.missing"):
         of_methods([])
     assert Study(()).variants == ()

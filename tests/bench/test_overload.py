@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from practicum.bench import overloaded_curator
 from practicum.bench.facts import make_facts
 from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
 from practicum.bench.shared_budget import SharedBudget
 from practicum.cli.app import main
-from practicum.core.errors import UsageError
 from practicum.models.budget import BudgetLimits
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import load_context
@@ -84,11 +84,11 @@ def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("other", "message"), [({"seed": 1}, "seed=0, not 1"), ({"config": {"temperature": 0.5}}, "temperature=0.0")]
+    ("other", "code"), [({"seed": 1}, "comparison.mismatch"), ({"config": {"temperature": 0.5}}, "comparison.mismatch")]
 )
-def test_a_folder_of_another_plan_is_refused(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+def test_a_folder_of_another_plan_is_refused(tmp_path: Path, other: dict[str, Any], code: str) -> None:
     measure(OverloadPlan(sizes=(4,), arms=("naive",)), tmp_path)
-    with pytest.raises(UsageError, match=message):
+    with refused(code):
         measure(OverloadPlan(sizes=(4,), arms=("naive",), **other), tmp_path)
 
 

@@ -12,11 +12,11 @@ from helpers import make_tasks
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import PROFILE
+from refusals import refused
 from scripts import scripted
 
 import practicum
 from practicum.blocks.accept.gate import Trial
-from practicum.core.errors import UsageError
 
 ALPHA = 0.05
 
@@ -77,17 +77,17 @@ def test_the_test_errs_in_at_most_the_share_alpha_of_equal_deltas(
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "code"),
     [
-        ({"settings": {"gate": True}}, "give `val`"),
-        ({"settings": {"gate": True}, "method": "none"}, "method none changes nothing"),
-        ({"settings": {"gate_alpha": 0.1}}, "gate_alpha is for gate=true"),
-        ({"settings": {"gate": True, "gate_alpha": 1.0}}, "gate_alpha"),
+        ({"settings": {"gate": True}}, "tasks.missing"),
+        ({"settings": {"gate": True}, "method": "none"}, "method.unsuitable"),
+        ({"settings": {"gate_alpha": 0.1}}, "settings.unused"),
+        ({"settings": {"gate": True, "gate_alpha": 1.0}}, "settings.invalid"),
     ],
 )
-def test_invalid_settings_are_refused_before_anything_is_paid(tmp_path: Path, how: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused_before_anything_is_paid(tmp_path: Path, how: dict[str, Any], code: str) -> None:
     model = scripted()
-    with pytest.raises(UsageError, match=said):
+    with refused(code):
         practicum.run_sync(
             practicum.learn(make_tasks(2), out=tmp_path / "run", parts=practicum.Parts(clients={"agent": model}), **how)
         )

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from helpers import run_command, write_tasks
+from refusals import refused
 from serving import asynchronous
 
 import practicum
 from practicum.agents.frameworks import endpoint
-from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
+from practicum.core.errors import ModelError, PracticumError, ProviderError
 from practicum.core.types import Task
 from practicum.models import provider
 from practicum.session.result import Evaluation, Result, Watch
@@ -279,18 +280,18 @@ def test_wrong_model_options_are_one_line_before_anything_is_sent(text: str, wor
 
 
 @pytest.mark.parametrize(
-    ("models", "words"),
+    ("models", "code"),
     [
-        ({"agent": "https://a.example/v1#m", "reflector": "https://b.example/v1#m"}, "hold secrets of one server"),
-        ({"agent": "http://a.example/v1#m", "reflector": "http://a.example/v1#m"}, "over plain http"),
+        ({"agent": "https://a.example/v1#m", "reflector": "https://b.example/v1#m"}, "model.unsafe_key"),
+        ({"agent": "http://a.example/v1#m", "reflector": "http://a.example/v1#m"}, "model.unsafe_key"),
     ],
 )
 def test_secrets_in_headers_go_to_one_server_and_not_over_plain_http(
-    models: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    models: dict[str, str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "s3cr3t")
     options = {"headers": {"X-Key": "env:MY_TOKEN"}}
-    with pytest.raises(UsageError, match=words):
+    with refused(code):
         asyncio.run(
             practicum.learn(TASKS, out=tmp_path / "run", roles={**models, "curator": models["agent"]},
                             model_options=options)

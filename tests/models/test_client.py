@@ -12,7 +12,7 @@ from helpers import make_tasks
 from refusals import refused
 
 import practicum
-from practicum.core.errors import PracticumError, UsageError
+from practicum.core.errors import UsageError
 from practicum.core.types import Prompt, Task
 from practicum.models import provider as provider_module
 from practicum.models.client import CallOptions, Reply
@@ -126,18 +126,18 @@ def test_a_model_that_cannot_be_opened_is_a_usage_error(tmp_path: Path, name: st
 
 
 BAD_SCRIPTS = {
-    "missing": (None, "cannot read the script"),
-    "empty": ("", "has no rules"),
-    "no json": ("answer\n", "line 1"),
-    "unknown key": ('{"anser": "x"}\n', "line 1"),
-    "bad pattern": ('{"match": "(", "answer": "x"}\n', "not a regular expression"),
+    "missing": (None, "file.unreadable"),
+    "empty": ("", "script.invalid"),
+    "no json": ("answer\n", "script.invalid"),
+    "unknown key": ('{"anser": "x"}\n', "script.invalid"),
+    "bad pattern": ('{"match": "(", "answer": "x"}\n', "script.invalid"),
 }
 
 
-@pytest.mark.parametrize(("text", "words"), BAD_SCRIPTS.values(), ids=BAD_SCRIPTS)
-def test_a_malformed_script_is_refused_with_its_line(tmp_path: Path, text: str | None, words: str) -> None:
+@pytest.mark.parametrize(("text", "code"), BAD_SCRIPTS.values(), ids=BAD_SCRIPTS)
+def test_a_malformed_script_is_refused_with_its_line(tmp_path: Path, text: str | None, code: str) -> None:
     path = tmp_path / "script"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(PracticumError, match=words):
+    with refused(code):
         ScriptedClient.from_file(path)

@@ -18,7 +18,7 @@ from refusals import refused
 
 import practicum
 from practicum.core.context import Context
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ProviderError
 from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.plugins.environments.appworld.scorer import score_world
@@ -223,9 +223,7 @@ def unused() -> str:
 def test_an_unreachable_server_stops_the_run_before_anything_is_paid() -> None:
     model, address = coding(solved), unused()
     parts = practicum.Parts(clients={"agent": model})
-    port = address.rpartition(":")[2]
-    words = f"no AppWorld server answers at {address}: start it .* appworld serve environment --port {port}$"
-    with pytest.raises(UsageError, match=words):
+    with refused("environment.unreachable"):
         practicum.run_sync(practicum.evaluate(sums("s1_1"), Context(), parts=parts, agent=f"appworld:{address}"))
     assert model.calls == []
 
@@ -259,16 +257,16 @@ def test_another_kind_of_server_is_recognized() -> None:
 
 def test_wrong_use_is_refused_before_anything_is_opened(server: AppWorlds) -> None:
     good = f"appworld:{server.address}"
-    for config, words in (
-        ({"agent": "appworld:"}, "no server is named"),
-        ({"agent": "appworld:localhost:8000"}, "'localhost:8000' is not the address"),
-        ({"agent": f"{good},{server.address}/"}, "names a server twice"),
-        ({"agent": "chat", "scorer": "appworld"}, "needs the agent appworld:ARGUMENT, not chat"),
-        ({"agent": good, "choices": ("a", "b")}, "leave out `choices`"),
-        ({"agent": good, "scorer": "exact"}, "has no target"),
+    for config, code in (
+        ({"agent": "appworld:"}, "environment.invalid_address"),
+        ({"agent": "appworld:localhost:8000"}, "environment.invalid_address"),
+        ({"agent": f"{good},{server.address}/"}, "environment.invalid_address"),
+        ({"agent": "chat", "scorer": "appworld"}, "settings.conflict"),
+        ({"agent": good, "choices": ("a", "b")}, "settings.conflict"),
+        ({"agent": good, "scorer": "exact"}, "tasks.no_target"),
     ):
         parts = practicum.Parts(clients={"agent": coding(solved)})
-        with pytest.raises(UsageError, match=words):
+        with refused(code):
             practicum.run_sync(practicum.evaluate(sums("s1_1"), Context(), parts=parts, **config))
     assert server.seen == []
 

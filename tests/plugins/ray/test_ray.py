@@ -22,7 +22,6 @@ from sqlalchemy import select
 import practicum
 from practicum.analysis.compare.harness import compare
 from practicum.core.context import Context
-from practicum.core.errors import UsageError
 from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call
 from practicum.session.result import RunInfo
@@ -154,14 +153,10 @@ def test_what_a_node_lacks_is_named_before_anything_is_paid_for(tmp_path: Path) 
         del sys.modules["only_here"]
 
 
-def test_a_cluster_without_room_says_what_each_node_has() -> None:
+def test_a_cluster_without_room_is_refused() -> None:
     parts = practicum.Parts(agent=guess, clients={"agent": client()})
-    for resources, says in (
-        ("cpu=64", r"no node of the cluster has room .* takes 64 CPU: \S+ has 2 CPU"),
-        ("memory=900gb", r"takes 1 CPU, 900.0 GB memory: \S+ has 2 CPU"),
-        ("fpga=1", "no node of the cluster offers 'fpga' of `resources`: known are cpu, gpu, image, memory"),
-    ):
-        with pytest.raises(UsageError, match=says):
+    for resources in ("cpu=64", "memory=900gb", "fpga=1"):
+        with refused("cluster.no_room"):
             practicum.run_sync(
                 practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray", resources=resources)
             )
@@ -179,9 +174,9 @@ def test_another_cluster_than_the_one_that_was_joined_is_refused(cluster: Any) -
         assert evaluated(same).rollouts[0].trace.error is None
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(UsageError, match=f"`ray_address={address}` is not the cluster .* which is {joined}"):
+        with refused("cluster.mismatch"):
             evaluated(address)
-    with pytest.raises(UsageError, match=f"no cluster answers at `ray_address={address}`"):
+    with refused("cluster.unreachable"):
         evaluated(address)
     with refused("cluster.unreachable"):
         evaluated("nonsense")
