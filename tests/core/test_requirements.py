@@ -45,8 +45,9 @@ def test_a_database_without_its_package_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for name in [name for name in sys.modules if name.startswith("practicum.plugins.postgres.")]:
         monkeypatch.delitem(sys.modules, name)
-    with refused("2"):
+    with pytest.raises(SystemExit) as ended:
         main(["key", "list", "--store", "postgresql://me@127.0.0.1:9/none"])
+    assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith("practicum: a store in PostgreSQL needs: pip install 'psycopg[binary]>=3.2'")
     assert said.count("\n") == 1

@@ -13,7 +13,6 @@ import aiohttp
 import openai
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
-from refusals import refused
 from serving import TEXT, asynchronous, say_text, until
 
 from practicum.testing import BEHAVIOURS, THOUGHT, ServerOptions, SimulatedServer, fill, main, serve, start_process
@@ -475,6 +474,7 @@ def test_a_process_of_its_own_keeps_a_log(tmp_path: Path, capsys: pytest.Capture
     assert server.process.returncode == 0
     first, second = log.read_text().splitlines()
     assert (first == second, len(first)) == (True, 64)
-    with refused("2"):
+    with pytest.raises(SystemExit) as ended:
         main(["--behaviour", "flood:1"])
+    assert ended.value.code == 2
     assert "behaviour flood:1 is unknown" in capsys.readouterr().err
