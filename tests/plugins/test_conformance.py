@@ -129,5 +129,10 @@ def test_plugins_are_listed_with_their_packages(capsys: pytest.CaptureFixture[st
 
 @names_of(STORES)
 def test_a_url_of_a_store_may_name_the_driver(name: str) -> None:
-    found = [store_at(f"{scheme}://someone@localhost/place") for scheme in (name, f"{name}+driver")]
+    try:
+        found = [store_at(f"{scheme}://someone@localhost/place") for scheme in (name, f"{name}+driver")]
+    except PracticumError as error:
+        if error.code != "extra.missing":
+            raise
+        pytest.skip(str(error))
     assert found[0] == found[1]
