@@ -27,7 +27,7 @@ from practicum.store.database import Store
 from practicum.store.folder import STORE_FILE
 from practicum.store.names import name_version
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
 LENGTH = 20

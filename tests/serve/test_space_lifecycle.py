@@ -207,6 +207,7 @@ async def test_many_who_write_while_a_space_is_made_anew_leave_nothing_in_it(pla
 
 
 @pytest.mark.postgres
+@pytest.mark.slow
 @asynchronous
 async def test_a_node_that_missed_the_end_of_a_space_opens_the_next_one_to_no_old_key(
     postgresql: str, tmp_path: Path

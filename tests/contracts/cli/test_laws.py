@@ -263,7 +263,10 @@ def gone(shell: Shell, folder: str = "run") -> None:
     assert not any(SECRET in p.read_text(encoding="utf-8") for p in (shell / f"site-{folder}").rglob("*.html"))
 
 
-@pytest.mark.parametrize("named", ["--task s1", "--tag birds", "--source task:s1"])
+@pytest.mark.parametrize(
+    "named",
+    ["--task s1", *(pytest.param(other, marks=pytest.mark.slow) for other in ("--tag birds", "--source task:s1"))],
+)
 def test_what_is_forgotten_is_in_no_later_output_and_no_byte_on_the_disk(taught: Shell, named: str) -> None:
     before = len(taught.texts("run"))
     value = taught.json(f"forget run {named} --yes --no-copy")

@@ -59,7 +59,7 @@ steps = st.lists(
 )
 
 
-@pytest.fixture(params=["files", pytest.param("pgvector", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["files", pytest.param("pgvector", marks=[pytest.mark.postgres, pytest.mark.slow])])
 def where(request: pytest.FixtureRequest) -> str | None:
     """Where the index of a run is: None for files, or the URL of a database. A test that takes it runs on both."""
     return None if request.param == "files" else request.getfixturevalue("pgvector")

@@ -36,7 +36,7 @@ from practicum.session.forget import forget
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 SAID = [Add("memories", f"text {n}", sources=(f"task:t{n % 2}", f"tag:t{n % 3}")) for n in range(200)]
 
