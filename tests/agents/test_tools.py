@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from helpers import client, make_tasks, write_tasks
+from helpers import client, context_bytes, make_tasks, world, write_tasks
 from needs import needs
 from refusals import refused
 
@@ -23,7 +25,7 @@ import practicum
 from practicum.agents.environment import MAX_OBSERVATION
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import BrokenAgentError
-from practicum.core.types import Rollout, Task, Trace
+from practicum.core.types import Rollout, Score, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 
 RULES = seed_context([("rules", "Count from one."), ("rules", "Be brief.")])
@@ -33,6 +35,10 @@ Says = Callable[[Call, int], dict[str, Any]]
 def turn_of(call: Call) -> int:
     """Which turn of its attempt this is, from one."""
     return 1 + sum('"action"' in turn.assistant for turn in call.prompt.turns)
+
+
+def task_of(call: Call) -> str:
+    return (call.prompt.turns[0].user if call.prompt.turns else call.prompt.user).split("\n")[0]
 
 
 def acting(says: Says, other: Callable[[Call], str] | None = None, used: Sequence[str] | None = ()) -> ScriptedClient:
@@ -85,6 +91,37 @@ def add(a: int, b: int = 1) -> int:
         b: the second number
     """
     return a + b
+
+
+def test_each_prompt_is_the_previous_one_with_one_more_exchange() -> None:
+    model = acting(script({"add": {"a": 1}}, {"add": {"a": 2}}, finish()))
+    attempts([add], model, instructions="You count.")
+    prompts = [call.prompt for call in model.calls]
+    head = prompts[0].head
+    assert head.index("You count.") < head.index("You work in turns") < head.index("def add(") < head.index("[e0]")
+    assert prompts[0].user == "Message 0: say word0"
+    for earlier, later in pairwise(prompts):
+        assert later.head == earlier.head
+        assert later.turns[:-1] == earlier.turns
+        assert later.turns[-1].user == earlier.user
+    assert json.loads(prompts[1].turns[0].assistant)["action"] == {"add": {"a": 1}}
+    assert prompts[2].user.startswith("Observation: 3\n")
+
+
+def test_entries_are_cited_in_any_turn() -> None:
+    def says(call: Call, turn: int) -> dict[str, Any]:
+        used = {1: ["[e1]", "e9", "e1"], 2: [], 3: ["e0", "e1"]}[turn]
+        return {"used": used, "action": {"add": {"a": turn}} if turn < 3 else finish()}
+
+    model = acting(says)
+    trace = attempts([add], model)[0].trace
+    assert (trace.used, trace.unknown) == (("e1", "e0"), 1)
+    assert all(list((call.schema or {})["properties"]) == ["used", "thought", "action"] for call in model.calls)
+    citing_nothing = acting(lambda call, turn: {"action": finish()}, used=None)
+    assert attempts([add], citing_nothing)[0].trace.used == ()
+    model = acting(script(finish()))
+    attempts([add], model, context=Context())
+    assert "used" not in (model.calls[0].schema or {})["properties"]
 
 
 def broken(how: str) -> str:
@@ -158,6 +195,19 @@ def test_a_tool_that_hangs_is_left_running(stuck: threading.Event) -> None:
     assert (trace.answer, trace.data["tool_errors"]) == ("done", 2)
 
 
+def offered(call: Call) -> list[str]:
+    """The tools that the schema of a turn allows."""
+    return [name for branch in (call.schema or {})["properties"]["action"]["anyOf"] for name in branch["properties"]]
+
+
+def test_the_last_turn_offers_the_end_alone() -> None:
+    model = acting(lambda call, turn: {"action": {"add": {"a": turn}} if "add" in offered(call) else finish("6")})
+    (rollout,) = attempts([add], model, max_turns=3)
+    assert [offered(call) for call in model.calls] == [["add", "finish"], ["add", "finish"], ["finish"]]
+    assert "finish now" in model.calls[-1].prompt.user
+    assert (rollout.trace.answer, rollout.trace.error) == ("6", None)
+
+
 def test_an_attempt_whose_prompt_outgrows_the_window_fails_alone() -> None:
     model = acting(lambda call, turn: {"action": {"megabyte": {}}})
     model.window = 2200
@@ -205,6 +255,31 @@ class Box:
 @pytest.fixture
 def box() -> type[Box]:
     return type("Box", (Box,), {"made": []})
+
+
+def puts(call: Call, turn: int) -> dict[str, Any]:
+    return {"action": {"put": {"thing": f"{task_of(call)[:9]} {turn}"}} if turn < 3 else finish()}
+
+
+def test_each_attempt_has_an_environment_of_its_own_and_leaves_its_state(box: type[Box]) -> None:
+    secret = [Task(t.id, t.input, "secret", {"world": t.id}) for t in make_tasks(5)]
+
+    def score(task: Task, answer: str, trace: Trace) -> Score:
+        return Score(1.0, True, f"{len(trace.steps)} steps, {trace.data['state']}")
+
+    model = acting(puts)
+    found = attempts(box, model, secret, scorer=score)
+    for rollout in found:
+        name = rollout.task.input[:9]
+        assert rollout.trace.data["state"] == [f"{name} 1", f"{name} 2"]
+        assert rollout.score == Score(1.0, True, f"7 steps, ['{name} 1', '{name} 2']")
+    assert len(box.made) == 5
+    for one in box.made:
+        assert one.closed
+        assert len(one.threads) == 1
+        assert one.task.target is None
+        assert one.task.meta == {"world": one.task.id}
+    assert "secret" not in "".join(call.text for call in model.calls)
 
 
 class Faulty(Box):
@@ -279,6 +354,51 @@ def test_settings_of_another_agent_and_two_agents_are_refused(tmp_path: Path, mo
 
 
 # ---- learning and resuming
+
+
+class Dice(Box):
+    """An environment whose results differ each time."""
+
+    def put(self, thing: str) -> str:
+        """Put a thing in."""
+        return f"{super().put(thing)} {random.random()}"  # as the user's own code would
+
+
+@pytest.fixture
+def dice() -> type[Box]:
+    return type("Dice", (Dice,), {"made": []})
+
+
+def by_state(task: Task, answer: str, trace: Trace) -> bool:
+    return "2" in "".join(trace.data["state"])[:12]
+
+
+def teaching(call: Call) -> str:
+    """The other roles of ACE; their answers are a function of the prompt."""
+
+    return world(call)
+
+
+def learn(folder: Path, tools: object, model: ScriptedClient, **config: Any) -> practicum.Result:
+    parts = practicum.Parts(tools=tools, scorer=by_state, clients={"agent": model})
+    settings = {"batch": 2, "rounds": 0}
+    work = practicum.learn(make_tasks(6), out=folder, parts=parts, method="ace", settings=settings, **config)
+    return practicum.run_sync(work)
+
+
+def resume(folder: Path, tools: object, model: ScriptedClient, **limits: Any) -> practicum.Result:
+    parts = practicum.Parts(tools=tools, scorer=by_state, clients={"agent": model})
+    return practicum.run_sync(practicum.resume(folder, **limits, parts=parts))
+
+
+def test_a_finished_run_resumed_touches_no_tool(tmp_path: Path, dice: type[Box]) -> None:
+    model = acting(puts, teaching)
+    whole = learn(tmp_path / "run", dice, model)
+    assert len(dice.made) == 6
+    again = resume(tmp_path / "run", dice, acting(puts, teaching))
+    assert len(dice.made) == 6
+    assert context_bytes(again) == context_bytes(whole)
+    assert (again.errors, again.usage.calls, again.scores) == (whole.errors, whole.usage.calls, whole.scores)
 
 
 # ---- the command line

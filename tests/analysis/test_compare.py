@@ -236,8 +236,10 @@ def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
 
 
 def test_a_study_takes_no_other_baseline(tmp_path: Path) -> None:
+    model = client()
     with refused("settings.conflict"):
-        compare(tmp_path / "c", client(), names=TABLES["ace3"].study({}), baseline="none", settings={})
+        compare(tmp_path / "c", model, names=TABLES["ace3"].study({}), baseline="none", settings={})
+    assert model.calls == []
     assert not (tmp_path / "c").exists()
     with refused("settings.missing"):
         of_methods([])

@@ -72,6 +72,3 @@ def test_it_listens_on_this_machine_only_and_says_that_a_port_is_taken(server: S
     assert server.socket.getsockname()[0] == "127.0.0.1"
     with refused("server.cannot_listen"):
         Server(pages, server.server_port)
-
-
-# ---- the command

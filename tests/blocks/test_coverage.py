@@ -36,12 +36,6 @@ def counts(run: Run) -> dict[str, int]:
     return {name: count for name, count in run.counts.items() if count}
 
 
-# ---- which lessons are accounted for
-
-
-# ---- retries
-
-
 # ---- whatever the curator does
 
 

@@ -1,4 +1,4 @@
-"""De-duplication against the plain reference, and as a wrapper of an update."""
+"""De-duplication against the plain reference."""
 
 from __future__ import annotations
 

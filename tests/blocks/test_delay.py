@@ -1,4 +1,4 @@
-"""The delay curve: the timings of the paper, simulated delays with noise and outliers, and too few measurements."""
+"""The delay curve: the laws of its choice, and too few measurements."""
 
 from __future__ import annotations
 

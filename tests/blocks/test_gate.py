@@ -1,4 +1,4 @@
-"""The acceptance gate keeps helpful deltas and drops harmful ones, with the errors it states and few tasks."""
+"""The acceptance gate errs as rarely as it states, and refuses settings before anything is paid."""
 
 from __future__ import annotations
 
@@ -62,15 +62,6 @@ def test_the_test_errs_in_at_most_the_share_alpha_of_equal_deltas(
     found = [tried(lambda: world(rng), 120, alpha) for _ in range(runs)]
     assert sum(t.decided and not t.kept for t in found) / runs <= alpha
     assert sum(t.decided and t.kept for t in found) / runs <= alpha
-
-
-# ---- what is left of a dropped delta
-
-
-# ---- around another accept seam
-
-
-# ---- in a run
 
 
 # ---- bad input

@@ -1,4 +1,4 @@
-"""Joining the deltas of groups: equal edits become one by code, and only conflicts go to the model."""
+"""Joining the deltas of groups: laws of the joined delta."""
 
 from __future__ import annotations
 
@@ -99,12 +99,6 @@ def test_the_ref_of_a_joined_addition_names_the_one_it_was_joined_into() -> None
         entry = outcome.context.get("e6")
         assert entry is not None
         assert (entry.text, entry.helpful, entry.data) == ("If a, do b.", 1, {"a": 1})
-
-
-# ---- resolutions
-
-
-# ---- by the model
 
 
 # ---- beside each other

@@ -1,4 +1,4 @@
-"""The optimizer's state: what it remembers, who sees it, how large it gets, and what it leaves alone."""
+"""The optimizer's state: what its prompt shows, and that it is kept when the playbook is rewritten."""
 
 from __future__ import annotations
 
@@ -102,9 +102,3 @@ def test_it_is_kept_when_the_playbook_is_rewritten() -> None:
     contexts = stepped(scripted(curator=rewriting, state=noting), 3, rewrite(Instructions("Rewrite.")))
     assert [document(context).count("noted") for context in contexts] == [1, 2, 3]
     assert len(rules(contexts[-1])) == 1
-
-
-# ---- how large it gets, and what it does not touch
-
-
-# ---- resume, forget

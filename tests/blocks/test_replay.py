@@ -1,5 +1,4 @@
-"""Failure replay: which tasks enter and leave the buffer, what a step draws from it, how large a step is, and the
-command that shows the buffer."""
+"""Failure replay: the laws of its buffer, of its batches and of their sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dealing lessons into groups and scanning an update over them: no lesson is left out, no call reads too many."""
+"""Dealing lessons into groups at random."""
 
 from __future__ import annotations
 
@@ -36,6 +36,3 @@ def test_random_dealing_places_every_copy_in_even_groups(dealing: Dealing, n: in
     assert max(sizes) == dealing.size(n)
     if dealing.fan_in is not None:
         assert max(sizes) <= dealing.fan_in
-
-
-# ---- the scan

@@ -1,4 +1,4 @@
-"""`--json` shows why a command failed, by its code."""
+"""`--json` shows the code of a bug too."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The live view of a run on a terminal and elsewhere."""
+"""The live view of a run: waits, downloads, and the nodes of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands print: tables, usage and counts, and the one JSON object."""
+"""How a table prints that is too wide for a terminal."""
 
 from __future__ import annotations
 

@@ -448,9 +448,6 @@ def test_what_is_dropped_of_one_copy_as_it_is_accepted_another_may_still_bring(
     assert not adds.keys() & dropped.keys()
 
 
-# ---- conflicts
-
-
 # ---- what goes wrong
 
 
@@ -495,12 +492,6 @@ def test_a_journal_of_another_program_is_named() -> None:
     ran = staged(journal=Memory({row.place: row}))
     assert isinstance(ran.error, JournalMismatch)
     assert "has 'group 9' as the next result" in str(ran.error)
-
-
-# ---- validation
-
-
-# ---- size
 
 
 # ---- whole runs

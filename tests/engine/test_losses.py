@@ -1,4 +1,4 @@
-"""What the provider lost: when a loss becomes permanent, and what a resume tries again."""
+"""When a failure of the provider becomes permanent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Combee as METHODS section 2 has it: map, shuffle, reduce, in whole runs; its settings and what they refuse."""
+"""Combee's scan keeps to its fan-in and loses no lesson, whatever its curators answer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from runs import OPS, random_curator, spelled
 from scans import curated, curated_by, learned
 
 from practicum.core.context import seed_context
-
-# ---- the scan
-
 
 # ---- accounting
 
@@ -37,12 +34,3 @@ def test_random_curators_read_at_most_fan_in_lessons_and_lose_none(
 
 
 NAMING = ("add", "update", "merge")
-
-
-# ---- what else a run is made of
-
-
-# ---- settings
-
-
-# ---- no labels

@@ -1,4 +1,4 @@
-"""RCL's primitives as settings: read from text, refused where they cannot act, and what each costs in calls."""
+"""RCL's primitives learn from every task in any allowed combination."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ def read(method: str, **values: Any) -> PrimitiveSettings:
     settings = methods.settings_of(method).model_validate(values)
     assert isinstance(settings, PrimitiveSettings)
     return settings
-
-
-# ---- sizes
 
 
 # ---- calls
@@ -92,6 +89,3 @@ def test_any_allowed_combination_learns_from_every_task(
     learned_something = any(lesson.text for report in run.reports for lesson in report.lessons)
     assert learned_something or not failing
     assert run.result.stopped is None
-
-
-# ---- all at once

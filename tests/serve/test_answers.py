@@ -1,4 +1,4 @@
-"""What a model answers behind the proxy: thoughts are no answer, and an answer without text is not a wrong one."""
+"""An answer without text behind the proxy has a kind."""
 
 from __future__ import annotations
 

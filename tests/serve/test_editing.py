@@ -87,9 +87,6 @@ async def test_without_a_learner_what_is_approved_is_live_at_once(place: Place) 
         assert await texts(at) == []
 
 
-# Notes
-
-
 # Spaces
 
 

@@ -1,4 +1,4 @@
-"""Feedback: its rules, whose word it is, what holds at once, and what is still known after a restart."""
+"""A correction that was replaced is shown to no later request."""
 
 from __future__ import annotations
 
@@ -24,6 +24,3 @@ async def test_of_a_thousand_requests_none_is_shown_what_was_replaced(tmp_path: 
         shown = [await at.shown(f"Which team handles case {n % 50} of department {n % 7}?") for n in range(1_000)]
         assert sum("the old team" in text for text in shown) == 0
         assert all(f"the new team {n % 50}\n" in text for n, text in enumerate(shown) if n % 50 % 7 == n % 7)
-
-
-# What is kept

@@ -327,6 +327,3 @@ async def test_of_a_name_that_stands_twice_the_one_that_was_checked_is_sent(tmp_
             body = b'{"%s": "theirs", "input": "x", "%s": null}' % (name.encode(), name.encode())
             assert (await at.send("POST", RESPONSES, body, key)).status == 200
             assert b"theirs" not in at.upstream.requests[-1].body
-
-
-# What a browser or a terminal would obey

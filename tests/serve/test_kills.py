@@ -167,12 +167,3 @@ async def test_nothing_that_was_acknowledged_is_lost_by_kills(tmp_path: Path) ->
     assert result.reports > 10 * KILLS
     assert result.corrections > 5 * KILLS
     assert result.versions > 1
-
-
-# A full disk
-
-
-# Rollbacks from outside
-
-
-# Starts that cannot be

@@ -1,4 +1,4 @@
-"""Bounds of what clients can do: too many requests, too large ones, such that never end, and what is no HTTP."""
+"""A request with a header that is too large is answered."""
 
 from __future__ import annotations
 

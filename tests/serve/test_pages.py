@@ -71,9 +71,6 @@ async def test_a_link_from_another_site_finds_who_is_signed_in(tmp_path: Path) -
         assert 'content="0;url=/s/default?days=30"' in page.text
 
 
-# Forms of others
-
-
 # What is shown
 
 
@@ -152,9 +149,6 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
             assert {*lines} == {("good", str(version)) for version in marks}
             # Of two that are near to each other the newer one has a label.
             assert {*re.findall(r'<text class="label good"[^>]*>(v\d)<', page.text)} == labels
-
-
-# Editing
 
 
 # Pages that were open for long

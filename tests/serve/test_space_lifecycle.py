@@ -252,6 +252,3 @@ async def test_of_a_space_whose_folder_was_deleted_by_hand_nothing_is_in_the_nex
         await at.send("POST", "/v1/spaces", NAME)
         assert await found(at, "quetzal") == []
         assert len(at.service.warnings) == 1
-
-
-# Modes

@@ -74,6 +74,3 @@ async def test_the_filter_looks_at_the_question_too(who: dict[str, str], trusted
 
 def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
-
-
-# Frames, and blank texts

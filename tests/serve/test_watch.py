@@ -1,4 +1,4 @@
-"""Alarms: drift of outcomes, of requests and of what is found, by a webhook, in the log and in the store."""
+"""Alarms: drift of requests, and of the entries that fit them."""
 
 from __future__ import annotations
 

@@ -324,6 +324,3 @@ async def test_titles_and_contexts_are_no_requests_of_users_until_they_have_an_o
 def requests_of(at: Served) -> int:
     """The requests that the overview of the space counts."""
     return sum(row.requests for row in at.service.log.rows(select(tables.hours)))
-
-
-# Addresses

@@ -1,4 +1,4 @@
-"""Learning from stored traces: what each method makes of them, with nothing tried again, or that it is refused."""
+"""A run says so where every stored trace is too long for its model."""
 
 from __future__ import annotations
 

@@ -69,12 +69,6 @@ def test_equal_runs_are_equal_at_any_concurrency_and_after_any_kill(tmp_path: Pa
     scripts.same_after_any_kill(whole, team(), tmp_path / "cut", lambda at, model: following(at, first, model))
 
 
-# ---- every way by which a context becomes the start of a run
-
-
-# ---- contexts that are joined, and traces that are written by hand
-
-
 # ---- other names
 
 

@@ -106,9 +106,6 @@ def test_approved_in_any_order_it_is_the_context_that_there_is_without_review(
     assert plain(load_context(run)) == plain(wanted)
 
 
-# The command
-
-
 # Trying
 
 

@@ -1,4 +1,4 @@
-"""The keywords of the public functions: completed by editors, checked by mypy, and refused when they are wrong."""
+"""The keywords of the public functions are checked by mypy."""
 
 from __future__ import annotations
 

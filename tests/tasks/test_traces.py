@@ -281,12 +281,6 @@ def test_unknown_parts_of_a_chat_are_reported_once_and_the_rest_is_read(write: W
     assert [problem.count for problem in traces.problems] == [2, 1, 1, 1]
 
 
-# Scores.
-
-
-# Ids.
-
-
 # SWE-agent and mini-swe-agent.
 
 

@@ -317,6 +317,7 @@ def test_entries_that_others_contributed_to_are_removed_too_unless_kept(shell: S
         left = {e["id"]: e for e in shell.json(f"show {kept}")["entries"]}
         assert not any(task in e["sources"] for e in left.values())
         assert {e["id"] for e in value[rest]} <= left.keys()
+        assert mixed["text"] in [e["text"] for e in left.values()]
         assert mixed["id"] in [e["id"] for e in shell.json(f"forget {run} --source {task} --yes")["removed"]]
         assert mixed["id"] not in [e["id"] for e in shell.json(f"show {run}")["entries"]]
 

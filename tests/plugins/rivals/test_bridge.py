@@ -1,4 +1,4 @@
-"""A blocking library in a thread: its questions are answered in the event loop, and its output is dropped."""
+"""A blocking library in a thread: an exception of it ends the iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ERM: failures are worked out, criticism that helped is remembered, and what harmed is forgotten."""
+"""ERM: remembered criticism that helps no more is forgotten."""
 
 from __future__ import annotations
 
@@ -42,9 +42,6 @@ def section(run: Learned, name: str, step: int = -1) -> list[Any]:
     return run.reports[step].context.in_section(name)
 
 
-# ---- exemplars
-
-
 # ---- the memory of criticism
 
 
@@ -53,6 +50,3 @@ def test_remembered_criticism_that_helps_no_more_is_forgotten(tmp_path: Path) ->
     (kept,) = section(run, ".feedback", 0)
     history = [report.context.get(kept.id) for report in run.reports]
     assert [None if e is None else e.harmful for e in history] == [0, 1, 2, None, None]
-
-
-# ---- the run

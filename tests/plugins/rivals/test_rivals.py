@@ -1,5 +1,6 @@
-"""All rivals by one table: their settings build, they make the calls that their pages state, resume to the same context
-without a call paid twice, and tell small models less."""
+"""All rivals by one table: they resume to the same context without a call paid twice, and small models get
+examples and bounds.
+"""
 
 from __future__ import annotations
 
