@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import examples
 from runs import OPS, indoors, make_lessons, random_curator, spelled
@@ -56,6 +56,10 @@ def joins(curator: Curator) -> dict[str, Join | None]:
     uncovered=st.sampled_from(["keep", "drop"]), again=st.lists(st.integers(1, 6), max_size=3),
     join=st.sampled_from(sorted(joins(CURATOR))), copies=st.integers(1, 3), profile=st.sampled_from(["full", "small"]),
     guards=st.booleans(),
+)  # fmt: skip
+@example(
+    seed=245, n=19, size=6, ops=["add", "delete", "update"], failing=0.0, uncovered="keep", again=[], join="code",
+    copies=3, profile="full", guards=False,
 )  # fmt: skip
 def test_no_lesson_is_lost_silently_whatever_the_curator_does(
     seed: int, n: int, size: int, ops: list[str], failing: float, uncovered: Any, again: list[int], join: str,

@@ -154,9 +154,9 @@ async def _solved(
     clear, left = _without_conflicts(e for e in edits if not isinstance(e, Add | Vote))
     if len(calls) == 1 or sum(map(len, left)) >= asked:
         return combine(made)
-    other = [e for e in edits if isinstance(e, Add | Vote)]
-    solved = Delta((*other, *clear), tuple(resolution for delta in made for resolution in delta.resolutions))
-    return combine([solved, await _solved(left, update, fan_in, context, run.at("again"))])
+    solved = (*(e for e in edits if isinstance(e, Add | Vote)), *clear)
+    standing = Delta(solved, tuple(_standing(solved, made)))
+    return combine([standing, await _solved(left, update, fan_in, context, run.at("again"))])
 
 
 def _with_own_refs(deltas: Sequence[Delta]) -> list[list[Edit]]:
