@@ -13,6 +13,7 @@ paraphrase is not found.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -506,17 +507,27 @@ def _without_prompts(
     run: _Rows, wanted: frozenset[str], gone: set[str], texts: _ForgottenTexts, words: frozenset[str]
 ) -> Iterator[Any]:
     """The statements that delete the prompts of what is forgotten, the texts that only these had, and every text that
-    holds some of what is forgotten; of a prompt that stays, this text is then missing."""
-    stays: set[str] = set()
+    holds some of what is forgotten. A prompt that stays names such a text no longer: else the text would stay for its
+    sake when somebody says it again, and is forgotten, too."""
+
+    def this(key: Any) -> Any:
+        return (key.table.c.run_id == run.run_id) & (key == getattr(row, key.name))
+
+    stays, lost = dict[str, set[str]](), set[str]()
     for row in run.of(schema.prompts):
         if row.place in gone or _is_about(row.place, set(), wanted):
-            mine = schema.prompts.c.run_id == run.run_id
-            yield delete(schema.prompts).where(mine, schema.prompts.c.place == row.place)
+            yield delete(schema.prompts).where(this(schema.prompts.c.place))
         else:
-            stays.update(strings(json.loads(row.parts)))
+            stays[row.place] = {*strings(json.loads(row.parts))}
+    named = set[str]().union(*stays.values())
     for row in run.of(schema.texts):
-        if row.key.hex() not in stays or texts.quoted_in(row.text) or _has(words, [row.text]):
-            yield delete(schema.texts).where(schema.texts.c.run_id == run.run_id, schema.texts.c.key == row.key)
+        if row.key.hex() not in named or texts.quoted_in(row.text) or _has(words, [row.text]):
+            lost.add(row.key.hex())
+            yield delete(schema.texts).where(this(schema.texts.c.key))
+    for row in run.of(schema.prompts):
+        if found := lost & stays.get(row.place, set()):
+            parts = re.sub("|".join(found), "", row.parts)
+            yield schema.prompts.update().where(this(schema.prompts.c.place)).values(parts=parts)
 
 
 def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _ForgottenTexts) -> bool:
