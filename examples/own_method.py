@@ -40,7 +40,7 @@ async def update(lessons, context, run):
 
 act = answer(full_view)
 rules = Method(
-    name="rules", sample=shuffled_epochs(epochs=1, batch=4), act=act, attempt=once(act),
+    name="rules", show=full_view, sample=shuffled_epochs(epochs=1, batch=4), act=act, attempt=once(act),
     reflect=reflect, update=update, accept=always, roles=("reflector",),
 )  # fmt: skip
 

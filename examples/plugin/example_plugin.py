@@ -29,8 +29,8 @@ def method(settings):
     """Keep the feedback on each failure, without asking a model."""
     act = answer(full_view)
     return Method(
-        name="keep_failures", sample=shuffled_epochs(epochs=1, batch=4), act=act, attempt=once(act),
-        reflect=reflect, update=update, accept=always,
+        name="keep_failures", show=full_view, sample=shuffled_epochs(epochs=1, batch=4), act=act,
+        attempt=once(act), reflect=reflect, update=update, accept=always,
     )  # fmt: skip
 
 

@@ -71,6 +71,7 @@ CODES: Mapping[str, str] = {
     "budget.spent": "The budget is spent: raise it to go on.",
     # Methods
     "method.unknown": "No method has this name: use one of the names in the message.",
+    "method.no_show": "The method has no function that shows the context: give `show`.",
     "method.unsuitable": "The method cannot do what is asked: choose another method, or change the setting.",
     "method.mismatch": "The space learns by another method: use that one, or another space.",
     "method.wrong_result": "A function of the method returned a wrong value: correct the method.",
@@ -85,6 +86,7 @@ CODES: Mapping[str, str] = {
     "model.not_found": "The provider has no such model: check the name and the address.",
     "model.not_allowed": "The account or the key may not use the model: use another model or key.",
     "model.unreachable": "No model server answers at the address: start it, or correct the address.",
+    "model.not_open": "No model is open here, so none was asked.",
     "model.unusable": "The model cannot be used: see the message.",
     "model.always_refused": "The provider refused many requests in a row: correct what the message names.",
     "model.not_a_server": "The proxy needs the address of one model server: give http://host:port/v1#NAME.",

@@ -1,8 +1,8 @@
 """The loop: what a method is, and the one loop that runs it.
 
-    sample -> attempt (wraps act) -> reflect -> update -> door -> accept -> apply
+    sample -> attempt (wraps act, which begins with show) -> reflect -> update -> door -> accept -> apply
 
-A method is a value of `Method`: six functions, the seams. Blocks fill the seams and wrap each other (`blocks/`),
+A method is a value of `Method`: seven functions, the seams. Blocks fill the seams and wrap each other (`blocks/`),
 recipes put blocks together (`methods/`), and the loop knows nothing else: a new method adds blocks, never a branch
 here. `docs/extending.md` builds a method.
 """
@@ -17,8 +17,9 @@ from typing import Any, TypeVar, overload
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, changed_entries, ordered_union
-from practicum.core.errors import MethodError, PracticumError, ProviderError
+from practicum.core.errors import MethodError, PracticumError, ProviderError, UsageError
 from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.views import View
 from practicum.core.words import error_line
 from practicum.engine.door import Held
 from practicum.engine.provenance import traced, traced_lessons
@@ -88,6 +89,7 @@ RECENT = 20
 """Steps that a history keeps."""
 
 History = Sequence[StepReport]
+ShowSeam = Callable[[Context, Task, Run], Awaitable[View]]
 SampleSeam = Callable[[Sequence[Task], History, Run], Iterator[Batch]]
 AttemptSeam = Callable[[Batch, Context, Run], Awaitable[list[Rollout]]]
 ReflectSeam = Callable[[Sequence[Rollout], Context, Run], Awaitable[list[Lesson]]]
@@ -96,12 +98,19 @@ AcceptSeam = Callable[[Context, Delta, Sequence[Rollout], Run], Awaitable[Delta]
 Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None], AsyncIterator[StepReport]]
 
 
+async def _no_show(context: Context, task: Task, run: Run) -> View:
+    """Stands for the view of a method that was made without one, which is refused."""
+    raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A way to learn.
 
-    `act` makes one attempt, exactly as in evaluation; `attempt` may make several and wraps it. `roles` are the models
-    that learning asks beside the agent, `act_roles` those that `act` itself asks (a judge that chooses among attempts).
+    `show` makes the view that an agent sees of the context for a task. It looks things up, and asks no model but those
+    of `show_roles`. `act` makes one attempt, exactly as in evaluation: show, then the agent, then the score; `attempt`
+    may make several and wraps it. `roles` are the models that learning asks beside the agent, `act_roles` those that
+    `act` itself asks (a judge that chooses among attempts).
     `schedule` drives the six functions; `sequential` does so one step after the other. `models` names the models of
     seats that are no role, such as single agents of a network.
 
@@ -113,6 +122,7 @@ class Method:
     """
 
     name: str
+    show: ShowSeam = _no_show
     sample: SampleSeam
     act: ActSeam
     attempt: AttemptSeam
@@ -121,6 +131,7 @@ class Method:
     accept: AcceptSeam
     roles: tuple[str, ...] = ()
     act_roles: tuple[str, ...] = ()
+    show_roles: tuple[str, ...] = ()
     schedule: Schedule = field(default_factory=lambda: sequential)
     retrieval: Retrieval = DEFAULT
     models: Mapping[str, str] = field(default_factory=dict)
@@ -128,9 +139,34 @@ class Method:
     calls: tuple[int, int] | None = None
     costs: str = ""
 
+    def __post_init__(self) -> None:
+        if self.show is _no_show:
+            raise UsageError(
+                "method.no_show",
+                f"method {self.name} has no `show`: give the function that makes an agent's view of the context for a "
+                "task, `async def show(context, task, run) -> View`, such as `practicum.blocks.full_view`",
+            )
+
     def __repr__(self) -> str:
         roles = f", asks {', '.join(self.roles)}" if self.roles else ""
         return f"<Method {self.name}{roles}>"
+
+
+async def view_of(show: ShowSeam, context: Context, task: Task, run: Run) -> View:
+    """The view that `show` makes of a context for a task. Raises MethodError for a mistake in it."""
+    try:
+        view = await show(context, task, run)
+    except PracticumError:
+        raise
+    except Exception as error:
+        what = f"`show` raised {error_line(error)} for task {task.id!r}"
+        raise MethodError("method.wrong_result", f"{what}{KEPT}") from error
+    if not isinstance(view, View):
+        found = "None" if view is None else type(view).__name__
+        raise MethodError(
+            "method.wrong_result", f"`show` returned {found} for task {task.id!r}; it must return a View{KEPT}"
+        )
+    return view
 
 
 async def sequential(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from practicum.agents.base import Agent
 from practicum.core.counts import Count
-from practicum.core.errors import ModelError, RequestError
+from practicum.core.errors import ModelError, ProviderError, RequestError
 from practicum.core.redact import Redactor
 from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
@@ -193,8 +193,12 @@ class RunState:
         return {str(key): count for key, count in sorted(self.counts.items()) if count}
 
     def seat(self, role: str) -> Seat:
-        """The model in this role; the agent's model if the role has none of its own."""
-        return self.seats.get(role) or self.seats["agent"]
+        """The model in this role; the agent's model if the role has none of its own. Raises ProviderError where none
+        is open, as where a context is shown without a budget."""
+        seat = self.seats.get(role) or self.seats.get("agent")
+        if seat is None:
+            raise ProviderError("model.not_open", f"no model is open here for the role {role}")
+        return seat
 
     def refused_by(self, model: str) -> Refused:
         """The parameters that the server of a model refused; those that it refuses from now on are counted, noted and

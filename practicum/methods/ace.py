@@ -62,6 +62,7 @@ def playbook(
     """ACE's loop. Methods that grow a playbook differ in `update`: how the lessons of a step become edits."""
     return Method(
         name=name,
+        show=full_view,
         sample=batches(s.online, s.epochs, batch),
         act=ACT,
         attempt=attempts(s, act),

@@ -32,9 +32,11 @@ class Settings(Batched, RetrievalSettings):
 
 def method(s: Settings) -> Method:
     """Attempt with the episodes so far what has no known answer, and keep right answers."""
-    act = answer(similar_turns(s.k, EPISODES))
+    show = similar_turns(s.k, EPISODES)
+    act = answer(show)
     return Method(
         name="episodes",
+        show=show,
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act) if s.online else shown_answers(act),

@@ -32,9 +32,11 @@ class Settings(MethodSettings):
 
 def method(s: Settings) -> Method:
     """Make one step that keeps all examples. Online, each task becomes an example after it was predicted."""
-    act = answer(fitting_turns("examples", s.window))
+    show = fitting_turns("examples", s.window)
+    act = answer(show)
     return Method(
         name="icl",
+        show=show,
         sample=stream(1) if s.online else everything,
         act=act,
         attempt=once(act) if s.online else shown_answers(act),

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from practicum.agents.team import SHAPES, Team, load_team, make_team
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.network import MAX_PARTS, Experience, Level, Strategy, by_network, seat
+from practicum.blocks.act.network import MAX_PARTS, Experience, Level, Strategy, by_network, of_each_step, seat
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
@@ -93,6 +93,7 @@ def method(s: Settings) -> Method:
     learning = act if s.online or s.while_learning else network(replace(experience, strategy="none"))
     return Method(
         name="mael",
+        show=of_each_step,
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(learning),

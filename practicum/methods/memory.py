@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from practicum.blocks.act.scaling import By, Scaling, Until, in_parallel, in_sequence
-from practicum.blocks.act.show import Answer, Show, answer, noting
+from practicum.blocks.act.show import Answer, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
+from practicum.engine.loop import ShowSeam
 from practicum.methods.settings import Batched, RetrievalSettings, SameFrom
 
 
@@ -149,15 +150,19 @@ class MemorySettings(Batched, RetrievalSettings):
         judging = self.until == "judge" if self.scaling == "sequential" else self.choose == "judge"
         return ("judge",) if judging and self.attempts > 1 else ()
 
+    def noting(self, show: ShowSeam) -> ShowSeam:
+        """The view, which asks for a note where passes leave one."""
+        return noting(show) if self.notes else show
+
     @property
     def act_calls(self) -> int:
         """The most model calls of one `act`."""
         return self.attempts * (1 + len(self.act_roles))
 
 
-def acting(s: MemorySettings, show: Show, *, blind: bool) -> Answer:
+def acting(s: MemorySettings, show: ShowSeam, *, blind: bool) -> Answer:
     """An act of one or several attempts. A `blind` act sees no score, as in evaluation."""
-    act = answer(noting(show) if s.notes else show)
+    act = answer(show)
     if s.scaling == "sequential" and s.attempts > 1:
         # Memories of the chosen attempt alone need no outcome of those on the way.
         label: Literal["all", "ends"] = "ends" if s.extract == "chosen" else "all"

@@ -29,10 +29,11 @@ def method(s: Settings) -> Method:
 
 
 def unlearned(name: str, act: ActSeam, online: bool, calls: int = 1) -> Method:
-    """A method that makes no steps and attempts with `act`, in up to `calls` calls. Online, it predicts the tasks one
-    after the other and keeps nothing."""
+    """A method that makes no steps, shows the whole context, and attempts with `act`, in up to `calls` calls. Online,
+    it predicts the tasks one after the other and keeps nothing."""
     return Method(
         name=name,
+        show=full_view,
         sample=stream(1) if online else nothing,
         act=act,
         attempt=once(act),

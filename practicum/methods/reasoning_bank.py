@@ -32,10 +32,11 @@ class Settings(MemorySettings):
 
 def method(s: Settings) -> Method:
     """Attempt with the most similar memories, choose, extract memories, append them."""
-    show = with_memories(s.memories, MEMORIES)
+    show = s.noting(with_memories(s.memories, MEMORIES))
     update = append_memories
     return Method(
         name="reasoning_bank",
+        show=show,
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
         attempt=once(acting(s, show, blind=s.online)),

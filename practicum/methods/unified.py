@@ -125,7 +125,7 @@ def method(s: Settings) -> Method:
         parts["memories"] = with_memories(s.memories, MEMORIES)
     if s.examples:
         parts["examples"] = similar_turns(s.examples, EPISODES)
-    show = paying(parts) if s.weigh else joined(*parts.values())
+    show = s.noting(paying(parts) if s.weigh else joined(*parts.values()))
     reflecting = s.rules == "reflected"
     act = acting(s, show, blind=s.online)
     act = compared(act, parts, s.temperature) if s.weigh else act
@@ -154,6 +154,7 @@ def method(s: Settings) -> Method:
     update = divided(is_experience, newest_per_key(append(EPISODES)), kept)
     return Method(
         name="unified",
+        show=show,
         sample=batches(s.online, s.epochs, s.batch),
         act=blind,
         attempt=once(attempt),

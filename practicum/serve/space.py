@@ -208,8 +208,8 @@ class Space:
         return ":" in self.reader.config.embedder
 
     async def view(self, query: str, context: Context) -> View:
-        """What the method shows for a query. Raises UsageError for a method that asks models first."""
-        return await self.reader.view(query, context, _no_models, framed=False)
+        """What the method shows for a query. It asks no model: a method that would shows the rest, which is counted."""
+        return await self.reader.view(query, context)
 
     # Versions
 
@@ -429,10 +429,3 @@ def _asked(near: Near) -> str:
 def searched(query: str) -> str:
     half = LONGEST_QUERY // 2
     return query if len(query) <= LONGEST_QUERY else f"{query[:half]}\n{query[-half:]}"
-
-
-def _no_models() -> Any:
-    raise UsageError(
-        "method.unsuitable",
-        "a method that asks a model before it shows anything cannot serve requests: choose another one",
-    )

@@ -1,7 +1,6 @@
 """Reading a run: a version of its context, and what its method shows an agent for a query.
 
-Learning and evaluation attempt a task. Here the attempt ends where the agent would be asked, so showing is what the
-method itself does and costs no call.
+Learning and evaluation show the same: the view is that of the method's `show`.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from practicum import methods
-from practicum.agents.base import AgentRun
+from practicum.agents.chat import ChatAgent
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
-from practicum.core.errors import MethodError, StoreError, UsageError
+from practicum.core.errors import StoreError
 from practicum.core.redact import Redactor
-from practicum.core.types import Task, Trace
+from practicum.core.types import Task
 from practicum.core.views import View
 from practicum.engine.framing import nonce_for
-from practicum.engine.loop import Method
+from practicum.engine.loop import Method, view_of
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
 from practicum.models.registry import Models
@@ -43,34 +41,6 @@ from practicum.store.snapshot import read_context
 T = TypeVar("T")
 
 
-class _Captured(Exception):
-    """Carries the view that an agent was to be shown."""
-
-    def __init__(self, view: View) -> None:
-        super().__init__("captured")
-        self.view = view
-
-
-class _Capture:
-    """An agent that is shown a view and makes no attempt."""
-
-    journaled, moves, max_turns, identity = False, False, 1, "capture"
-
-    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        raise _Captured(view)
-
-
-class _ModelWanted(Exception):
-    """A model was to be asked before the agent was shown anything."""
-
-
-class _NoSeats(dict[str, Seat]):
-    """No model is open."""
-
-    def __missing__(self, role: str) -> Seat:
-        raise _ModelWanted
-
-
 class Reader:
     """What one thread has open to show and to answer."""
 
@@ -82,6 +52,8 @@ class Reader:
         self._trust_run = trust_run
         self._store: Store | None = None
         self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
+        self.without_model = 0
+        """Views of methods that ask a model to show, made without one."""
         self.reopen()
 
     config: Config
@@ -164,40 +136,27 @@ class Reader:
         with as_stored(self._store.folder):
             return self._by_origin(read_context(self._store, self._store.run_id, number, self._context))
 
-    async def view(self, query: str, context: Context, logs: Callable[[], Path], *, framed: bool = True) -> View:
-        """What is shown of a context for a query; `framed` as in a prompt of the run (see `engine.framing`)."""
-        nonce = self.config.nonce if framed else ""
-        try:
-            return await self._capture(query, context, _NoSeats(), nonce)
-        except _ModelWanted:
-            pass
-        if not (roles := self.method.act_roles):
-            raise UsageError(
-                "method.unsuitable",
-                f"method {self.config.method} asks models before it shows anything, and shows something else in each "
-                "step: there is no one context for a query. Ask the run itself (Space.ask)",
-            )
-        if self._origin is not None:
-            self._origin.require((), roles)
-        clients = open_clients(self.config, self._parts, roles, (await self.models(logs())).models)
-        options = call_options(self.config)
-        return await self._capture(query, context, {r: Seat(c, options) for r, c in clients.items()}, nonce)
-
-    async def _capture(self, query: str, context: Context, seats: dict[str, Seat], nonce: str) -> View:
-        """The view that the method's `act` shows its agent first."""
+    async def view(self, query: str, context: Context, models: Callable[[], Path] | None = None) -> View:
+        """What is shown of a context for a query, without the frame of a prompt (see `engine.framing`). A method that
+        asks models to show does so if `models` gives a folder for their logs; else it shows the rest, and counts it.
+        """
+        seats: dict[str, Seat] = {}
+        roles = self.method.show_roles
+        self.without_model += bool(roles) and models is None
+        if models is not None and roles:
+            if self._origin is not None:
+                self._origin.require((), roles)
+            clients = open_clients(self.config, self._parts, roles, (await self.models(models())).models)
+            options = call_options(self.config)
+            seats = {role: Seat(client, options) for role, client in clients.items()}
         config = self.config
         state = RunState(
-            NoJournal(), seats, _Capture(), None, self.retriever.vectors, config.instructions, config.choices,
-            config.profile or "full", self._sections, seed=config.seed,
-            nonce=nonce, given_retriever=self.retriever,
+            NoJournal(), seats, ChatAgent(), None, self.retriever.vectors, config.instructions, config.choices,
+            config.profile or "full", self._sections, seed=config.seed, nonce=config.nonce,
+            given_retriever=self.retriever,
         )  # fmt: skip
-        try:
-            await self.method.act(Task("query", query), context, Run(state, "query", ("task:query",), teaches=False))
-        except _Captured as shown:
-            return shown.view
-        raise MethodError(
-            "method.wrong_result", f"`act` of method {self.method.name} ends without showing its agent anything"
-        )
+        run = Run(state, "query", ("task:query",), teaches=False)
+        return await view_of(self.method.show, context, Task("query", query), run)
 
     @cached_property
     def _sections(self) -> Mapping[str, str]:
@@ -205,14 +164,10 @@ class Reader:
 
     @cached_property
     def method(self) -> Method:
-        """The method, of which only `act` is used. It makes one attempt, since each would be shown the same."""
+        """The method, of which only `show` is used."""
         if self._origin is not None:
             self._origin.require(("settings",))
-        config, name = self.config, self.config.method
-        if methods.is_own(name) and "scaling" in methods.settings_of(name).model_fields:
-            once = methods.override_settings(name, config.settings, {"scaling": "none"})
-            config = config.model_copy(update={"settings": once})
-        return make_method(config, make_settings(config), Splits(), self._parts)
+        return make_method(self.config, make_settings(self.config), Splits(), self._parts)
 
     @cached_property
     def redactor(self) -> Redactor | None:

@@ -28,6 +28,7 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.trust import Trust
 from practicum.core.types import Task, Turn
 from practicum.core.views import View
+from practicum.engine.framing import framed_view
 from practicum.engine.loop import Method
 from practicum.methods.settings import GateSettings
 from practicum.session.amend import writing
@@ -221,6 +222,7 @@ class Space:
             reader.reopen()
             context = reader.context()
             view = await reader.view(text, context, self._log_folder)
+        view = framed_view(view, reader.config.nonce)
         shown = Shown(_new_id(), text, context.version, view, context, reader.config)
         if self._writer is not None:
             self._writer.remember(shown)

@@ -22,7 +22,7 @@ from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
-from practicum.core.errors import AgentError, ProviderError, RequestError, WindowError
+from practicum.core.errors import AgentError, ProviderError, RequestError, UsageError, WindowError
 from practicum.core.types import Instructions, Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.core.views import View, count_tokens
 from practicum.core.visible import visible_to_model
@@ -181,6 +181,15 @@ def by_network(
         return Rollout(task, trace, score, feedback, run.place, retrieved=retrieved)
 
     return act
+
+
+async def of_each_step(context: Context, task: Task, run: Run) -> View:
+    """Raises UsageError: a network of agents has no one view for a task."""
+    raise UsageError(
+        "method.unsuitable",
+        "each step of a network of agents is shown something else: there is no one context for a query. Ask the run "
+        "itself (Space.ask)",
+    )
 
 
 def step_reward(entry: Entry) -> float:

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 
-from practicum.blocks.act.show import Answer, Show, answer, joined
+from practicum.blocks.act.show import Answer, answer, joined
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Vote
 from practicum.core.types import Lesson, Rating, Rollout, Round, Task
 from practicum.core.views import View
-from practicum.engine.loop import ReflectSeam, UpdateSeam
+from practicum.engine.loop import ReflectSeam, ShowSeam, UpdateSeam
 from practicum.engine.run import Run
 
 PARTS = ".parts"
 """The hidden section of the records. The text of an entry is the name of its part."""
 
-Parts = Mapping[str, Show]
+Parts = Mapping[str, ShowSeam]
 """The views of the parts by name, what changes least first."""
 
 
@@ -38,7 +38,7 @@ def pays(entry: Entry | None) -> bool:
     return entry is None or entry.harmful - entry.helpful <= sqrt(entry.helpful + entry.harmful)
 
 
-def paying(parts: Parts, changed: str = "") -> Show:
+def paying(parts: Parts, changed: str = "") -> ShowSeam:
     """The parts that pay, one after the other; with the part `changed` if it does not pay, and without it if it
     does."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Protocol
@@ -20,10 +20,9 @@ from practicum.core.views import (
     render_turns,
 )
 from practicum.engine.judge import judged_feedback
+from practicum.engine.loop import ShowSeam, view_of
 from practicum.engine.run import Run, feedback
 from practicum.retrieval.search import Filter, Match
-
-Show = Callable[[Context, Task, Run], Awaitable[View]]
 
 TURN_FRAME = 16
 """Tokens that a chat template adds to one exchange, approximately."""
@@ -35,11 +34,11 @@ class Answer(Protocol):
     async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Rollout: ...
 
 
-def answer(show: Show) -> Answer:
+def answer(show: ShowSeam) -> Answer:
     """The agent answers with the context that `show` shows it."""
 
     async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
-        view = await show(context, task, run)
+        view = await view_of(show, context, task, run)
         trace = await run.agent(task, view.with_note(note) if note else view)
         score = await run.score(task, trace)
         known = await learning_feedback(task, trace, score, run)
@@ -94,7 +93,7 @@ async def annotated_view(context: Context, task: Task, run: Run) -> View:
     return render_annotated(context)
 
 
-def noting(show: Show) -> Show:
+def noting(show: ShowSeam) -> ShowSeam:
     """The same view; the agent also leaves a note to continue from."""
 
     async def shown(context: Context, task: Task, run: Run) -> View:
@@ -119,7 +118,7 @@ def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
     return [(heading, group) for heading, group in groups.items() if group]
 
 
-def with_memories(k: int, section: str) -> Show:
+def with_memories(k: int, section: str) -> ShowSeam:
     """The k entries of a section most similar to the task, in two groups: what to follow, what to avoid."""
     where = Filter(section=section)
 
@@ -137,7 +136,7 @@ def with_memories(k: int, section: str) -> Show:
     return show
 
 
-def rest(*sections: str) -> Show:
+def rest(*sections: str) -> ShowSeam:
     """All entries outside these sections."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -146,7 +145,7 @@ def rest(*sections: str) -> Show:
     return show
 
 
-def joined(*shows: Show) -> Show:
+def joined(*shows: ShowSeam) -> ShowSeam:
     """All of these views, one after the other: what changes least belongs first, for prefix caches."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -193,7 +192,7 @@ def similarities(found: Sequence[Match]) -> tuple[tuple[str, float], ...]:
     return tuple((near.entry.id, round(near.similarity, 4)) for near in found)
 
 
-def similar_turns(k: int, section: str) -> Show:
+def similar_turns(k: int, section: str) -> ShowSeam:
     """The k entries of a section most similar to the task, as earlier turns, the most similar last."""
     solved = Solved(section)
 
@@ -204,7 +203,7 @@ def similar_turns(k: int, section: str) -> Show:
     return show
 
 
-def fitting_turns(section: str, tokens: int) -> Show:
+def fitting_turns(section: str, tokens: int) -> ShowSeam:
     """As many entries of a section as fit `tokens`, oldest first, as earlier turns: the same ones for every task."""
 
     async def show(context: Context, task: Task, run: Run) -> View:

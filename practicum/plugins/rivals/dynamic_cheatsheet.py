@@ -8,14 +8,14 @@ context collapses. docs/methods/dynamic_cheatsheet.md says what differs from the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import Answer, answer, full_view, similarities
+from practicum.blocks.act.show import answer, full_view, similarities
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
@@ -53,9 +53,11 @@ class Settings(Batched, RetrievalSettings):
 def method(s: Settings) -> Method:
     """Attempt with the sheet, then rewrite it; or rewrite it for the task, then attempt."""
     whole = s.form == "cumulative"
-    act = answer(full_view) if whole else synthesizing(s.k)
+    synthesis = Synthesis(s.k)
+    act = answer(full_view) if whole else synthesis.act
     return Method(
         name="dynamic_cheatsheet",
+        show=full_view if whole else synthesis.show,
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
@@ -64,6 +66,7 @@ def method(s: Settings) -> Method:
         accept=always,
         roles=("curator",),
         act_roles=() if whole else ("curator",),
+        show_roles=() if whole else ("curator",),
         act_calls=1 if whole else 2,
         costs="one call a step",
     )
@@ -97,15 +100,29 @@ async def rewrite(lessons: Sequence[Lesson], context: Context, run: Run) -> Delt
     return Delta(_next_sheet(old, text, lessons))
 
 
-def synthesizing(k: int) -> Answer:
-    """Attempts with a sheet that is written for each task, from the sheet so far and the last k attempts at similar
-    tasks (retrieval and synthesis). The trace keeps the sheet.
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """A sheet that is written for each task, from the sheet so far and the last `k` attempts at similar tasks
+    (retrieval and synthesis). If there are no attempts, or if the call fails, the sheet so far is shown."""
 
-    If there are no attempts, or if the call fails, the sheet so far is shown.
-    """
+    k: int
 
-    async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
-        found = await run.nearest(context, task.input, k, Filter(section=CASES))
+    async def show(self, context: Context, task: Task, run: Run) -> View:
+        view, _ = await self._written(context, task, run)
+        return view
+
+    async def act(self, task: Task, context: Context, run: Run) -> Rollout:
+        """An attempt whose trace keeps the sheet that was written for it, "" if none was."""
+        view, text = await self._written(context, task, run)
+
+        async def shown(context: Context, task: Task, run: Run) -> View:
+            return view
+
+        rollout = await answer(shown)(task, context, run)
+        return replace(rollout, trace=replace(rollout.trace, data={**rollout.trace.data, "sheet": text}))
+
+    async def _written(self, context: Context, task: Task, run: Run) -> tuple[View, str]:
+        found = await run.nearest(context, task.input, self.k, Filter(section=CASES))
         old = sheet(context)
         parts = [*(f"# Attempt at a task like it\n{f.entry.text}" for f in found), f"# The next task\n{task.input}"]
         text = await _written(PREPARER, old, parts, run.at("sheet")) if found else ""
@@ -114,14 +131,7 @@ def synthesizing(k: int) -> Answer:
             read = partial(tuple, [*(f.entry for f in found), *view.entries()])
             page = visible_to_model(text)
             view = View(pages=(page,), tokens=count_tokens(page), retrieved=similarities(found), entries=read)
-
-        async def shown(context: Context, task: Task, run: Run) -> View:
-            return view
-
-        rollout = await answer(shown)(task, context, run, note)
-        return replace(rollout, trace=replace(rollout.trace, data={**rollout.trace.data, "sheet": text}))
-
-    return act
+        return view, text
 
 
 async def keep_attempts_and_sheet(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.act.show import Show, Solved, answer, similarities
+from practicum.blocks.act.show import Solved, answer, similarities
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import HINGE, SHOP, WORKSHOP
@@ -24,7 +24,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Vote
 from practicum.core.types import Instructions, Lesson, Rating, Rollout, Task
 from practicum.core.views import View, render_turns
-from practicum.engine.loop import AcceptSeam, Method, ReflectSeam, UpdateSeam
+from practicum.engine.loop import AcceptSeam, Method, ReflectSeam, ShowSeam, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods.settings import RetrievalSettings
 from practicum.plugins.rivals.examples import CUPS_WRONG, example
@@ -75,9 +75,11 @@ class Settings(SearchSettings, RetrievalSettings):
 
 def method(s: Settings) -> Method:
     """Work out failures, criticise, edit by new and remembered criticism, keep the best and what helped."""
-    act = answer(with_exemplars(s.k))
+    show = with_exemplars(s.k)
+    act = answer(show)
     return Method(
         name="erm",
+        show=show,
         sample=drawn(s.steps, s.batch, anew=False),
         act=act,
         attempt=once(act),
@@ -211,7 +213,7 @@ def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
     return accepted
 
 
-def with_exemplars(k: int) -> Show:
+def with_exemplars(k: int) -> ShowSeam:
     """The best instruction and, as earlier turns, the `k` exemplars with the highest product of similarity and
     priority, the best last. A task is no exemplar of itself."""
 

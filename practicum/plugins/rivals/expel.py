@@ -62,10 +62,12 @@ class Settings(Batched, RetrievalSettings):
 
 def method(s: Settings) -> Method:
     """Retry failures, draw insights, show insights and solved tasks."""
-    act = answer(joined(rest(EPISODES), similar_turns(s.k, EPISODES)))
+    show = joined(rest(EPISODES), similar_turns(s.k, EPISODES))
+    act = answer(show)
     insights = pruned(VotedInsights(s.together, s.insights), 0, EPISODES)
     return Method(
         name="expel",
+        show=show,
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(refined(act, by_self, s.rounds, "retry")),

@@ -74,6 +74,7 @@ def method(s: Settings) -> Method:
         update = scan(update, Dealing(groups=s.groups, copies=min(2, s.groups), fan_in=None), joined(s.warmth))
     return Method(
         name="gepa",
+        show=best_instruction,
         sample=shuffled_epochs(1, s.minibatch),
         act=act,
         attempt=once(act),

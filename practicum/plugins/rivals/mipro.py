@@ -74,6 +74,7 @@ def method(s: Settings) -> Method:
     act = answer(best_combination)
     return Method(
         name="mipro",
+        show=best_combination,
         sample=everything,
         act=act,
         attempt=once(act),

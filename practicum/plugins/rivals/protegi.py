@@ -77,6 +77,7 @@ def method(s: Settings) -> Method:
     return Method(
         name="protegi",
         sample=drawn(s.steps, s.batch, anew=True),
+        show=best_instruction,
         act=answer(best_instruction),
         attempt=ATTEMPT,
         reflect=gradients(criticism, s.gradients, s.errors),

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import Show, answer, with_memories
+from practicum.blocks.act.show import answer, with_memories
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
@@ -29,7 +29,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round, Task, Turn
 from practicum.core.views import View, render_selected
-from practicum.engine.loop import Batch, History, Method, SampleSeam, sources_of
+from practicum.engine.loop import Batch, History, Method, SampleSeam, ShowSeam, sources_of
 from practicum.engine.run import Run
 from practicum.methods.settings import Batched, RetrievalSettings
 from practicum.tasks.stored import ids, picked
@@ -51,9 +51,11 @@ class Settings(Batched, RetrievalSettings):
 
 def method(s: Settings) -> Method:
     """Attempt, reflect on failures, try again in the next epoch."""
-    act = answer(own_or_similar(s.k))
+    show = own_or_similar(s.k)
+    act = answer(show)
     return Method(
         name="reflexion",
+        show=show,
         sample=stream(s.batch) if s.online else trials(s.epochs, s.batch),
         act=act,
         attempt=once(act),
@@ -82,7 +84,7 @@ def trials(most: int, batch: int) -> SampleSeam:
     return sample
 
 
-def own_or_similar(k: int) -> Show:
+def own_or_similar(k: int) -> ShowSeam:
     """The reflections on the task itself or, if there are none, the `k` that were made on the most similar tasks."""
     similar = with_memories(k, SECTION)
 

@@ -381,6 +381,7 @@ def search(name: str, s: BeamSettings, update: UpdateSeam) -> Method:
     return Method(
         name=name,
         sample=drawn(s.steps, s.batch, anew=False),
+        show=best_instruction,
         act=answer(best_instruction),
         attempt=ATTEMPT,
         reflect=demonstrations,

@@ -55,6 +55,7 @@ def method(s: Settings) -> Method:
     act = answer(best_instruction)
     return Method(
         name="textgrad",
+        show=best_instruction,
         sample=drawn(s.steps, s.batch, anew=True),
         act=act,
         attempt=once(act),

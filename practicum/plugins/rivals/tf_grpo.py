@@ -57,6 +57,7 @@ def method(s: Settings) -> Method:
     act = answer(full_view)
     return Method(
         name="tf_grpo",
+        show=full_view,
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=grouped(once(act), s.group, s.warmth),

@@ -33,11 +33,15 @@ from practicum import Add, Batch, Context, Delta, Feedback, Lesson, Method, Roll
 # ---- a method: its seams, by hand
 
 
+async def show(context: Context, task: Task, run: Run) -> View:
+    """All notes."""
+    notes = "\n".join(f"[{entry.id}] ({entry.section}) {entry.text}" for entry in context)
+    return View(pages=(notes,) if notes else (), ids=context, citable=bool(notes))
+
+
 async def act(task: Task, context: Context, run: Run) -> Rollout:
     """One attempt with all notes shown."""
-    notes = "\n".join(f"[{entry.id}] ({entry.section}) {entry.text}" for entry in context)
-    view = View(pages=(notes,) if notes else (), ids=context, citable=bool(notes))
-    trace = await run.agent(task, view)
+    trace = await run.agent(task, await show(context, task, run))
     score = await run.score(task, trace)
     right = score is not None and score.correct
     return Rollout(task, trace, score, Feedback(right, f"The right answer is {task.target}.", task.target), run.place)
@@ -64,7 +68,9 @@ async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], ru
     return delta
 
 
-NOTES = Method(name="notes", sample=sample, act=act, attempt=attempt, reflect=reflect, update=update, accept=accept)
+NOTES = Method(
+    name="notes", show=show, sample=sample, act=act, attempt=attempt, reflect=reflect, update=update, accept=accept
+)
 
 
 def test_a_method_of_one_s_own_learns_and_is_evaluated_and_asked(tmp_path: Path) -> None:
