@@ -22,8 +22,9 @@ from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.views import View
 from practicum.core.words import error_line
 from practicum.engine.door import Held
+from practicum.engine.place import KEPT
 from practicum.engine.provenance import traced, traced_lessons
-from practicum.engine.run import KEPT, ActSeam, Run
+from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import DEFAULT, Retrieval
 
 T = TypeVar("T")

@@ -30,7 +30,8 @@ from practicum.core.errors import (
 from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
-from practicum.engine.run import Chain, Run
+from practicum.engine.place import Chain
+from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need

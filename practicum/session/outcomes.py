@@ -20,7 +20,7 @@ from practicum.core.trust import Trust, least
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import View
 from practicum.core.visible import is_blank
-from practicum.engine.run import TRACE
+from practicum.engine.attempts import TRACE
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.dialects import ROW

@@ -23,6 +23,7 @@ from runs import Memory, indoors
 import practicum
 from practicum.blocks.accept.always import always
 from practicum.blocks.accept.gate import WORSE, unshown_part
+from practicum.blocks.act.show import full_view
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.coverage import LEFT_OUT, Uncovered, keep_or_drop
@@ -238,7 +239,8 @@ def staged(
     run = indoors(lambda call: "", journal=journal)
     attempt = stage.attempt(fails)
     made = Method(
-        name="staged", sample=shuffled_epochs(epochs, 1), act=shown, attempt=attempt, reflect=reflect or reflecting(),
+        name="staged", show=full_view,
+        sample=shuffled_epochs(epochs, 1), act=shown, attempt=attempt, reflect=reflect or reflecting(),
         update=stage.update(decide), accept=accept,
     )  # fmt: skip
     schedule = without_barrier(
@@ -464,7 +466,8 @@ def test_a_cancelled_run_cancels_what_is_in_flight() -> None:
         return []
 
     made = Method(
-        name="staged", sample=shuffled_epochs(1, 1), act=shown, attempt=attempt, reflect=reflecting(),
+        name="staged", show=full_view,
+        sample=shuffled_epochs(1, 1), act=shown, attempt=attempt, reflect=reflecting(),
         update=stage.update(adding), accept=always,
     )  # fmt: skip
 

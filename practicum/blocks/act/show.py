@@ -19,9 +19,10 @@ from practicum.core.views import (
     render_selected,
     render_turns,
 )
+from practicum.engine.attempts import feedback
 from practicum.engine.judge import judged_feedback
 from practicum.engine.loop import ShowSeam, view_of
-from practicum.engine.run import Run, feedback
+from practicum.engine.run import Run
 from practicum.retrieval.search import Filter, Match
 
 TURN_FRAME = 16

@@ -1,0 +1,228 @@
+"""Attempts of the agent and their scores. A failed attempt is a result too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+
+from practicum.core.counts import Count
+from practicum.core.errors import (
+    AgentError,
+    OutputError,
+    ProviderError,
+    RequestError,
+    WindowError,
+)
+from practicum.core.thoughts import silence, split_thoughts
+from practicum.core.trust import least
+from practicum.core.types import Feedback, Prompt, Score, Task, Trace
+from practicum.core.views import View
+from practicum.engine.calls import Calls
+from practicum.engine.framing import framed_view
+from practicum.store.journal import (
+    JournalRow,
+    digest,
+    dump_failure,
+    load_failure,
+)
+from practicum.tasks.scoring.registry import meta_fault
+from practicum.tasks.scoring.rules import named_choices
+
+T = TypeVar("T")
+
+TRACE = TypeAdapter(Trace)
+_SCORE = TypeAdapter(Score)
+
+
+class Attempts(Calls):
+    """A place at which the agent attempts tasks, and attempts are scored."""
+
+    async def agent(self, task: Task, view: View, *, must_fit: bool = False) -> Trace:
+        """One attempt of the agent. A failure is data: the trace carries it as `error`. Raises BrokenAgentError if all
+        of the first attempts failed, and with `must_fit` WindowError if the prompt is larger than the model's window.
+        """
+        proof, broken, before = self._state.proof, False, self.chain.calls
+        view = framed_view(view, self._state.nonce)
+        proof.begins(self.job)
+        try:
+            trace = self._said(await self._attempt(task, view))
+        except AgentError as error:
+            trace, broken = Trace(answer="", error=str(error)), True
+        except (OutputError, ProviderError) as error:
+            if must_fit and isinstance(error, WindowError):
+                raise
+            # There is nothing to learn from: no answer came, or none that could be parsed.
+            trace = Trace(answer="", error=str(error), lost=True, refused=isinstance(error, RequestError))
+            self.count(Count.OVERLONG_REQUESTS, isinstance(error, WindowError))
+            if isinstance(error, RequestError) and not self._state.agent.max_turns:
+                self._count_refused(error)  # an agent of the user's own asked its model by itself
+        finally:
+            proof.ended(self.job)
+            self._needed(self.chain.calls - before)
+        if not self._state.trust_tools and any(step.kind == "observation" for step in trace.steps):
+            trace = replace(trace, trust=least(trace.trust, "tool"))
+        if view.annotated:
+            self.count(Count.ANNOTATED_UNKNOWN_IDS, trace.unknown)
+            failure = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
+        else:
+            self.count(Count.UNKNOWN_IDS, trace.unknown)
+            if self.choices and trace.error is None:
+                self.count(Count.UNCLEAR_CHOICES, len(named_choices(self.choices, trace.answer)) != 1)
+            failure = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
+        self.count(failure, trace.error is not None)
+        self.count(Count.REFUSED_CALLS, len(trace.data.get("refused", ())))
+        self._state.observer.attempted(task, trace)
+        if broken:
+            proof.told(self.job, task.id, str(trace.error))
+        return trace
+
+    def _said(self, trace: Trace) -> Trace:
+        """The trace of an attempt with its answer apart from its thoughts. Raises OutputError if an agent that reports
+        no steps says nothing: its attempt is not a wrong answer."""
+        if trace.error is not None:
+            return trace
+        answer = split_thoughts(trace.answer)
+        if (why := silence(answer)) is not None and not trace.steps:
+            self.count(why)
+            raise self.silent(why, "the agent")
+        return replace(trace, answer=answer.text, reasoning=trace.reasoning or answer.thoughts)
+
+    def _needed(self, calls: int) -> None:
+        """An attempt made so many calls."""
+        state = self._state
+        if calls > state.most_calls:
+            state.most_calls = calls
+            if state.longer_attempt is not None:
+                state.longer_attempt()
+
+    async def _attempt(self, task: Task, view: View) -> Trace:
+        agent = self._state.agent
+        if not agent.journaled:
+            return await agent(task, view, self)
+        turns = [(t.user, t.assistant) for t in view.turns]
+        question = digest(agent.identity, task.id, task.input, list(view.pages), view.note, turns)
+        shown = Prompt("", "\n\n".join(filter(None, (task.input, view.note))), view.pages, view.turns)
+        # More attempts than the model has slots would evict each other's turns from its prefix cache.
+        seat = self._state.seats.get("agent")
+        slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
+        # An agent that asks models sees what is in the journal, and gives its tools the values themselves.
+        given = (task, view) if agent.max_turns else (self.restored(task), self.restored(view))
+        return await self._effect("agent", question, TRACE, lambda: agent(*given, self), slot, shown)
+
+    async def score(self, task: Task, trace: Trace) -> Score | None:
+        """The score of an answer, for reports; None if nothing can score it."""
+        score = self._redacted(await self._score(task, trace))
+        self._state.observer.scored(task, None if trace.lost else score)
+        return score
+
+    async def _score(self, task: Task, trace: Trace) -> Score | None:
+        scorer = self._state.scorer
+        if scorer is None or (task.target is None and scorer.needs_target) or meta_fault(scorer.name, task.meta):
+            return None
+        if trace.error is not None:
+            return Score(0.0, False, trace.error)
+        try:
+            if scorer.pure:
+                score = await scorer(task, trace, self)
+            else:
+                question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
+                score = await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
+        except (ProviderError, OutputError):
+            # Not a score of 0: a right answer must not count as wrong because the judge failed.
+            self.count(Count.UNSCORED_ATTEMPTS)
+            return None
+        self.count(Count.STOPPED_PROGRAMS, score.stopped)
+        self.count(Count.UNTESTABLE_ANSWERS, score.untestable)
+        self.count(Count.UNFENCED_PROGRAMS, score.unfenced)
+        return score
+
+    async def _effect(
+        self,
+        role: str,
+        question: str,
+        kind: TypeAdapter[T],
+        do: Callable[[], Awaitable[T]],
+        slot: AbstractAsyncContextManager[object] | None = None,
+        shown: Prompt | None = None,
+    ) -> T:
+        """Do something that is not a model call, once, and journal its result. A failed attempt is a result too.
+        `shown` is what it is shown, for those who look at the run."""
+        place = f"{self.place}/{role}"
+        self._open(place)
+        known = self._state.journal.find(place, question)
+        proof = self._state.proof
+        if known is not None:
+            if role == "agent" and (failed := proof.give()):
+                await self._write(*failed)
+            if not known.ok:
+                raise load_failure(known.answer)
+            self._timed(known)
+            result = kind.validate_json(known.answer)
+            if isinstance(result, Trace) and self._state.agent.max_turns:
+                # The calls that the attempt made are not read again.
+                self._needed(int(result.data.get("turns", 0)))
+            return result
+        async with slot or nullcontext():
+            self._state.budget.check()
+            if role == "agent":
+                proof.check()
+            began, before = time.monotonic(), self.chain.seconds
+            record = JournalRow(place, role, question, "", sources=self.about, prompt=shown)
+            own = role == "agent" and not self._state.agent.max_turns
+            self._state.budget.attempts += own
+            try:
+                result = await self._done(do)
+            except (AgentError, OutputError, ProviderError) as error:
+                if isinstance(error, ProviderError) and not isinstance(error, RequestError):
+                    self._lose(replace(record, answer=dump_failure(error), ok=False))
+                    self._state.last_error = str(error)
+                    raise
+                failure = replace(record, answer=dump_failure(error), ok=False)
+                if role == "agent" and isinstance(error, AgentError) and not proof.given:
+                    proof.failed(failure)
+                elif role == "agent":
+                    await self._write(*proof.give(), failure)
+                raise
+            finally:
+                self._state.budget.attempts -= own
+            seconds = time.monotonic() - began
+            record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
+            # The calls that it made are part of its own time.
+            self.chain.seconds = before
+            self._timed(record)
+            await self._write(*(proof.give() if role == "agent" else ()), record)
+            return result
+
+    async def _done(self, do: Callable[[], Awaitable[T]]) -> T:
+        """What came of it, without what must not be stored, be it a result or a failure."""
+        try:
+            return self._redacted(await do())
+        except (AgentError, OutputError, ProviderError) as error:
+            error.args = self._redacted(error.args)
+            raise
+
+    def restored(self, value: T) -> T:
+        """The value with what its placeholders stand for, if the run's user keeps that: for code of the user alone."""
+        return value if self._state.redactor is None else self._state.redactor.restored(value)
+
+    def kept_of(self, value: object) -> dict[str, str]:
+        """What `restored` puts in place of the placeholders in this value."""
+        return {} if self._state.redactor is None else self._state.redactor.kept_of(value)
+
+
+def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:
+    """What learning may see of an attempt. Without labels, that is an execution error or nothing."""
+    if trace.error is not None:
+        return Feedback(False, f"The attempt failed: {trace.error}")
+    if not labels or score is None:
+        return Feedback(None, "Nothing is known about whether the answer is right.")
+    note = f" {score.note}" if score.note else ""
+    if score.correct:
+        return Feedback(True, f"The answer is right.{note}", task.target)
+    right = f" The right answer is: {task.target}" if task.target is not None else ""
+    return Feedback(False, f"The answer is wrong.{right}{note}", task.target)
