@@ -32,6 +32,7 @@ from practicum.engine.loop import (
     UpdateSeam,
     Validation,
     by_reflection,
+    closed,
     sources_of,
 )
 from practicum.engine.provenance import traced, traced_lessons
@@ -341,25 +342,17 @@ class _Flow:
             delta, fails = reconcile(delta, done.base.version, self.context)
         delta, refused, again = self._accounted(done, delta, fails)
         seen, self.arrived = self.arrived, Attempted([], [])
-        admitted = await self.run.admit(delta)
-        delta = await self.method.accept(self.context, admitted.delta, seen.rollouts, clock.run.at("accept"))
-        # Lessons whose edits wait for review are covered, too.
-        waiting = Delta(tuple(edit for held in admitted.held for edit in held.edits))
-        resolutions = self.copies.through(done.lessons, delta + waiting, {lesson.id for lesson in again})
-        outcome = self.context.apply(delta)
-        self.context = outcome.context
-        self._reduce(again, done)
-        seconds, val = clock.stop(), None
-        if self.validation is not None and self.step % self.validation.every == 0:
-            val = await self.validation.score(self.method, self.context, self.run)
         members = [lesson.id for lesson in done.lessons]
         data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
         batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
-        return StepReport(
-            self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied,
-            (*outcome.refused, *refused, *admitted.refused), resolutions, seconds, val, delta.evidence,
-            tuple(held.naming(outcome.refs) for held in admitted.held),
+        asked = {lesson.id for lesson in again}
+        report = await closed(
+            self.method, self.step, batch, seen.rollouts, seen.lessons, self.context, delta, clock, self.validation,
+            refused, lambda delta: self.copies.through(done.lessons, delta, asked),
         )  # fmt: skip
+        self.context = report.context
+        self._reduce(again, done)
+        return report
 
     def _accounted(
         self, done: Reduced, delta: Delta, fails: Sequence[Refused]

@@ -195,23 +195,44 @@ async def sequential(
         losses.count(rollouts, lessons, reflecting.unparsed)
         updating = at.at("update", sources_of(lessons))
         delta = await check.delta("update", context, method.update, lessons, context, updating)
-        # What waits for review is in no prompt, and so in none of a gate either.
-        admitted = await run.admit(traced(delta, lessons, context))
-        delta = await check.delta("accept", context, method.accept, context, admitted.delta, rollouts, at.at("accept"))
-        outcome = context.apply(delta)
-        context = outcome.context
-        seconds = clock.stop()
-        val = None
-        if validation is not None and step % validation.every == 0:
-            val = await validation.score(method, context, run)
-        report = StepReport(
-            step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied,
-            (*admitted.refused, *outcome.refused), delta.resolutions, seconds, val, delta.evidence,
-            tuple(held.naming(outcome.refs) for held in admitted.held),
-        )  # fmt: skip
+        delta = traced(delta, lessons, context)
+        report = await closed(method, step, batch, rollouts, lessons, context, delta, clock, validation)
+        context = report.context
         history.append(report)
         yield report
     losses.close()
+
+
+def resolutions_of(delta: Delta) -> tuple[Resolution, ...]:
+    """What a delta says became of the lessons."""
+    return delta.resolutions
+
+
+async def closed(
+    method: Method, step: int, batch: Batch, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], context: Context,
+    delta: Delta, clock: Clock, validation: Validation | None, refused: Sequence[Refused] = (),
+    resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
+) -> StepReport:  # fmt: skip
+    """The end of a step: its delta passes the door and `accept`, is applied, and is validated. `refused` are edits that
+    were refused before. `resolve` gives what became of the lessons, from the accepted delta and the edits that wait for
+    review."""
+    run = clock.run
+    # What waits for review is in no prompt, and so in none of a gate either.
+    admitted = await run.admit(delta)
+    accepting = run.at("accept")
+    check = Check(method.name, step)
+    delta = await check.delta("accept", context, method.accept, context, admitted.delta, rollouts, accepting)
+    waiting = Delta(tuple(edit for held in admitted.held for edit in held.edits))
+    resolutions = resolve(delta + waiting)
+    outcome = context.apply(delta)
+    seconds, val = clock.stop(), None
+    if validation is not None and step % validation.every == 0:
+        val = await validation.score(method, outcome.context, run)
+    return StepReport(
+        step, batch, tuple(rollouts), tuple(lessons), outcome.context, outcome.applied,
+        (*refused, *admitted.refused, *outcome.refused), resolutions, seconds, val, delta.evidence,
+        tuple(held.naming(outcome.refs) for held in admitted.held),
+    )  # fmt: skip
 
 
 class Steps(Sequence[StepReport]):
