@@ -33,7 +33,7 @@ from practicum.session.components import Parts, make_scorer
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.opening import Reserve, call_options, run_embedder
 from practicum.session.setup import Setup, build_setup, set_up, strangers, with_defaults
-from practicum.store.journal import NoJournal
+from practicum.store.journal import Journal
 from practicum.tasks.load import MAX_CHOICE, choices_from
 from practicum.tasks.scoring.registry import JUDGED
 
@@ -322,7 +322,7 @@ def refusal(setup: Setup) -> str:
         return Seat(_Priced(lambda call: "", name, prices=config.prices), call_options(config))
 
     state = RunState(
-        NoJournal(), {role: seat(role) for role in setup.roles}, setup.agent, setup.scorer,
+        Journal(), {role: seat(role) for role in setup.roles}, setup.agent, setup.scorer,
         Vectors(WordLlama()),
     )  # fmt: skip
     try:

@@ -32,7 +32,7 @@ from practicum.session.config import PYTHON, Config
 from practicum.session.setup import Setup, given_client
 from practicum.store.database import Store
 from practicum.store.flight import Flight
-from practicum.store.journal import Journal, NoJournal
+from practicum.store.journal import Journal
 from practicum.store.reviews import read_known
 from practicum.store.schema import IN_FLIGHT
 from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
@@ -91,7 +91,7 @@ async def open_state(
                     model=name,
                     role=role,
                 )
-            journal = NoJournal() if store is None else Journal(store, run_id)
+            journal = Journal(store, run_id)
             flight = Flight() if store is None else store.flight
             before = journal.by_role()
             if retriever is None:

@@ -34,7 +34,7 @@ from practicum.session.opening import Shared, call_options, client_settings, ope
 from practicum.session.records import load_context, override_config
 from practicum.session.setup import Setup, make_redactor, set_up, with_defaults
 from practicum.store.database import Store, as_stored
-from practicum.store.journal import NoJournal
+from practicum.store.journal import Journal
 from practicum.store.names import Head, edits_size, find_version, read_head
 from practicum.store.snapshot import read_context
 
@@ -151,7 +151,7 @@ class Reader:
             seats = {role: Seat(client, options) for role, client in clients.items()}
         config = self.config
         state = RunState(
-            NoJournal(), seats, ChatAgent(), None, self.retriever.vectors, config.instructions, config.choices,
+            Journal(), seats, ChatAgent(), None, self.retriever.vectors, config.instructions, config.choices,
             config.profile or "full", self._sections, seed=config.seed, nonce=config.nonce,
             given_retriever=self.retriever,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
 from practicum.core.errors import AgentError, JournalMismatch, OutputError, ProviderError, RequestError, WindowError
 from practicum.core.types import Prompt, Turn, Usage
@@ -131,17 +131,18 @@ class Outage:
 
 
 class Journal:
-    """The journal of one run. `hits` counts the effects that were found, and so not repeated.
+    """The journal of one run. `hits` counts the effects that were found, and so not repeated. Without a store it keeps
+    nothing: work that is never resumed, such as the answer to a query.
 
     Blocks of rows are read on demand, each once: a query to a long run reads next to none.
     """
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store | None = None, run_id: str = "") -> None:
         self.store = store
         self.run_id = run_id
         self.hits = 0
         mine = select(func.max(ROW), func.count()).where(schema.journal.c.run_id == run_id)
-        ((last, self._unread),) = store.rows(mine)
+        ((last, self._unread),) = self._rows(mine) or [(0, 0)]
         # This process writes its rows after this one.
         self._last: int = last or 0
         self._outages = [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
@@ -149,6 +150,9 @@ class Journal:
         self._known: dict[str, JournalRow] = {}
         self._texts: set[bytes] = set()
         self._read: set[int] = set()
+
+    def _rows(self, query: Select[*tuple[Any, ...]]) -> list[Any]:
+        return [] if self.store is None else self.store.rows(query)
 
     @property
     def before(self) -> Usage:
@@ -181,14 +185,14 @@ class Journal:
             return self._known.pop(place, None)
         table = schema.journal
         mine = table.c.run_id == self.run_id
-        found = self.store.rows(select(ROW).select_from(table).where(mine, table.c.place == place, self._last >= ROW))
+        found = self._rows(select(ROW).select_from(table).where(mine, table.c.place == place, self._last >= ROW))
         block = (found[0][0] - 1) // ROWS_PER_BLOCK if found else None
         if block is None or block in self._read:
             return None
         self._read.add(block)
         first, last = block * ROWS_PER_BLOCK + 1, min((block + 1) * ROWS_PER_BLOCK, self._last)
         mine = unindexed(table.c.run_id) == self.run_id
-        rows = self.store.rows(select(table, ROW.label("number")).where(mine, ROW.between(first, last)))
+        rows = self._rows(select(table, ROW.label("number")).where(mine, ROW.between(first, last)))
         self._unread -= len(rows)
         self._known.update((row.place, _journal_row(row)) for row in rows)
         return self._known.pop(place)
@@ -196,7 +200,7 @@ class Journal:
     def _read_outages(self) -> list[Any]:
         table = schema.journal
         mine = (table.c.run_id == self.run_id) & table.c.place.startswith("outage ") & (table.c.role == NOTE_ROLE)
-        return self.store.rows(select(table.c.answer, ROW.label("number")).select_from(table).where(mine).order_by(ROW))
+        return self._rows(select(table.c.answer, ROW.label("number")).select_from(table).where(mine).order_by(ROW))
 
     def note_refused(self, model: str, name: str, instead: str | None) -> None:
         """Note that a model's server refused a parameter, and what is sent in its place from now on."""
@@ -207,7 +211,7 @@ class Journal:
         """What `note_refused` noted, in order."""
         table = schema.journal
         mine = (table.c.run_id == self.run_id) & table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
-        rows = self.store.rows(select(table.c.answer, ROW).select_from(table).where(mine).order_by(ROW))
+        rows = self._rows(select(table.c.answer, ROW).select_from(table).where(mine).order_by(ROW))
         return [tuple(json.loads(row.answer)) for row in rows]
 
     @property
@@ -237,7 +241,7 @@ class Journal:
         sums = [func.sum(table.c[name]) for name in USAGE]
         query = select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
         mine = query.where(table.c.run_id == self.run_id, table.c.calls > 0)
-        found = self.store.rows(mine.where(self._last < ROW) if this_process else mine)
+        found = self._rows(mine.where(self._last < ROW) if this_process else mine)
         return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in found}
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
@@ -246,22 +250,25 @@ class Journal:
         table = schema.journal
         effects = table.c.role.not_in((NOTE_ROLE, IN_FLIGHT))
         mine = (table.c.run_id == self.run_id) & effects & table.c.place.startswith(prefix)
-        found = self.store.rows(select(table.c.role, table.c.ok, func.count()).where(mine).group_by("role", "ok"))
+        found = self._rows(select(table.c.role, table.c.ok, func.count()).where(mine).group_by("role", "ok"))
         done, failed = ({role: n for role, ok, n in found if bool(ok) == good} for good in (True, False))
         return done, failed
 
     async def write(self, *rows: JournalRow) -> None:
         """Put rows on the disk, all of them or none."""
+        if self.store is None:
+            return
         for row in rows:
             if row.prompt is not None:
-                self._keep_prompt(row.place, row.prompt)
+                self._keep_prompt(self.store, row.place, row.prompt)
         await self.store.write(schema.journal, [self.row_values(row) for row in rows])
 
     def post(self, row: JournalRow) -> None:
         """Put a row on the disk soon, before anything that is written later."""
-        self.store.post(schema.journal, [self.row_values(row)])
+        if self.store is not None:
+            self.store.post(schema.journal, [self.row_values(row)])
 
-    def _keep_prompt(self, place: str, prompt: Prompt) -> None:
+    def _keep_prompt(self, store: Store, place: str, prompt: Prompt) -> None:
         """Store a prompt as the keys of its texts. Most of them are those of earlier prompts: each is stored once."""
         new: dict[bytes, str] = {}
 
@@ -278,21 +285,21 @@ class Journal:
         if len(self._texts) >= MOST_TEXTS:
             self._texts.clear()
         self._texts.update(new)
-        self.store.post(schema.texts, [{"run_id": self.run_id, "key": raw, "text": text} for raw, text in new.items()])
-        self.store.post(schema.prompts, [{"run_id": self.run_id, "place": place, "parts": json.dumps(parts)}])
+        store.post(schema.texts, [{"run_id": self.run_id, "key": raw, "text": text} for raw, text in new.items()])
+        store.post(schema.prompts, [{"run_id": self.run_id, "place": place, "parts": json.dumps(parts)}])
 
     def prompt(self, place: str) -> Prompt | None:
         """What was asked at a place; None if it was not stored. A text that was removed from the run reads REMOVED."""
         table = schema.prompts
         mine = (table.c.run_id == self.run_id) & (table.c.place == place)
-        found = self.store.rows(select(table.c.parts).where(mine))
+        found = self._rows(select(table.c.parts).where(mine))
         if not found:
             return None
         parts = json.loads(found[0].parts)
         keys = {parts["system"], parts["user"], *parts["pages"], *(key for turn in parts["turns"] for key in turn)}
         stored = schema.texts
         chosen = (stored.c.run_id == self.run_id) & stored.c.key.in_([bytes.fromhex(key) for key in keys])
-        texts: dict[str, str] = {row.key.hex(): row.text for row in self.store.rows(select(stored).where(chosen))}
+        texts: dict[str, str] = {row.key.hex(): row.text for row in self._rows(select(stored).where(chosen))}
 
         def text(key: str) -> str:
             return texts.get(key, REMOVED)
@@ -308,34 +315,6 @@ class Journal:
             "ok": int(row.ok),
             "sources": json.dumps(row.sources),
         }
-
-
-class NoJournal(Journal):
-    """The journal of work that is never resumed, such as the answer to a query: it keeps nothing."""
-
-    def __init__(self) -> None:
-        self.hits = 0
-
-    def find(self, place: str, digest: str) -> JournalRow | None:
-        return None
-
-    def by_role(self, this_process: bool = False) -> dict[str, Usage]:
-        return {}
-
-    def refused(self) -> list[tuple[str, str, str | None]]:
-        return []
-
-    def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
-        pass
-
-    async def write(self, *rows: JournalRow) -> None:
-        pass
-
-    def post(self, row: JournalRow) -> None:
-        pass
-
-    def prompt(self, place: str) -> Prompt | None:
-        return None
 
 
 def _journal_row(row: Any) -> JournalRow:
