@@ -9,7 +9,7 @@ rendering and its digest until it changes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -191,11 +191,22 @@ class Context:
         return replace(self, pages=tuple(map(page, self.pages)))
 
     def apply(self, delta: Delta) -> ApplyResult:
-        """The next context, the applied edits and the refused ones. If nothing applies, the context is this one."""
+        """The next context, the applied edits and the refused ones. If nothing applies, the context is this one.
+
+        The last outcome is remembered: wrappers of an update try the same edits one after the other.
+        """
+        edits, outcome = self.__dict__.get("_applied_last", (None, None))
+        if edits == delta.edits:
+            return outcome
+        outcome = self._applied(delta.edits)
+        self.__dict__["_applied_last"] = delta.edits, outcome
+        return outcome
+
+    def _applied(self, edits: Sequence[Edit]) -> ApplyResult:
         draft = _Draft(self, self.version + 1)
         applied: list[Applied] = []
         refused: list[Refused] = []
-        for edit in delta.edits:
+        for edit in edits:
             try:
                 applied.append(draft.take(edit))
             except _Refusal as refusal:
