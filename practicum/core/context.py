@@ -195,12 +195,14 @@ class Context:
 
         The last outcome is remembered: wrappers of an update try the same edits one after the other.
         """
-        edits, outcome = self.__dict__.get("_applied_last", (None, None))
-        if edits == delta.edits:
-            return outcome
-        outcome = self._applied(delta.edits)
-        self.__dict__["_applied_last"] = delta.edits, outcome
-        return outcome
+        if not self._last or self._last[0][0] != delta.edits:
+            self._last[:] = [(delta.edits, self._applied(delta.edits))]
+        return self._last[0][1]
+
+    @cached_property
+    def _last(self) -> list[tuple[tuple[Edit, ...], ApplyResult]]:
+        """The edits that were applied last, and their outcome; empty before any were."""
+        return []
 
     def _applied(self, edits: Sequence[Edit]) -> ApplyResult:
         draft = _Draft(self, self.version + 1)
