@@ -141,15 +141,18 @@ class Journal:
         self.store = store
         self.run_id = run_id
         self.hits = 0
-        mine = select(func.max(ROW), func.count()).where(schema.journal.c.run_id == run_id)
-        ((last, self._unread),) = self._rows(mine) or [(0, 0)]
-        # This process writes its rows after this one.
-        self._last: int = last or 0
-        self._outages = [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
+        # This process writes its rows after the last one.
+        self._last, self._unread, self._outages = (0, 0, []) if store is None else self._read_begin()
         self._new_outages = 0
         self._known: dict[str, JournalRow] = {}
         self._texts: set[bytes] = set()
         self._read: set[int] = set()
+
+    def _read_begin(self) -> tuple[int, int, list[Outage]]:
+        """The number of the last row, the number of all rows, and the outages."""
+        mine = select(func.max(ROW), func.count()).where(schema.journal.c.run_id == self.run_id)
+        ((last, unread),) = self._rows(mine)
+        return last or 0, unread, [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
 
     def _rows(self, query: Select[*tuple[Any, ...]]) -> list[Any]:
         return [] if self.store is None else self.store.rows(query)
