@@ -68,7 +68,8 @@ DENSE = 0.25
 """Share of the vectors from which on comparing with all is faster than copying those that match."""
 
 BLOCK = 32
-"""Values of which the largest stands for all when the k-th largest is looked for."""
+"""Values of which the largest stands for all when the k-th largest is looked for. They lie apart, since NumPy compares
+rows faster than the values of a row."""
 
 PART = 8_192
 """Vectors that are copied at a time."""
@@ -181,12 +182,13 @@ class Retriever:
         members, shares = column.members(), None
         if self._weight:
             words = await self._words.cover()
-            shares = words.scores(words.weigh(text, members.of_row, members.mean_length(words.lengths)))
+            of_row, mean_length = members.of_row, members.mean_length(words.lengths)
+            shares = words.shares(text, of_row, len(members.rows), mean_length)
         query = _Query(vector, shares, self._weight)
         # The shares of the words are known of all entries.
         exact = len(members.rows) < self.many or vector is None
         if exact:
-            near = _all_near(self.vectors, members, query, k)
+            near = await _all_near(self.vectors, members, query, k)
         else:
             await self._lists.cover()
             near = self._lists.near(members, query, max(CANDIDATES, 4 * k))
@@ -245,6 +247,7 @@ class _Members:
         self._mean_length: float | None = None
         self._searches = 0
         self._rough: Rough | None = None
+        self._asked: list[tuple[np.ndarray, asyncio.Future[tuple[np.ndarray, float]]]] = []
         self._listed: Rows | None = None
 
     def rough(self, vectors: Vectors) -> Rough | None:
@@ -255,6 +258,29 @@ class _Members:
                 return None
             self._rough = Rough.of(self.rows, vectors.matrix.take)
         return self._rough
+
+    async def rough_cosines(self, rough: Rough, query: np.ndarray) -> tuple[np.ndarray, float]:
+        """The cosines of `Rough` with one query. Searches that begin in one turn of the event loop share the reading
+        of the vectors."""
+        loop = asyncio.get_running_loop()
+        if not self._asked:
+            loop.call_soon(self._answer, rough)
+        self._asked.append((query, found := loop.create_future()))
+        answer: tuple[np.ndarray, float] = await found
+        return answer
+
+    def _answer(self, rough: Rough) -> None:
+        asked, self._asked = self._asked, []
+        try:
+            cosines, error = rough.cosines(np.stack([query for query, _ in asked]))
+        except Exception as failure:
+            for _, found in asked:
+                found.set_exception(failure)
+            return
+        for (_, found), own in zip(asked, cosines, strict=True):
+            # One who waited may have been cancelled.
+            if not found.done():
+                found.set_result((own, error))
 
     def listed(self, known: int) -> Rows:
         """Which of the first rows, so many as are in lists, are those of members."""
@@ -267,6 +293,15 @@ class _Members:
     @cached_property
     def of_row(self) -> np.ndarray:
         return np.bincount(self.rows).astype(np.int32)
+
+    @cached_property
+    def place_of(self) -> np.ndarray | None:
+        """The place of each row, -1 for none; None if some have the same text."""
+        if len(self.of_row) and self.of_row.max() > 1:
+            return None
+        places = np.full(len(self.of_row), -1)
+        places[self.rows] = np.arange(len(self.rows))
+        return places
 
     def mean_length(self, lengths: np.ndarray) -> float:
         """The mean number of words, given that of each row."""
@@ -385,14 +420,23 @@ class _RowLists:
         return members.with_neighbours(np.flatnonzero(wanted[members.rows]))
 
 
-def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:
+async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:
     """Places in `members` of the k most similar, and of all that are as similar up to rounding."""
     rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
     if query.vector is not None and (rough := members.rough(vectors)) is not None:
-        roughly, error = rough.cosines(query.vector)
-        similarity = query.similarity(roughly, rows)
+        similarity, error = await members.rough_cosines(rough, query.vector)
+        similarity *= 1 - query.weight
+        place_of = members.place_of
+        if query.shares is not None and place_of is None:
+            similarity += query.weight * query.shares[rows]
+        elif query.shares is not None and place_of is not None:
+            # Few entries have a word of the query.
+            some = np.flatnonzero(query.shares[: len(place_of)] > 0)
+            places = place_of[some]
+            there = places >= 0
+            similarity[places[there]] += query.weight * query.shares[some[there]]
         return np.flatnonzero(similarity >= _at_most_kth(similarity, k) - 2 * (1 - query.weight) * error - MARGIN)
     cosines = None
     if query.vector is not None:
@@ -410,15 +454,20 @@ def _at_most_kth(values: np.ndarray, k: int) -> float:
     ten times as long."""
     blocks = len(values) // BLOCK
     if blocks > 4 * k:
-        values = values[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
+        values = values[: blocks * BLOCK].reshape(BLOCK, blocks).max(axis=0)
     return float(np.partition(values, len(values) - k)[len(values) - k])
 
 
 def _best(members: _Members, near: np.ndarray, vectors: Vectors, query: _Query, k: int) -> list[tuple[int, float]]:
     """The k best of some places in `members`, with their similarities."""
     places = members.with_neighbours(near)
-    rows, row = np.unique(members.rows[places], return_inverse=True)
-    similarity = np.zeros(len(members.rows))
-    similarity[places] = query.similarity(query.cosines(vectors, rows), rows)[row]
-    similarity = members.raised(similarity, near)
+    rows, row = members.rows[places], np.arange(len(places))
+    if members.place_of is None:
+        # Equal texts are compared once, since the last digits may differ.
+        rows, row = np.unique(rows, return_inverse=True)
+    similarity = query.similarity(query.cosines(vectors, rows), rows)[row]
+    if members.neighbours is not None:
+        of_all = np.zeros(len(members.rows))
+        of_all[places] = similarity
+        similarity = members.raised(of_all, near)
     return [(int(near[i]), float(similarity[i])) for i in np.lexsort((members.numbers[near], -similarity))[:k]]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -126,14 +127,6 @@ class _Postings:
             joined(self.keys, later.keys), joined(self.rows, later.rows), joined(self.counts, later.counts)
         )  # fmt: skip
 
-    def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The rows that have any of these words, and how often; one word after the other, with the place of the word
-        among `keys`."""
-        starts, ends = np.searchsorted(self.keys, (keys, keys + 1))
-        spans = [slice(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        which = np.repeat(np.arange(len(keys)), ends - starts)
-        return _joined([self.rows[span] for span in spans]), _joined([self.counts[span] for span in spans]), which
-
 
 @dataclass(frozen=True)
 class WordQuery:
@@ -157,14 +150,14 @@ class WordQuery:
     @cached_property
     def own(self) -> float:
         """The BM25 score that the query's own text would have, divided by `total`."""
-        weights = np.array([self.weights[key] for key in self.counts])
-        counts = np.minimum(np.array([*self.counts.values()]), MOST_COUNT)
-        length = np.array(sum(self.counts.values()))
-        return float((weights * self.saturated(counts, length)).sum() / self.total) or 1.0
+        length = sum(self.counts.values())
+        each = (self.weights[key] * self.saturated(min(n, MOST_COUNT), length) for key, n in self.counts.items())
+        return sum(each) / self.total or 1.0
 
     def part(self, key: int, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The BM25 score of texts of these lengths for one word, which they have `counts` times, divided by `total`."""
-        return self.weights[key] / self.total * self.saturated(counts, lengths)
+        score: np.ndarray = self.weights[key] / self.total * self.saturated(counts, lengths)
+        return score
 
     def shares(self, scores: np.ndarray) -> np.ndarray:
         """The shares of the query that texts have, from 0 to 1, by their BM25 scores divided by `total`. The query's
@@ -172,10 +165,23 @@ class WordQuery:
         found: np.ndarray = np.minimum(scores / self.own, 1.0)
         return found
 
-    def saturated(self, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """By which share a word counts that is `counts` times in texts of these lengths."""
-        found: np.ndarray = counts / (counts + K1 * (1 - B + B * (lengths / (self.mean_length or 1.0))))
-        return found
+    def saturated(self, counts: Any, lengths: Any) -> Any:
+        """By which share a word counts that is `counts` times in a text of this length; numbers or arrays."""
+        return counts / (counts + (K1 * (1 - B) + K1 * B / (self.mean_length or 1.0) * lengths))
+
+
+_NONE = np.zeros(0, dtype=np.int32)
+
+_Found = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows that have some of the words that were looked up, how often, and the place of the word among them; each of shape
+(n,)."""
+
+
+def _having(found: _Found, members: np.ndarray, n: int) -> np.ndarray:
+    rows, _, which = found
+    there = rows < len(members)
+    having: np.ndarray = np.bincount(which[there], members[rows[there]], n)
+    return having
 
 
 @dataclass(frozen=True)
@@ -196,31 +202,41 @@ class Words:
             parts = (*parts[:-2], parts[-2].and_of(parts[-1]))
         return Words(np.append(self.lengths, np.array([len(keys) for keys in found], dtype=np.int32)), parts)
 
-    def weigh(self, text: str, members: np.ndarray, mean_length: float) -> WordQuery:
-        """A query among entries of this mean length. `members` is how many of them have the text of each row."""
+    def shares(self, text: str, members: np.ndarray, n: int, mean_length: float) -> np.ndarray:
+        """The share of the words of a query that each text has, shape (n,), from 0 to 1. `members` is how many of the
+        `n` entries that are searched have the text of each row; these have `mean_length` words on average."""
         counts = Counter(word_keys(text))
-        return WordQuery.of(counts, int(members.sum()), self.having([*counts], members), mean_length)
+        found = self._find([*counts])
+        query = WordQuery.of(counts, n, _having(found, members, len(counts)), mean_length)
+        return self._scored(query, found)
 
     def having(self, keys: Sequence[int], members: np.ndarray) -> np.ndarray:
         """How many entries have each of these words. `members` is how many have the text of each row."""
-        rows, _, which = self._find(keys)
-        there = rows < len(members)
-        found: np.ndarray = np.bincount(which[there], members[rows[there]], len(keys))
-        return found
+        return _having(self._find(keys), members, len(keys))
 
     def scores(self, query: WordQuery) -> np.ndarray:
         """The share of a query that each text has, shape (n,), from 0 to 1."""
-        rows, counts, which = self._find([*query.weights])
+        return self._scored(query, self._find([*query.weights]))
+
+    def _scored(self, query: WordQuery, found: _Found) -> np.ndarray:
+        rows, counts, which = found
         weights = np.fromiter(query.weights.values(), dtype=float)
         each = weights[which] * query.saturated(counts, self.lengths[rows])
         return query.shares(np.bincount(rows, each, len(self)) / query.total)
 
-    def _find(self, keys: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _find(self, keys: Sequence[int]) -> _Found:
         """The rows that have any of these words, how often, and the place of the word among `keys`. All words are
         looked up at once, because a lookup costs more than what it finds."""
         wanted = np.array(keys, dtype=np.int64)
-        rows, counts, which = zip(*(part.find(wanted) for part in self.parts or (_Postings.count((), 0),)), strict=True)
-        return _joined(rows), _joined(counts), _joined(which)
+        rows, counts, which, sizes = [_NONE], [_NONE], list[int](), list[int]()
+        for part in self.parts:
+            starts, ends = np.searchsorted(part.keys, (wanted, wanted + 1)).tolist()
+            for n, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                rows.append(part.rows[start:end])
+                counts.append(part.counts[start:end])
+                which.append(n)
+                sizes.append(end - start)
+        return np.concatenate(rows), np.concatenate(counts), np.repeat(np.array(which, dtype=int), sizes)
 
 
 def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, weight: float) -> np.ndarray:
@@ -235,10 +251,6 @@ def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, wei
     # Rounding can make the cosine of equal vectors larger than 1.
     np.minimum(found, 1.0, out=found)
     return found
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
 
 
 def no_words() -> Words:

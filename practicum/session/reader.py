@@ -68,7 +68,7 @@ class Reader:
         if self._store is not None:
             self._store.close()
         self._store = store = None if self._folder is None else Store.read(self._folder)
-        for made in ("acting", "method", "redactor", "retriever", "_sections"):
+        for made in ("acting", "method", "redactor", "retriever", "_state"):
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
         values = override_config({}, self._given) if self._origin is None else self._origin.values()
@@ -140,27 +140,30 @@ class Reader:
         """What is shown of a context for a query, without the frame of a prompt (see `engine.framing`). A method that
         asks models to show does so if `models` gives a folder for their logs; else it shows the rest, and counts it.
         """
-        seats: dict[str, Seat] = {}
         roles = self.method.show_roles
         self.without_model += bool(roles) and models is None
+        state = self._state
         if models is not None and roles:
             if self._origin is not None:
                 self._origin.require((), roles)
             clients = open_clients(self.config, self._parts, roles, (await self.models(models())).models)
             options = call_options(self.config)
-            seats = {role: Seat(client, options) for role, client in clients.items()}
-        config = self.config
-        state = RunState(
-            Journal(), seats, ChatAgent(), None, self.retriever.vectors, config.instructions, config.choices,
-            config.profile or "full", self._sections, seed=config.seed, nonce=config.nonce,
-            given_retriever=self.retriever,
-        )  # fmt: skip
-        run = Run(state, "query", ("task:query",), teaches=False)
+            state = self._make_state({role: Seat(client, options) for role, client in clients.items()})
+        run = Run(state, "query", ("task:query",), teaches=False, opened=set())
         return await view_of(self.method.show, context, Task("query", query), run)
 
     @cached_property
-    def _sections(self) -> Mapping[str, str]:
-        return self.config.sections or default_sections(self.config.profile or "full")
+    def _state(self) -> RunState:
+        """What all views are made with for which no model is asked."""
+        return self._make_state({})
+
+    def _make_state(self, seats: dict[str, Seat]) -> RunState:
+        config = self.config
+        sections = config.sections or default_sections(config.profile or "full")
+        return RunState(
+            Journal(), seats, ChatAgent(), None, self.retriever.vectors, config.instructions, config.choices,
+            config.profile or "full", sections, seed=config.seed, nonce=config.nonce, given_retriever=self.retriever,
+        )  # fmt: skip
 
     @cached_property
     def method(self) -> Method:

@@ -28,9 +28,9 @@ def test_no_cosine_is_further_off_than_the_bound(seed: int, n: int, spread: floa
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("practicum.retrieval.rough.BLOCK", 64)
-        cosines, error = Rough.of(np.arange(1, n + 1), vectors.__getitem__).cosines(vectors[0])
-    assert cosines.shape == (n,)
-    assert np.abs(cosines - vectors[1:] @ vectors[0]).max() <= error + 1e-6
+        cosines, error = Rough.of(np.arange(1, n + 1), vectors.__getitem__).cosines(vectors[:2])
+    assert cosines.shape == (2, n)
+    assert np.abs(cosines - vectors[:2] @ vectors[1:].T).max() <= error + 1e-6
 
 
 def test_a_search_finds_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,9 @@ def test_a_search_finds_the_same_with_and_without(monkeypatch: pytest.MonkeyPatc
 
     async def found() -> list[list[tuple[str, float]]]:
         retriever = Retriever(Vectors(WordLlama()))
-        results = [await retriever.nearest(context, query, 5) for query in queries]
+        alone = [await retriever.nearest(context, query, 5) for query in queries]
+        results = await asyncio.gather(*(retriever.nearest(context, query, 5) for query in queries))
+        assert results == alone
         return [[(match.entry.id, match.similarity) for match in result.found] for result in results]
 
     rough = asyncio.run(found())

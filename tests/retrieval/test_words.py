@@ -24,7 +24,7 @@ def added(parts: Sequence[Sequence[str]]) -> Words:
 
 
 def scores(words: Words, query: str) -> np.ndarray:
-    return words.scores(words.weigh(query, np.ones(len(words), dtype=np.int32), 2.0))
+    return words.shares(query, np.ones(len(words), dtype=np.int32), len(words), 2.0)
 
 
 @given(parts, texts.map(" ".join))
