@@ -7,7 +7,7 @@ This lowers what an injected order achieves and does not exclude it: a model may
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from practicum.core.installation import mark
@@ -30,16 +30,18 @@ def nonce_for(tasks: Iterable[str]) -> str:
     return mark(["nonce", [*tasks]])[:8]
 
 
+def framed(pages: Sequence[str], nonce: str) -> tuple[str, ...]:
+    """Pages of notes between marks. Without a nonce, or without pages, there are no marks."""
+    if not nonce or not pages:
+        return tuple(pages)
+    return f"{NOTES.format(nonce=nonce)}\n<notes-{nonce}>", *pages, f"</notes-{nonce}>"
+
+
 def framed_view(view: View, nonce: str) -> View:
-    """The view with its pages between marks. Without a nonce it stays as it is, and so do instructions."""
-    if not nonce or not view.pages or view.instructing:
+    """The view with its pages between marks. Instructions stay as they are."""
+    if view.instructing or len(pages := framed(view.pages, nonce)) == len(view.pages):
         return view
-    before, after = f"{NOTES.format(nonce=nonce)}\n<notes-{nonce}>", f"</notes-{nonce}>"
-    return replace(
-        view,
-        pages=(before, *view.pages, after),
-        tokens=view.tokens + count_tokens(before) + count_tokens(after),
-    )
+    return replace(view, pages=pages, tokens=view.tokens + count_tokens(pages[0]) + count_tokens(pages[-1]))
 
 
 def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:

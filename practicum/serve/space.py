@@ -22,7 +22,7 @@ from practicum.core.context import Context
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.views import View, behind
 from practicum.core.visible import visible_to_model
-from practicum.engine.framing import NOTES
+from practicum.engine.framing import framed
 from practicum.serve.bounded import Bounded, size_of
 from practicum.serve.corrections import (
     HEADING,
@@ -201,6 +201,10 @@ class Space:
     def small(self) -> bool:
         """Whether the model that answers is a small one."""
         return self.reader.config.profile == "small"
+
+    @property
+    def _nonce(self) -> str:
+        return self.reader.config.nonce
 
     @property
     def waits(self) -> bool:
@@ -382,7 +386,7 @@ class Space:
         pages = view.pages[: view.fixed]
         if self._fixed[0] != pages:
             lead = "" if view.instructing or not pages else f"{USING}\n\n"
-            text = lead + (self._framed(pages) if pages and not view.instructing else "\n\n".join(pages))
+            text = lead + ("\n\n".join(pages) if view.instructing else "\n".join(framed(pages, self._nonce)))
             self._fixed = pages, text
         return self._fixed[1]
 
@@ -404,13 +408,7 @@ class Space:
         for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
             if texts:
                 pages.append("\n".join([heading, *texts]))
-        return Learned(self._framed(tuple(pages)) if pages else "", tuple(solved) if self.small else ())
-
-    def _framed(self, pages: tuple[str, ...]) -> str:
-        nonce = self.reader.config.nonce
-        if not nonce:
-            return "\n".join(pages)
-        return "\n".join([NOTES.format(nonce=nonce), f"<notes-{nonce}>", *pages, f"</notes-{nonce}>"])
+        return Learned("\n".join(framed(pages, self._nonce)), tuple(solved) if self.small else ())
 
     async def close(self) -> None:
         """Close the run, after a look at it that is under way in a thread."""
