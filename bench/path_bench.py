@@ -6,9 +6,9 @@
                read, the space shows its live version, and what was learned is written into it
 
 Both come after others of their kind, so that imports, connections and caches are not counted. A function counts once,
-however often it runs, in all threads; comprehensions and lambdas are part of the function that holds them, and code
-that is made at runtime, such as `__init__` of a dataclass, is left out. So is the simulated model. The bench exits with 1
-if the path of the step is longer than its targets.
+however often it runs, in all threads; comprehensions and lambdas are part of the function that holds them. Code made
+at runtime, such as `__init__` of a dataclass, is left out, and so is the simulated model. The bench exits with 1
+if the step exceeds a target.
 """
 
 from __future__ import annotations

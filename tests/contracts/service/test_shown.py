@@ -9,6 +9,7 @@ frame for what was looked up. It shows earlier turns as notes, so that a convers
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packages import install
 from python_kit import LEARNED, TEST, Seen, nothing, opened, playbook, refused
 from python_kit import model as scripted
 from service_kit import CHAT, Client, Reply, Service, command, over_http, serving, slow, unique
@@ -174,7 +176,6 @@ def learned_in(parts: Sequence[str], nonce: str, instructions: str) -> Text:
 @pytest.mark.parametrize("name", SHOWING)
 def test_a_version_shows_the_same_at_every_face(teach: Teach, name: str) -> None:
     it = teach(name)
-    nothing = name in TEAMS
     # In the run's own test, and in an evaluation.
     played = it.played()
     parts = practicum.Parts(clients={"agent": played})
@@ -190,7 +191,8 @@ def test_a_version_shows_the_same_at_every_face(teach: Teach, name: str) -> None
         text = learned_in(through, shown.config.nonce, evaluated[0].system)
         assert told["text"] == "\n\n".join(through)
         assert text == text_of(shown)
-        assert (text == Text()) is nothing
+        assert (text == Text()) is (name in TEAMS)
+        assert not text.framed or all(shown.pages[0] in part for part in through)
         assert dict(told["entries"]) == shown.scores
         # In an export, which has no task, each entry has the text that is shown.
         for id in shown.ids:
@@ -298,6 +300,82 @@ def test_an_odd_text_is_shown_the_same_too(tmp_path: Path, service: Service, nam
     for turn in known.turns:
         lines = [line for part in turn for line in part.split("\n")]
         assert all(line in solved for line in lines)
+
+
+PLUGIN = """
+import asyncio
+from practicum import Feedback, Method, Rollout, View
+
+async def show(context, task, run):
+    if "raise" in task.input:
+        raise ZeroDivisionError
+    if "wait" in task.input:
+        await asyncio.Event().wait()
+    return View(("The view.",), fixed=1) if "return" not in task.input else 3
+
+async def act(task, context, run):
+    return Rollout(task, await run.agent(task, await show(context, task, run)), None, Feedback(None, ""), run.place)
+
+async def same(*given):
+    return given[1]
+
+async def none(*given):
+    return []
+
+own = Method(name="own", show=show, sample=lambda *given: iter(()), act=act, attempt=none, reflect=none, update=same,
+             accept=same)
+"""
+"""A method of a package, whose view is missing where a request says so."""
+
+
+@pytest.fixture(scope="module")
+def own(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A space that learned by a method of another package."""
+    folder = tmp_path_factory.mktemp("own")
+    install(folder, "own_view", PLUGIN, "practicum.methods", own="own_view:own")
+    parts = practicum.Parts(clients={"agent": scripted()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        practicum.run_sync(practicum.learn(LEARNED, method="own", out=folder / "run", parts=parts))
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    with serving(model, folder / "store", "--no-learning", PYTHONPATH=path) as running:
+        yield as_space(running, folder / "run")
+
+
+@pytest.mark.parametrize("word", ["raise", "return", pytest.param("wait", marks=slow)])
+def test_a_view_that_fails_lets_a_request_go_on_unchanged_and_is_counted(own: Client, word: str) -> None:
+    """It fails, is no View, or does not come."""
+    assert "The view." in own.shown("Anything.")
+    before = own.metric("practicum_unchanged_requests_total")
+    raw = json.dumps({"model": "sim", "messages": [{"role": "user", "content": f"Please {word}."}]}).encode()
+    assert own.send("POST", CHAT, raw).sent.body == raw
+    assert own.metric("practicum_unchanged_requests_total") == before + 1
+    assert own.get("/health")["counts"]["unchanged requests"] == before + 1
+    assert "The view." in own.shown("Anything else.")
+
+
+@pytest.mark.parametrize("word", ["raise", "return"])
+def test_a_view_that_fails_is_an_error_for_who_asks_for_it(own: Client, word: str) -> None:
+    reply = own.send("POST", "/v1/context", {"input": f"Please {word}."})
+    assert reply.json["error"]["code"] == "method.wrong_result"
+    with over_http(own) as agent:
+        agent.refuses("recall", "method.wrong_result", task=f"Please {word}.")
+
+
+def test_a_method_that_is_not_installed_lets_requests_go_on_unchanged(tmp_path: Path, service: Service) -> None:
+    """As that of a run whose method was a Python object."""
+    (tmp_path / "package").mkdir()
+    install(tmp_path / "package", "gone_view", PLUGIN, "practicum.methods", gone="gone_view:own")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "package")
+        parts = practicum.Parts(clients={"agent": scripted()})
+        practicum.run_sync(practicum.learn(LEARNED, method="gone", out=tmp_path / "run", parts=parts))
+    space = as_space(service, tmp_path / "run")
+    before = space.metric("practicum_unchanged_requests_total")
+    raw = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "Anything."}]}).encode()
+    assert space.send("POST", CHAT, raw).sent.body == raw
+    assert space.metric("practicum_unchanged_requests_total") == before + 1
+    assert space.send("POST", "/v1/context", {"input": "Anything."}).json["error"]["code"] == "method.unknown"
 
 
 @slow
