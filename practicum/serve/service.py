@@ -101,6 +101,10 @@ LATE = 0.02
 OPENS = 0.5
 """Seconds that a request waits for a space that is not open; then it goes on unchanged."""
 
+SHOWS = 2.5
+"""Seconds that a request waits for the view of an open space, which a method of another package may hold up; then it
+goes on unchanged. It is longer than a version is read from a database (`space.READ`)."""
+
 IN_USE = 1.0
 """Seconds since a request for a space within which it stays open, since the request may still use it."""
 
@@ -646,7 +650,8 @@ class Service:
         """What a request is shown; None if that cannot be known in time. Raises UnknownSpace."""
         try:
             space = self.spaces.get(name)
-            async with asyncio.timeout(self.opens if space is None else self.late if space.waits else None):
+            limit = self.opens if space is None else self.late if space.waits else SHOWS
+            async with asyncio.timeout(limit):
                 space = space or await self.space(name)
                 session = space.conversations.session(request, caller)
                 shown = await space.show(request, session.name)

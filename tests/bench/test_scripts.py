@@ -29,6 +29,7 @@ SIZES: dict[str, str] = {
     "kills": "--times 1",
     "languages": "",
     "pages": "--interactions 50 --entries 20 --spaces 2",
+    "path": "",
     "poison": "--attacks 3 --seeds 1 --defences all",
     "serve": "--runs 1 --seconds 1 --entries 50",
     "shingles": "{tasks}:input --texts 4",

@@ -96,7 +96,7 @@ async def best_instruction(context: Context, task: Task, run: Run) -> View:
     if shown is None:
         return View()
     text, entries = visible_to_model(shown.text), partial(tuple, (shown,))
-    return View((text,), ids=(shown.id,), tokens=count_tokens(text), instructing=True, entries=entries)
+    return View((text,), ids=(shown.id,), tokens=count_tokens(text), instructing=True, fixed=1, entries=entries)
 
 
 def only(text: str) -> Context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,6 +121,61 @@ def test_a_seam_that_returns_the_wrong_thing_is_named_and_what_was_paid_is_kept(
     fixed = resumed(tmp_path / "run", parts={"method": NOTES})
     assert len(fixed.texts) == 3
     assert len(fixed.model.calls) <= 3
+
+
+def test_a_method_without_a_view_is_refused_where_it_is_made() -> None:
+    seams = {"sample": sample, "act": act, "attempt": attempt, "reflect": reflect, "update": update, "accept": accept}
+    with refused("method.no_show") as raised:
+        Method(name="blind", **seams)
+    assert "`show`" in str(raised.value)
+
+
+async def failing(context: Context, task: Task, run: Run) -> View:
+    """A view that has a mistake in it."""
+    raise ZeroDivisionError
+
+
+def showing(show: Any) -> Method:
+    """Notes whose agent sees another view."""
+
+    async def act(task: Task, context: Context, run: Run) -> Rollout:
+        trace = await run.agent(task, await show(context, task, run))
+        return Rollout(task, trace, await run.score(task, trace), Feedback(False, ""), run.place)
+
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        return [await act(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
+
+    return replace(NOTES, show=show, act=act, attempt=attempt)
+
+
+@pytest.mark.parametrize("bad", [failing, nothing_at_all])
+def test_a_view_that_fails_or_is_none_is_named_in_learning_and_for_a_query(tmp_path: Path, bad: Any) -> None:
+    """No attempt is made with it, and the run goes on from what was paid for once the method is corrected."""
+    played = model()
+    with refused("method.wrong_result") as raised:
+        learned(tmp_path, LEARNED, played, showing(bad))
+    assert "'notes'" in str(raised.value)
+    assert played.calls == []
+    assert len(resumed(tmp_path / "run", parts={"method": NOTES}).texts) == 3
+
+    async def query() -> None:
+        async with practicum.open(tmp_path / "run", method=showing(bad)) as space:
+            await space.context_for("Message 1: which word?")
+
+    with refused("method.wrong_result") as raised:
+        practicum.run_sync(query())
+    assert "`show`" in str(raised.value)
+
+
+def test_learning_waits_for_a_slow_view(tmp_path: Path) -> None:
+    """It gives up no attempt for it, and finds the same as with a fast one."""
+
+    async def slow(context: Context, task: Task, run: Run) -> View:
+        await asyncio.sleep(0.05)
+        return await show(context, task, run)
+
+    seen = learned(tmp_path, LEARNED, method=replace(showing(slow), reflect=reflect))
+    assert seen.texts == learned(tmp_path / "fast", LEARNED, method=NOTES).texts
 
 
 def test_an_effect_needs_a_place_of_its_own(tmp_path: Path) -> None:
