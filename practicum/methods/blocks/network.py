@@ -1,4 +1,5 @@
-"""An attempt by a network of agents, each with the experience nearest to its step before it (MAEL, sections 2.1, 2.3).
+"""An attempt by a network of agents, each with the experience nearest to its step before it, and the pools of that
+experience (MAEL, sections 2.1, 2.3).
 
 Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by
 alpha x similarity + (1 - alpha) x reward: step-wise for each step by itself. Task-wise one past trace is chosen by the
