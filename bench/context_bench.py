@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from measure import Target, load_average, print_end
 
-from practicum.blocks.update.dedupe import duplicates
 from practicum.core.context import Context, Page
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.views import render_full
+from practicum.methods.blocks.dedupe import duplicates
 
 ENTRIES = 100_000
 EDITS = 1_000

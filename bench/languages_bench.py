@@ -19,11 +19,11 @@ from typing import Any
 
 from measure import load_average, print_end
 
-from practicum.blocks.update.dedupe import deduplicated
 from practicum.core.context import Context, seed_context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Merge
 from practicum.core.types import Lesson
+from practicum.methods.blocks.dedupe import deduplicated
 from practicum.retrieval import scripts
 from practicum.retrieval.vectors import Embedder, open_embedder, same_from
 

@@ -6,10 +6,10 @@ practicum count-entries runs/plugin
 
 import practicum
 from practicum import Add, Delta, Lesson, Method
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, full_view
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.sample.orders import shuffled_epochs
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.sample import shuffled_epochs
+from practicum.methods.blocks.show import answer, full_view
 
 
 class Settings(practicum.MethodSettings):

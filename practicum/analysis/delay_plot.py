@@ -7,8 +7,8 @@ from textwrap import fill
 from typing import Any
 
 from practicum.analysis.png import BLUE, GREY, INK, RED, new_figure, plain, round_ticks, time_unit, write_png
-from practicum.blocks.sample.delay import DelayFit
 from practicum.core.formats import seconds
+from practicum.methods.blocks.sample import DelayFit
 
 
 def delay_plot(fit: DelayFit, path: Path) -> None:

@@ -19,13 +19,13 @@ from practicum.bench import overloaded_curator
 from practicum.bench.facts import Fact, count_facts, make_facts
 from practicum.bench.measure import Target
 from practicum.bench.shared_budget import SharedBudget
-from practicum.blocks.attempt.attempt import shown_answers
-from practicum.blocks.update.curator import Changes
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import shown_answers
+from practicum.methods.blocks.curate import Changes
 from practicum.models.client import CallOptions, Client
 from practicum.models.provider import ProviderClient
 from practicum.models.registry import ClientSettings, Models

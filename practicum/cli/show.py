@@ -248,8 +248,8 @@ def _show_replay(run: Path, out: Printer) -> None:
     """The replay buffer after the last step: what is in it first, each part in the order of entry."""
     from dataclasses import asdict
 
-    from practicum.blocks.sample.replay import replay_buffer, task_results
     from practicum.methods import settings_of
+    from practicum.methods.blocks.sample import replay_buffer, task_results
     from practicum.session.components import Parts
     from practicum.session.foreign import Origin
     from practicum.session.records import read_config, step_records
@@ -282,7 +282,7 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
     """How the batch size was chosen from the measured delays, as text and as a picture."""
     from practicum.analysis.delay_plot import delay_plot
     from practicum.analysis.png import check_png
-    from practicum.blocks.sample.delay import DelayFit
+    from practicum.methods.blocks.sample import DelayFit
     from practicum.session.story import Story
 
     check_png(output, "--output")

@@ -207,7 +207,7 @@ def _print_others(out: Printer, one: AttemptStory) -> None:
 
 
 def _print_lessons(out: Printer, one: AttemptStory) -> None:
-    from practicum.blocks.reflect.evidence import FINDINGS
+    from practicum.methods.blocks.reflect import FINDINGS
 
     if one.line.step is None:
         return

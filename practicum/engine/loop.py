@@ -2,9 +2,9 @@
 
     sample -> attempt (wraps act, which begins with show) -> reflect -> update -> door -> accept -> apply
 
-A method is a value of `Method`: seven functions, the seams. Blocks fill the seams and wrap each other (`blocks/`),
-recipes put blocks together (`methods/`), and the loop knows nothing else: a new method adds blocks, never a branch
-here. `docs/extending.md` builds a method.
+A method is a value of `Method`: seven functions, the seams. Blocks fill the seams and wrap each other
+(`methods/blocks/`), recipes put blocks together (`methods/`), and the loop knows nothing else: a new method adds
+blocks, never a branch here. `docs/extending.md` builds a method.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Method:
             raise UsageError(
                 "method.no_show",
                 f"method {self.name} has no `show`: give the function that makes an agent's view of the context for a "
-                "task, `async def show(context, task, run) -> View`, such as `practicum.blocks.full_view`",
+                "task, `async def show(context, task, run) -> View`, such as `practicum.methods.blocks.show.full_view`",
             )
 
     def __repr__(self) -> str:

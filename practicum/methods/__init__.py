@@ -19,12 +19,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from practicum.blocks.sample.orders import ENDLESS, first_steps
 from practicum.core.errors import UsageError
 from practicum.core.plugins import OWN, Group, package_of
 from practicum.core.types import Profile
 from practicum.core.words import closest
 from practicum.engine.loop import Method
+from practicum.methods.blocks.sample import ENDLESS, first_steps
 from practicum.methods.settings import GateSettings, PlaybookSettings, RetrievalSettings, small_settings
 
 NAMES = (

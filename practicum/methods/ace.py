@@ -12,17 +12,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import Answer, answer, full_view, reused
-from practicum.blocks.attempt.attempt import once, refined, reflected
-from practicum.blocks.reflect.per_trace import Reflector, by_model, per_trace, without_reflector
-from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.append import append, pruned, within_budget
-from practicum.blocks.update.coverage import Uncovered, accounted
-from practicum.blocks.update.curator import Curator, rewrite
-from practicum.blocks.update.dedupe import deduplicated
 from practicum.core.types import Instructions
 from practicum.engine.loop import AttemptSeam, Method, UpdateSeam
+from practicum.methods.blocks.attempt import once, refined, reflected
+from practicum.methods.blocks.curate import Curator, append, pruned, rewrite, within_budget
+from practicum.methods.blocks.dedupe import deduplicated
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import Reflector, by_model, per_trace, without_reflector
+from practicum.methods.blocks.sample import batches
+from practicum.methods.blocks.scan import Uncovered, accounted
+from practicum.methods.blocks.show import Answer, answer, full_view, reused
 from practicum.methods.primitives import PrimitiveSettings, with_primitives
 from practicum.methods.settings import PlaybookSettings
 from practicum.methods.worked_examples import CURATED, EXAMPLES, WITHOUT_RULES

@@ -15,14 +15,24 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from practicum.blocks.accept.always import always_after
-from practicum.blocks.sample.batch_size import controlled
-from practicum.blocks.update.coverage import Uncovered, accounted, keep_or_drop, retried
-from practicum.blocks.update.join import Join, join_by_code, join_by_model, join_side_by_side
-from practicum.blocks.update.scan import Dealing, Shuffle, scan
 from practicum.engine.asynchronous import without_barrier
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.methods.ace import SECTION, curator, playbook, settled
+from practicum.methods.blocks.gate import always_after
+from practicum.methods.blocks.sample import controlled
+from practicum.methods.blocks.scan import (
+    Dealing,
+    Join,
+    Shuffle,
+    Uncovered,
+    accounted,
+    join_by_code,
+    join_by_model,
+    join_side_by_side,
+    keep_or_drop,
+    retried,
+    scan,
+)
 from practicum.methods.settings import Number, PlaybookSettings, number_or
 
 

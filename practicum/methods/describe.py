@@ -18,7 +18,7 @@ from practicum.engine.loop import sequential
 SEAMS = ("sample", "act", "attempt", "reflect", "update", "accept")
 """The six functions of a method, in the order of a step."""
 
-OURS = ("practicum.blocks", "practicum.methods", "practicum.plugins", "practicum.engine.asynchronous")
+OURS = ("practicum.methods", "practicum.plugins", "practicum.engine.asynchronous")
 """The packages of blocks. Other functions that a block holds are details of it."""
 
 

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, fitting_turns
-from practicum.blocks.attempt.attempt import once, shown_answers
-from practicum.blocks.reflect.per_trace import as_experience
-from practicum.blocks.sample.orders import everything, stream
-from practicum.blocks.update.append import append
 from practicum.engine.loop import Method
+from practicum.methods.blocks.attempt import once, shown_answers
+from practicum.methods.blocks.curate import append
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import as_experience
+from practicum.methods.blocks.sample import everything, stream
+from practicum.methods.blocks.show import answer, fitting_turns
 from practicum.methods.settings import MethodSettings
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.act.scaling import By, Scaling, Until, in_parallel, in_sequence
-from practicum.blocks.act.show import Answer, answer, noting
-from practicum.blocks.update.memory_bank import Extract, Index
 from practicum.engine.loop import ShowSeam
+from practicum.methods.blocks.memory import Extract, Index
+from practicum.methods.blocks.scaling import By, Scaling, Until, in_parallel, in_sequence
+from practicum.methods.blocks.show import Answer, answer, noting
 from practicum.methods.settings import Batched, RetrievalSettings, SameFrom
 
 

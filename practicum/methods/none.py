@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, full_view
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.per_trace import as_experience
-from practicum.blocks.sample.orders import nothing, stream
 from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.engine.loop import Method
 from practicum.engine.run import ActSeam, Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import as_experience
+from practicum.methods.blocks.sample import nothing, stream
+from practicum.methods.blocks.show import answer, full_view
 from practicum.methods.settings import MethodSettings
 
 

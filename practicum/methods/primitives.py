@@ -10,15 +10,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from practicum.blocks.act.show import annotated_view, answer, reused
-from practicum.blocks.attempt.attempt import annotated_twin, grouped
-from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
-from practicum.blocks.reflect.per_trace import Reflector, chosen, per_trace
-from practicum.blocks.sample.replay import replayed
-from practicum.blocks.update.optimizer_state import with_state
 from practicum.core.types import Instructions
 from practicum.engine.loop import Method
 from practicum.methods.adaptive import Choice, switching
+from practicum.methods.blocks.attempt import annotated_twin, grouped
+from practicum.methods.blocks.heads import AT_ONCE, Heads, batched
+from practicum.methods.blocks.notes import with_state
+from practicum.methods.blocks.reflect import Reflector, chosen, per_trace
+from practicum.methods.blocks.sample import replayed
+from practicum.methods.blocks.show import annotated_view, answer, reused
 from practicum.methods.settings import Batched, Number, PlaybookSettings, number_or
 from practicum.methods.worked_examples import AT_A_TIME, DIAGNOSED, NOTED
 

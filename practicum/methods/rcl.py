@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.act.show import reused
-from practicum.blocks.reflect.per_trace import LearnFrom
-from practicum.blocks.update.dedupe import DedupeWhen
 from practicum.engine.loop import Method
 from practicum.methods.ace import ACT, REFLECTOR, curated, playbook, reflector
+from practicum.methods.blocks.dedupe import DedupeWhen
+from practicum.methods.blocks.reflect import LearnFrom
+from practicum.methods.blocks.show import reused
 from practicum.methods.primitives import PrimitiveSettings, Rollouts, with_primitives
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import with_memories
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.per_trace import alongside
-from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, usage_votes
 from practicum.engine.loop import Method
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.dedupe import deduplicated
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.memory import MEMORIES, append_memories, extract_memories, usage_votes
+from practicum.methods.blocks.reflect import alongside
+from practicum.methods.blocks.sample import batches
+from practicum.methods.blocks.show import with_memories
 from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
 

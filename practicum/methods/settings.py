@@ -19,9 +19,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from practicum.blocks.attempt.attempt import Refine
-from practicum.blocks.reflect.per_trace import LearnFrom
-from practicum.blocks.update.dedupe import DedupeWhen
+from practicum.methods.blocks.attempt import Refine
+from practicum.methods.blocks.dedupe import DedupeWhen
+from practicum.methods.blocks.reflect import LearnFrom
 from practicum.retrieval.search import DEFAULT, Retrieval
 
 Number = Annotated[int, Field(ge=1)]

@@ -6,12 +6,23 @@ As in the paper, a lesson that the curator leaves out is lost; here it is counte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
 
-from practicum.blocks.update.top_k import summarized
-from practicum.core.types import Instructions
-from practicum.engine.loop import Method
+from pydantic import Field
+
+from practicum.core.bounded import MOST_ITEMS, MaxChars, MaxItems, Output, clean
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Delta
+from practicum.core.types import Instructions, Lesson
+from practicum.core.views import behind
+from practicum.engine.loop import Method, UpdateSeam, by_reflection, sources_of
+from practicum.engine.run import Run
 from practicum.methods.ace import curated, playbook
+from practicum.methods.blocks.curate import votes
+from practicum.methods.blocks.reflect import said
 from practicum.methods.settings import WidePlaybookSettings
 
 Settings = WidePlaybookSettings
@@ -19,9 +30,44 @@ Settings = WidePlaybookSettings
 
 def method(s: Settings) -> Method:
     """ACE with a large batch, and a summary of its lessons for the curator."""
-    made = playbook(s, "summarized", summarized(curated(s), SUMMARIZER), s.batch)
+    made = playbook(s, "summarized", summarized(curated(s)), s.batch)
     # The summary is the curator's, even if curator=append asks none.
     return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), costs=f"{made.costs}, a summary a step")
+
+
+class Summary(Output):
+    """What is left of many lessons."""
+
+    points: Annotated[list[Annotated[str, MaxChars(300)]], MaxItems(MOST_ITEMS)] = Field(
+        description="what the lessons say, in brief"
+    )
+
+
+def summarized(update: UpdateSeam) -> UpdateSeam:
+    """Summarization: one call summarizes all reflections, and the update sees its points. Each rests on all lessons."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        telling = [lesson for lesson in lessons if lesson.text]
+        if len(telling) < 2:
+            return await update(lessons, context, run)
+        if run.profile == "small":
+            parts = ["# The lessons\n" + "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))]
+        else:
+            found = (
+                [said(first), *(behind("-", x.text) for x in (first, *more))] for first, *more in by_reflection(telling)
+            )
+            parts = [f"# Reflection {n}\n" + "\n".join(filter(None, lines)) for n, lines in enumerate(found, 1)]
+        prompt = SUMMARIZER.prompt(run.profile, parts)
+        summary = await run.at("summary").try_ask("curator", prompt, Summary, Count.LOST_SUMMARIES)
+        if summary is None:
+            return votes(lessons)
+        sources = sources_of(telling)
+        words = [text for point in summary.points if (text := clean(point))]
+        run.count(Count.EMPTY_SUMMARIES, not words)
+        points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(words)]
+        return votes(lessons) + await update(points, context, run)
+
+    return wrapped
 
 
 SUMMARIZER = Instructions(

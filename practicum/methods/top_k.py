@@ -6,11 +6,21 @@ As in the paper, a lesson that the curator leaves out is lost; here it is counte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isqrt
+
+import numpy as np
 from pydantic import Field
 
-from practicum.blocks.update.top_k import top_k
-from practicum.engine.loop import Method
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Delta
+from practicum.core.types import Lesson
+from practicum.engine.loop import Method, UpdateSeam, by_reflection
+from practicum.engine.run import Run
 from practicum.methods.ace import curated, playbook
+from practicum.methods.blocks.curate import votes
 from practicum.methods.settings import WidePlaybookSettings
 
 
@@ -22,3 +32,51 @@ class Settings(WidePlaybookSettings):
 def method(s: Settings) -> Method:
     """ACE with a large batch, and one lesson of each cluster for the curator."""
     return playbook(s, "top_k", top_k(curated(s), s.k), s.batch)
+
+
+def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
+    """Top-K retrieval: the reflections are embedded and clustered, and the update sees the one nearest to each center.
+    `k` is the number of clusters, by default the square root of the number of reflections, as for Combee's groups."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        telling = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
+        wanted = isqrt(len(telling)) if k is None else k
+        run.count(Count.CLUSTERS_LOWERED, wanted > len(telling) > 0)
+        if not telling or wanted >= len(telling):
+            return await update(lessons, context, run)
+        vectors = await run.embed(["\n".join(lesson.text for lesson in one) for one in telling])
+        chosen = nearest_to_centers(vectors, wanted, run.rng("clusters").randrange(2**31))
+        run.count(Count.LESSONS_OUTSIDE_CENTERS, len(telling) - len(chosen))
+        return votes(lessons) + await update([lesson for i in chosen for lesson in telling[i]], context, run)
+
+    return wrapped
+
+
+def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
+    """The rows nearest to the centers of k clusters, in order; fewer if rows are equal. `vectors` has shape (n, d)."""
+    k = min(k, len(np.unique(vectors, axis=0)))
+    centers, label = clusters(vectors.astype(np.float64), k, np.random.default_rng(seed))
+    distance = ((vectors - centers[label]) ** 2).sum(axis=1)
+    return sorted(int(rows[distance[rows].argmin()]) for c in np.unique(label) for rows in [np.flatnonzero(label == c)])
+
+
+def clusters(vectors: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Ten rounds of k-means from seeds by k-means++ (Arthur and Vassilvitskii 2007). `vectors` has shape (n, d). The
+    result is the k centers, of shape (k, d), and for each row the number of the center nearest in the last round."""
+    centers = vectors[[int(rng.integers(len(vectors)))]]
+    while len(centers) < k:
+        chances = _squares(vectors, centers).min(axis=1)
+        drawn = np.searchsorted(np.cumsum(chances / chances.sum()), rng.uniform())
+        centers = np.vstack([centers, vectors[drawn]])
+    for _ in range(10):
+        label = _squares(vectors, centers).argmin(axis=1)
+        sums, sizes = np.zeros_like(centers), np.bincount(label, minlength=k)
+        np.add.at(sums, label, vectors)
+        # A center without rows stays where it is.
+        centers = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centers)
+    return centers, label
+
+
+def _squares(vectors: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The squared distance of each row from each center, of shape (n, k)."""
+    return np.stack([((vectors - center) ** 2).sum(axis=1) for center in centers], axis=1)

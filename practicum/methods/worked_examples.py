@@ -6,7 +6,10 @@ A small model learns the form from them better than from any description.
 
 from __future__ import annotations
 
-from practicum.blocks.reflect.examples import (
+from practicum.core.types import Turn
+from practicum.methods.blocks.heads import ShortDiagnosis, ShortOfMany, ShortReflections
+from practicum.methods.blocks.reflect import ShortReflection, Tag
+from practicum.methods.cases import (
     CALENDAR,
     CLOSED,
     COAT,
@@ -19,9 +22,6 @@ from practicum.blocks.reflect.examples import (
     WORKSHOP,
     YELLOW,
 )
-from practicum.blocks.reflect.heads import ShortDiagnosis, ShortOfMany, ShortReflections
-from practicum.blocks.reflect.per_trace import ShortReflection, Tag
-from practicum.core.types import Turn
 
 INSECTS = "If a gardener has lice or other insects on a plant, answer soap."
 SEASIDE = "If a metal part stands near the sea, answer bronze."

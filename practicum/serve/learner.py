@@ -25,13 +25,13 @@ from typing import Any, Protocol
 import numpy as np
 from sqlalchemy import Connection, func, select, update
 
-from practicum.blocks.accept.gate import Trial, tried
 from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, RunBusy, StoreAway
 from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.core.words import in_number
 from practicum.engine.run import Run
+from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.serve import tables
 from practicum.serve.feedback import HELD, LEARNED, WAITING, taught

@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from practicum.blocks.accept.gate import STAKES
+from practicum.methods.blocks.gate import STAKES
 
 THRESHOLD = 1500.0
 """The wealth at which `Drift` alarms. With `SLACK`, at most 5% of steady streams alarm within 1,000 values."""

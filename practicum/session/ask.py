@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from practicum import methods
-from practicum.blocks.act.scaling import number_of
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
 from practicum.core.errors import ProviderError, Stopped, UsageError, error_body
@@ -22,6 +21,7 @@ from practicum.core.words import one_line, usage_text
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
+from practicum.methods.blocks.scaling import number_of
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Match
 from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, task_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from practicum import methods
@@ -13,14 +13,14 @@ from practicum.agents.external import CommandAgent, FunctionAgent
 from practicum.agents.guard import Approve
 from practicum.agents.kinds import AGENTS, AgentKind, AgentOptions, kind_of
 from practicum.agents.tools import ToolsAgent
-from practicum.blocks.accept.gate import gated
-from practicum.blocks.attempt.attempt import reading
 from practicum.core.errors import UsageError
 from practicum.core.plugins import import_function, import_object
 from practicum.engine.judge import JudgeScorer
 from practicum.engine.loop import Method
 from practicum.engine.scorers import CommonGenScorer, SoftwareScorer
 from practicum.engine.state import Scorer
+from practicum.methods.blocks.attempt import stored
+from practicum.methods.blocks.gate import gate
 from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
@@ -81,8 +81,9 @@ def make_method(config: Config, settings: GateSettings, splits: Splits, parts: P
         raise _missing_object("method", config.method, "NAME")
     method = parts.method or methods.build(config.method, settings)
     if settings.gate:
-        method = gated(method, splits.val, settings.gate_alpha)
-    return reading(method) if config.from_traces else method
+        method = replace(method, accept=gate(method.accept, method.act, splits.val, settings.gate_alpha))
+    # Nothing is attempted in stored traces, so nothing is attempted again.
+    return replace(method, attempt=stored()) if config.from_traces else method
 
 
 def make_scorer(config: Config, parts: Parts) -> Scorer:

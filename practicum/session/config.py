@@ -12,13 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from practicum.agents.guard import GuardTools
 from practicum.agents.kinds import kind_of
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
-from practicum.blocks.sections import parse_sections
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import KINDS, Kind
 from practicum.core.types import Profile, Task
 from practicum.core.words import closest, one_line
 from practicum.engine.door import Review
 from practicum.engine.resources import LOCAL, Resources
+from practicum.methods.blocks.show import parse_sections
 from practicum.models.budget import BudgetLimits
 from practicum.models.keys import hosts, servers
 from practicum.models.options import ModelOptions, read_json

@@ -13,9 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from practicum.blocks.act.network import POOL
-from practicum.blocks.update.append import IDENTIFIED, with_trace_ids
 from practicum.core.edits import Add, ordered_union
+from practicum.methods.blocks.network import IDENTIFIED, POOL, with_trace_ids
 from practicum.store.journal import digest
 from practicum.tasks.load import BY_POSITION
 

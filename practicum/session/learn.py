@@ -14,7 +14,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Unpack
 
-from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import (
@@ -33,6 +32,7 @@ from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mea
 from practicum.engine.place import Chain
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
+from practicum.methods.blocks.show import default_sections
 from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.models.local import pinned

@@ -15,9 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import PydanticCustomError, from_json
 
 from practicum.agents.network import Kind
-from practicum.blocks.act.network import FORMS, POOL, PartSolution
-from practicum.blocks.update.append import with_trace_ids
-from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
 from practicum.core import playbook
 from practicum.core.bounded import MOST_CHARS
 from practicum.core.context import Context
@@ -26,6 +23,8 @@ from practicum.core.errors import ContextFileError, ProviderError, UsageError
 from practicum.core.files import read_text
 from practicum.core.visible import lines
 from practicum.core.words import fault
+from practicum.methods.blocks.memory import MEMORIES, Memory, memory_entry
+from practicum.methods.blocks.network import FORMS, POOL, PartSolution, with_trace_ids
 from practicum.models.prompting import describe_validation_error
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, UsageError
@@ -21,6 +20,7 @@ from practicum.engine.door import Door
 from practicum.engine.resources import LOCAL
 from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots
 from practicum.engine.workers import ENGINES, Workers
+from practicum.methods.blocks.show import default_sections
 from practicum.methods.settings import RetrievalSettings
 from practicum.models.budget import Budget, Need
 from practicum.models.client import WINDOW_ADVICE, CallOptions, Client

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from practicum.agents.chat import ChatAgent
-from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.errors import StoreError
 from practicum.core.redact import Redactor
@@ -24,6 +23,7 @@ from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method, view_of
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
+from practicum.methods.blocks.show import default_sections
 from practicum.models.registry import Models
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors

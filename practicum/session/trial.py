@@ -1,6 +1,6 @@
 """Trying what waits for review: the score on held-out tasks with and without an edit (`practicum review RUN --try`).
 
-The test is the paired one of the acceptance gate (`blocks.accept.gate`). Trying shows what waits to the agent, which
+The test is the paired one of the acceptance gate (`methods.blocks.gate`). Trying shows what waits to the agent, which
 nothing else does before an approval. Its attempts are journaled with those of the run, so the same call continues what
 was cut off, and a validation that the run paid for is not paid for again.
 """
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from practicum.blocks.accept.gate import Trial, tried
 from practicum.core.edits import Delta
 from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.types import Task, Usage
@@ -20,6 +19,7 @@ from practicum.core.words import quantity
 from practicum.engine.loop import mean_score
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
+from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget
 from practicum.session.amend import writing
 from practicum.session.ask import CHANGEABLE

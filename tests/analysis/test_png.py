@@ -12,10 +12,10 @@ from refusals import refused
 
 from practicum.analysis.delay_plot import delay_plot
 from practicum.analysis.png import can_draw, check_png, new_figure
-from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 from practicum.core.context import Context
 from practicum.core.errors import PracticumWarning
 from practicum.engine.loop import Batch, StepReport
+from practicum.methods.blocks.sample import DelayFit, Point, fit_delay
 from practicum.session.records import create_seed, step_rows
 from practicum.store.database import Store
 

@@ -21,12 +21,6 @@ from profiles import examples
 from runs import Memory, indoors
 
 import practicum
-from practicum.blocks.accept.always import always
-from practicum.blocks.accept.gate import WORSE, unshown_part
-from practicum.blocks.act.show import full_view
-from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.update.append import votes
-from practicum.blocks.update.coverage import LEFT_OUT, Uncovered, keep_or_drop
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, changed_entries, entry_json
 from practicum.core.errors import JournalMismatch, ProviderError
@@ -34,6 +28,11 @@ from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.engine.asynchronous import OVERTAKEN, reconcile, without_barrier
 from practicum.engine.loop import Batch, Method, StepReport, Validation
 from practicum.engine.run import Run
+from practicum.methods.blocks.curate import votes
+from practicum.methods.blocks.gate import WORSE, always, unshown_part
+from practicum.methods.blocks.sample import shuffled_epochs
+from practicum.methods.blocks.scan import LEFT_OUT, Uncovered, keep_or_drop
+from practicum.methods.blocks.show import full_view
 from practicum.models.scripted import ScriptedClient
 from practicum.session.result import Result
 from practicum.store.journal import NOTE_ROLE, JournalRow

@@ -17,10 +17,10 @@ from profiles import examples
 from runs import Memory, Words, indoors
 from searched import SECTIONS, adds, ids, texts
 
-from practicum.blocks.act.network import Experience
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
+from practicum.methods.blocks.network import Experience
 from practicum.retrieval.search import (
     VISIBLE,
     WEIGHTS,

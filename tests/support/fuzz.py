@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-import practicum.blocks
 import practicum.methods
 from practicum.agents.team import load_team
 from practicum.cli.inputs import config_values, names, pairs, read_sections
@@ -244,9 +243,8 @@ def hand_written(content: bytes, section: str) -> None:
 @cache
 def forms() -> list[type[BaseModel]]:
     """Every form that a model may be asked to fill in."""
-    for package in (practicum.blocks, practicum.methods):
-        for module in walk_packages(package.__path__, f"{package.__name__}."):
-            import_module(module.name)
+    for module in walk_packages(practicum.methods.__path__, "practicum.methods."):
+        import_module(module.name)
     found: list[type[BaseModel]] = []
     todo: list[type[BaseModel]] = [Output]
     while todo:

@@ -13,11 +13,11 @@ import numpy as np
 from helpers import client, number_of, world
 
 from practicum.agents.chat import ChatAgent
-from practicum.blocks.sections import default_sections
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Profile
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
+from practicum.methods.blocks.show import default_sections
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import Vectors
 from practicum.store.journal import Journal, JournalRow

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean, rate, window_size, windowed_rates
-from practicum.blocks.act.scaling import number_of, place_of_all
 from practicum.core.types import Rollout
+from practicum.methods.blocks.scaling import number_of, place_of_all
 
 StepRollouts = Sequence[tuple[int, Sequence[Rollout]]]
 """Steps in order, each with its rollouts."""

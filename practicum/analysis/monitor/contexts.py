@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from practicum.analysis.monitor.series import MetricGroup, Series
-from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context
 from practicum.core.edits import Entry
+from practicum.methods.blocks.memory import MEMORIES
 from practicum.retrieval.vectors import Embedder, WordLlama, stored_vectors
 from practicum.session.story import StepStory
 from practicum.store import schema

@@ -12,9 +12,9 @@ import numpy as np
 
 from practicum.agents.network import Kind
 from practicum.analysis.png import BLUE, GREEN, GREY, PURPLE, RED, new_figure, plain, write_png
-from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
 from practicum.core.edits import Entry
+from practicum.methods.blocks.network import POOL
 
 KIND_COLOURS: Mapping[Kind, str] = {
     "judge": GREY, "decompose": BLUE, "solve": GREEN, "critique": RED, "aggregate": PURPLE,

@@ -11,10 +11,10 @@ from practicum import methods
 from practicum.analysis.compare.plan import run_folder
 from practicum.analysis.compare.report import BEST, COSTS
 from practicum.analysis.compare.variants import LENGTH, ComparisonTable, Study, Variant, reachable
-from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 from practicum.core.errors import UsageError
 from practicum.core.formats import decimal, effect, scored, verdict_label
 from practicum.core.requirements import pip_install
+from practicum.methods.blocks.sample import DelayFit, Point, fit_delay
 from practicum.session.story import Story
 from practicum.store.database import Store
 

@@ -17,12 +17,12 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from practicum.blocks.attempt.attempt import once
 from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.loop import Batch, Clock, Losses, Method, StepReport, Validation
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
 
 AskModel = Callable[[Callable[[], Awaitable[Any]]], Any]
 """Called in the thread: runs a coroutine function in the event loop and returns its result."""

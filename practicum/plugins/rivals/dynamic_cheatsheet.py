@@ -14,12 +14,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, full_view, similarities
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
-from practicum.blocks.sample.orders import batches
 from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -29,6 +23,12 @@ from practicum.core.views import View, count_tokens, render_selected
 from practicum.core.visible import visible_to_model
 from practicum.engine.loop import Method, sources_of
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import evidence
+from practicum.methods.blocks.sample import batches
+from practicum.methods.blocks.show import answer, full_view, similarities
+from practicum.methods.cases import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.methods.settings import Batched, RetrievalSettings
 from practicum.retrieval.search import Filter
 

@@ -13,12 +13,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.act.show import Solved, answer, similarities
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import HINGE, SHOP, WORKSHOP
-from practicum.blocks.sample.orders import drawn
-from practicum.blocks.update.append import newest_per_key, pruned
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Vote
@@ -26,6 +20,12 @@ from practicum.core.types import Instructions, Lesson, Rating, Rollout, Task
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import AcceptSeam, Method, ReflectSeam, ShowSeam, UpdateSeam
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.curate import newest_per_key, pruned
+from practicum.methods.blocks.reflect import evidence
+from practicum.methods.blocks.sample import drawn
+from practicum.methods.blocks.show import Solved, answer, similarities
+from practicum.methods.cases import HINGE, SHOP, WORKSHOP
 from practicum.methods.settings import RetrievalSettings
 from practicum.plugins.rivals.examples import CUPS_WRONG, example
 from practicum.plugins.rivals.protegi import Critic, asked_about, expanded, gradients

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from practicum.blocks.reflect.examples import COAT
 from practicum.core.bounded import Output
 from practicum.core.types import Turn
+from practicum.methods.cases import COAT
 from practicum.plugins.rivals.search import Instruction
 
 CUPS = "Three cups at 4 each, and 2 off the whole. What is left to pay?"

@@ -14,13 +14,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, joined, rest, similar_turns
-from practicum.blocks.attempt.attempt import once, refined
-from practicum.blocks.reflect.evidence import evidence, solved_as
-from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
-from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.append import append, draft, newest_per_key, pruned
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -30,6 +23,13 @@ from practicum.core.views import render_full
 from practicum.engine.loop import Method, UpdateSeam, sources_of
 from practicum.engine.provenance import traced
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once, refined
+from practicum.methods.blocks.curate import append, draft, newest_per_key, pruned
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import evidence, solved_as
+from practicum.methods.blocks.sample import batches
+from practicum.methods.blocks.show import answer, joined, rest, similar_turns
+from practicum.methods.cases import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
 from practicum.methods.episodes import EPISODES
 from practicum.methods.settings import Batched, RetrievalSettings
 from practicum.plugins.rivals.reflexion import by_self, without_target

@@ -15,19 +15,18 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.examples import CALENDAR, HINGE, SHOP, WORKSHOP
-from practicum.blocks.reflect.per_trace import per_trace, without_reflector
-from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.update.join import Join
-from practicum.blocks.update.scan import FEW, Dealing, scan
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
 from practicum.core.types import Instructions, Lesson, Task
 from practicum.engine.loop import Batch, Method, Schedule, StepReport, UpdateSeam, mean_score, sources_of
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import per_trace, without_reflector
+from practicum.methods.blocks.sample import shuffled_epochs
+from practicum.methods.blocks.scan import FEW, Dealing, Join, scan
+from practicum.methods.blocks.show import answer
+from practicum.methods.cases import CALENDAR, HINGE, SHOP, WORKSHOP
 from practicum.methods.settings import CandidateSettings
 from practicum.plugins.rivals.bridge import AskModel, PackageSearch
 from practicum.plugins.rivals.examples import COAT_RIGHT, CUPS_WRONG, PRICES, example

@@ -17,11 +17,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, create_model
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.per_trace import as_experience
-from practicum.blocks.sample.orders import everything
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -31,6 +26,11 @@ from practicum.core.types import Instructions, Prompt, Rollout, Task, Turn
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import Batch, Method, Schedule, StepReport, sources_of
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import as_experience
+from practicum.methods.blocks.sample import everything
+from practicum.methods.blocks.show import answer
 from practicum.methods.none import keep_nothing
 from practicum.methods.settings import CandidateSettings
 from practicum.plugins.rivals.bridge import AskModel, PackageSearch

@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from practicum.blocks.reflect.examples import CLOSED, NOTICES, SHOP
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
+from practicum.methods.cases import CLOSED, NOTICES, SHOP
 from practicum.plugins.rivals.examples import CUPS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, history, propose, search
 

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, ordered_union
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
+from practicum.methods.cases import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.plugins.rivals.ape import INDUCE
 from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import (

@@ -14,10 +14,6 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from practicum.blocks.act.show import answer
-from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import CALENDAR, HINGE, MEETING, SHOP, WORKSHOP
-from practicum.blocks.sample.orders import drawn
 from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -25,6 +21,10 @@ from practicum.core.edits import Add, Delta, Entry, ordered_union
 from practicum.core.types import Instructions, Lesson, Rollout
 from practicum.engine.loop import Method, ReflectSeam, UpdateSeam, sources_of
 from practicum.engine.run import Run
+from practicum.methods.blocks.reflect import evidence
+from practicum.methods.blocks.sample import drawn
+from practicum.methods.blocks.show import answer
+from practicum.methods.cases import CALENDAR, HINGE, MEETING, SHOP, WORKSHOP
 from practicum.plugins.rivals.ape import VARY
 from practicum.plugins.rivals.examples import CUPS_WRONG, DATES, PRICES, example
 from practicum.plugins.rivals.search import (

@@ -15,14 +15,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, with_memories
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
-from practicum.blocks.reflect.per_trace import judged_by_outcome, per_trace
-from practicum.blocks.sample.orders import shuffled, stream
-from practicum.blocks.update.append import votes
 from practicum.core.bounded import MaxChars, Output, clean, rule_schema
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -31,6 +23,13 @@ from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round,
 from practicum.core.views import View, render_selected
 from practicum.engine.loop import Batch, History, Method, SampleSeam, ShowSeam, sources_of
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.curate import votes
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import evidence, judged_by_outcome, per_trace
+from practicum.methods.blocks.sample import shuffled, stream
+from practicum.methods.blocks.show import answer, with_memories
+from practicum.methods.cases import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
 from practicum.methods.settings import Batched, RetrievalSettings
 from practicum.tasks.stored import ids, picked
 

@@ -19,10 +19,6 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from practicum.blocks.act.show import Answer, answer
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.sample.orders import drawn
 from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -32,6 +28,10 @@ from practicum.core.views import View, count_tokens
 from practicum.core.visible import visible_to_model
 from practicum.engine.loop import AcceptSeam, AttemptSeam, Batch, Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.reflect import evidence
+from practicum.methods.blocks.sample import drawn
+from practicum.methods.blocks.show import Answer, answer
 from practicum.methods.settings import CandidateSettings
 
 SECTION = "instructions"

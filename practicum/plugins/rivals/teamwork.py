@@ -8,13 +8,13 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from practicum.blocks.act.show import full_view, learning_feedback
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.errors import OutputError, ProviderError, RequestError
 from practicum.core.types import Instructions, Rollout, Step, Task, Trace
 from practicum.core.views import truncate
 from practicum.engine.run import ActSeam, Run
+from practicum.methods.blocks.show import full_view, learning_feedback
 
 F = TypeVar("F", bound=Output)
 

@@ -14,11 +14,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from practicum.blocks.act.show import answer
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
-from practicum.blocks.sample.orders import drawn
 from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -26,6 +21,11 @@ from practicum.core.edits import Add, Delete, Delta, Update
 from practicum.core.types import Instructions, Lesson, Rollout
 from practicum.engine.loop import Batch, Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
+from practicum.methods.blocks.attempt import once
+from practicum.methods.blocks.reflect import evidence
+from practicum.methods.blocks.sample import drawn
+from practicum.methods.blocks.show import answer
+from practicum.methods.cases import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.plugins.rivals.examples import COAT_RIGHT, PRICES, SHORT, example
 from practicum.plugins.rivals.search import (
     FEEDBACK,

@@ -13,16 +13,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, full_view
-from practicum.blocks.attempt.attempt import grouped, once
-from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
-from practicum.blocks.reflect.per_trace import tagged
-from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.append import within_budget
-from practicum.blocks.update.coverage import accounted
-from practicum.blocks.update.curator import Curator
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -31,6 +21,14 @@ from practicum.core.views import render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.ace import CURATOR, SECTION
+from practicum.methods.blocks.attempt import grouped, once
+from practicum.methods.blocks.curate import Curator, within_budget
+from practicum.methods.blocks.gate import always
+from practicum.methods.blocks.reflect import evidence, tagged
+from practicum.methods.blocks.sample import batches
+from practicum.methods.blocks.scan import accounted
+from practicum.methods.blocks.show import answer, full_view
+from practicum.methods.cases import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
 from practicum.methods.settings import Batched, RetrievalSettings
 from practicum.plugins.rivals.search import visible_score
 

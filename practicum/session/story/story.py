@@ -15,11 +15,11 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Table, func, select
 
-from practicum.blocks.act.scaling import number_of, place_of_all
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Edit, Merge, Resolution
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
+from practicum.methods.blocks.scaling import number_of, place_of_all
 from practicum.session.config import Config
 from practicum.session.records import LESSON, REFUSED, ROLLOUT, last_report, read_config, run_summary, seconds_spent
 from practicum.session.review import read_reviews

@@ -1,1 +1,0 @@
-"""What methods are made of: one folder for each seam."""

@@ -1,1 +1,0 @@
-"""The seam `accept`: whether the edits are kept."""

@@ -1,1 +1,0 @@
-"""The seam `act`: one scored attempt, exactly as in evaluation."""

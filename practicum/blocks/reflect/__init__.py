@@ -1,1 +1,0 @@
-"""The seam `reflect`: from attempts to lessons."""

@@ -1,1 +1,0 @@
-"""The seam `update`: from lessons to edits of the context."""

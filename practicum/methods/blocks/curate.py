@@ -1,0 +1,566 @@
+"""From lessons to edits of a playbook: by plain code (votes, appended lessons, pruning, a budget of tokens), or by the
+curator, one model call over all reflections (ACE, section 3.1). With guards, code holds back its harmful edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean
+from practicum.core.context import ApplyResult, Context
+from practicum.core.counts import Count
+from practicum.core.edits import (
+    Add,
+    Delete,
+    Delta,
+    Edit,
+    Entry,
+    Merge,
+    Refused,
+    Resolution,
+    Update,
+    Vote,
+    ordered_union,
+)
+from practicum.core.errors import OutputError, ProviderError, UsageError
+from practicum.core.types import Instructions, Lesson, Profile, Prompt
+from practicum.core.views import behind, count_tokens, entry_line, render_full
+from practicum.engine.loop import UpdateSeam, sources_of
+from practicum.engine.run import Run
+from practicum.engine.specifics import answers_named, lost
+from practicum.methods.blocks.notes import state_entry
+from practicum.methods.blocks.reflect import judged, said
+from practicum.methods.blocks.show import described, playbook_pages, section_of, track_record
+from practicum.models.client import JSON
+from practicum.models.prompting import json_schema
+
+# ---- edits by plain code
+
+
+def votes(lessons: Iterable[Lesson]) -> Delta:
+    """The votes of lessons for entries that were used."""
+    edits = [
+        Vote(id, int(vote == "helpful"), int(vote == "harmful"), 1, sources=lesson.sources, lessons=(lesson.id,))
+        for lesson in lessons
+        for id, vote in lesson.votes.items()
+    ]
+    return Delta(tuple(edits))
+
+
+def append(section: str, data: bool = True) -> UpdateSeam:
+    """Each lesson becomes an entry as it is, without a model; no entry is ever rewritten. With `data`, the entry has
+    that of its lesson."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        new = [
+            Add(x.section or section, x.text, data=x.data if data else {}, sources=x.sources, lessons=(x.id,))
+            for x in lessons
+            if x.text
+        ]
+        return votes(lessons) + Delta(tuple(new))
+
+    return update
+
+
+def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: UpdateSeam) -> UpdateSeam:
+    """The edits of `update` from the lessons that belong to it, and those of `others` from the other ones."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        own = [x for x in lessons if belongs(x)]
+        left = [x for x in lessons if not belongs(x)]
+        return await others(left, context, run) + await update(own, context, run)
+
+    return wrapped
+
+
+def newest_per_key(update: UpdateSeam) -> UpdateSeam:
+    """An addition with the text of an entry of its section replaces that entry's data: one episode a task."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        delta = await update(lessons, context, run)
+        texts = {edit.text for edit in delta.edits if isinstance(edit, Add)}
+        # Pages know their texts, so that a step does not look at every entry.
+        pages = [page for page in context.pages if not page.rendered(_texts).keys().isdisjoint(texts)]
+        known = {(e.section, e.text): e for page in pages for e in page.entries.values()}
+        edits: list[Edit] = []
+        for edit in delta.edits:
+            old = known.get((edit.section, edit.text)) if isinstance(edit, Add) else None
+            if old is None or not isinstance(edit, Add):
+                edits.append(edit)
+            elif edit.data != old.data:
+                edits.append(Update(old.id, data=edit.data, sources=edit.sources, lessons=edit.lessons))
+        return replace(delta, edits=tuple(edits))
+
+    return wrapped
+
+
+def _texts(entries: Iterable[Entry]) -> dict[str, None]:
+    # Takes a third of the memory of a set.
+    return dict.fromkeys(e.text for e in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A delta and its outcome; `refs` maps the id that an addition would get to its ref."""
+
+    delta: Delta
+    outcome: ApplyResult
+    refs: dict[str, str]
+
+    def name(self, entry: Entry) -> str:
+        """How an edit that is appended to the delta names this entry of the outcome."""
+        return self.refs.get(entry.id, entry.id)
+
+
+def draft(context: Context, delta: Delta) -> Draft:
+    """Apply a delta for trial. Each addition gets a ref, so that a wrapper can append edits of it."""
+    edits = [
+        replace(edit, ref=f"new{n}") if isinstance(edit, Add) and not edit.ref else edit
+        for n, edit in enumerate(delta.edits)
+    ]
+    delta = replace(delta, edits=tuple(edits))
+    outcome = context.apply(delta)
+    refused = {id(r.edit) for r in outcome.refused}
+    refs = [e.ref for e in edits if isinstance(e, Add) and id(e) not in refused]
+    added = [a.id for a in outcome.applied if isinstance(a.edit, Add)]
+    return Draft(delta, outcome, dict(zip(added, refs, strict=True)))
+
+
+def within_budget(update: UpdateSeam, tokens: int, *besides: str) -> UpdateSeam:
+    """Keep what is shown within a token budget; the sections `besides` do not count.
+
+    Removed first are entries that harmed more often than they helped, then those never used, oldest first, then the
+    least helpful, oldest first (METHODS, section 1: pruning). A new entry could not be used yet, so it is removed with
+    those that neither helped nor harmed.
+    """
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        delta = await update(lessons, context, run)
+        # What waits for review takes no room from what does not.
+        ready, waiting = run.ready(delta)
+        tried = draft(context, ready)
+        over = render_full(tried.outcome.context, *besides).tokens - tokens
+        if over <= 0:
+            return delta
+
+        def worth(entry: Entry) -> tuple[int, int, int]:
+            lead = entry.helpful - entry.harmful
+            rank = 0 if lead < 0 else 1 if entry.uses == 0 and entry.id in context else 2
+            return (rank, 0 if rank == 1 else lead, entry.number)
+
+        removed: list[Edit] = []
+        shown = [e for e in tried.outcome.context if not e.hidden and e.section not in besides]
+        for entry in sorted(shown, key=worth):
+            if over <= 0:
+                break
+            # Rounded down, so that no more tokens are left than counted.
+            over -= count_tokens(entry_line(entry)) - 1
+            removed.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
+        run.count(Count.PRUNED_ENTRIES, len(removed))
+        return tried.delta + Delta(tuple(removed)) + waiting
+
+    return wrapped
+
+
+def pruned(update: UpdateSeam, margin: int, *besides: str) -> UpdateSeam:
+    """Remove entries whose harmful votes lead by `margin` or more (grow and refine, section 3.2), never one of the
+    sections `besides` or one without a harmful vote. Votes that wait for review remove nothing."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        ready, waiting = run.ready(await update(lessons, context, run))
+        tried = draft(context, ready)
+        entries = (e for e in tried.outcome.context if e.section not in besides)
+        bad = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
+        run.count(Count.PRUNED_ENTRIES, len(bad))
+        removed = [Delete(tried.name(e), reason="harmful more often than helpful") for e in bad]
+        return tried.delta + Delta(tuple(removed)) + waiting
+
+    return wrapped
+
+
+def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
+    """Lessons with a text that the delta neither covers nor reports as dropped."""
+    named = delta.covered | {resolution.lesson for resolution in delta.resolutions if not resolution.entry}
+    return [lesson for lesson in lessons if lesson.text and lesson.id not in named]
+
+
+def kept(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
+    """Each lesson as an entry in its own words, of its own section if it names one."""
+    return Delta(
+        tuple(Add(x.section or section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons)
+    )
+
+
+# ---- the curator
+
+MOST_DELETED = 0.5
+"""The largest share of the playbook that a curator may delete in one step."""
+
+
+class Change(Output):
+    """One edit of the playbook, or the entry that says an insight already."""
+
+    op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
+    insights: list[int] = Field(default=[], description="numbers of the insights that it rests on")
+    ids: list[EntryId] = Field(default=[], description="the entries meant; none for ADD")
+    section: str = Field(default="", description="the section of the new entry, for ADD")
+    text: LongText = Field(
+        default="", description="the new text, whole; empty for an ADD that keeps its insight word for word"
+    )
+    reason: LongText = Field(default="", description="why")
+
+
+class Changes(Output):
+    """A small set of edits, never the whole playbook."""
+
+    changes: Sequence[Change] = Field(min_length=1, description="together they account for every insight")
+
+
+class Mutation(Change):
+    """One edit of an addressed entry, a new entry, or the entry that says an insight already."""
+
+    op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
+
+
+class Mutations(Changes):
+    """A small set of edits, never the whole playbook."""
+
+    changes: Sequence[Mutation] = Field(min_length=1, description="together they account for every insight")
+
+
+class Decision(Output):
+    """What a curator does about one lesson: one edit, or the entry that says it already."""
+
+    lesson: int = Field(description="number of the lesson")
+    op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
+    ids: Annotated[list[EntryId], MaxItems(3)] = Field(default=[], description="the rules meant; none for ADD")
+    text: Annotated[str, MaxChars(300)] = Field(
+        default="", description="new text of the rule, for UPDATE and MERGE; for ADD only if it should differ"
+    )
+    reason: Annotated[str, MaxChars(80)] = Field(default="", description="why, in a few words")
+
+    def as_change(self) -> Change:
+        """The same as an edit that rests on one insight."""
+        return Change.model_construct(**{**dict(self), "insights": [self.lesson], "section": ""})
+
+
+class Decisions(Output):
+    """What a curator writes: a small set of edits, never the whole playbook."""
+
+    decisions: Sequence[Decision] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
+
+    @property
+    def changes(self) -> list[Change]:
+        return [decision.as_change() for decision in self.decisions]
+
+
+class ShortMutation(Decision):
+    """What a mutator does about one lesson: one edit, or the entry that says it already."""
+
+    op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
+
+
+class ShortMutations(Decisions):
+    """What a mutator writes: a small set of edits, never the whole playbook."""
+
+    decisions: Sequence[ShortMutation] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
+
+
+FORMS: Mapping[tuple[Profile, bool], type[Changes] | type[Decisions]] = {
+    ("full", True): Changes, ("full", False): Mutations, ("small", True): Decisions, ("small", False): ShortMutations,
+}  # fmt: skip
+"""The curator's form by profile, and whether entries may be merged."""
+
+
+@lru_cache(maxsize=64)
+def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
+    """The JSON schema of a small curator's answer, restricted to these rules, up to 400 of them.
+
+    A server that enforces schemas then lets no other rule be named, and allows only ADD if there is no rule: a small
+    model copies ids from worked examples.
+    """
+    if len(ids) > 400:
+        return json_schema(kind, "small")
+    schema = deepcopy(json_schema(kind, "small"))
+    (decision,) = schema["$defs"].values()
+    named = decision["properties"]["ids"]
+    named["items"] = {"type": "string", "enum": [*ids] or [""]}
+    if not ids:
+        named["maxItems"] = 0
+        decision["properties"]["op"]["enum"] = ["ADD"]
+    return schema
+
+
+@dataclass(frozen=True)
+class Curator:
+    """ACE's curator: one call over the playbook and all new reflections.
+
+    An insight is added in its own words unless the curator gives others, so that rewriting does not wear it down. One
+    that the curator does not mention has no edit and no resolution: see `accounted`. If the call fails, only the votes
+    count, and the failure is counted.
+
+    `merges` allows the curator to merge entries (RCL's structural constraint forbids it, section 3). With `guards`, an
+    edit that would lose a number, a name or an answer is held back, and its insight is added as it is.
+
+    Deletions are refused where they are two or more and take more than `MOST_DELETED` of the entries that the agent
+    sees, unless the method is `gated`: then the validation tasks decide.
+    """
+
+    told: Instructions
+    section: str = "rules"
+    merges: bool = True
+    guards: bool = False
+    gated: bool = False
+
+    async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        counted = votes(lessons)
+        telling = [lesson for lesson in lessons if lesson.text]
+        if not telling:
+            return counted
+        try:
+            written = await self._ask(lessons, context, context.apply(counted).context, run)
+        except (OutputError, ProviderError):
+            run.count(Count.LOST_UPDATES)
+            return counted
+        after = context.apply(counted).context
+        decided, held_back = Delta(), dict[str, Lesson]()
+        for change in written.changes:
+            about = [telling[n - 1] for n in dict.fromkeys(change.insights) if 1 <= n <= len(telling)]
+            objection = _misaddressed(change, about, context, after)
+            if objection is None and self.guards:
+                objection = _harmful(change, about, after, run.choices)
+            if objection is not None:
+                run.count(objection)
+                if self.guards and change.op != "DELETE":
+                    held_back.update((lesson.id, lesson) for lesson in about)
+                continue
+            made = self._delta(change, about, telling, after, run)
+            # The next change is checked against the outcome of this one: a removed rule cannot cover its lesson.
+            after = after.apply(made).context
+            decided += made
+        decided = self._without_mass_deletion(decided, context, run)
+        left = left_out([*held_back.values()], decided)
+        run.count(Count.KEPT_LESSONS, len(left))
+        return counted + decided + kept(left, self.section, "no rule says it")
+
+    def _without_mass_deletion(self, decided: Delta, context: Context, run: Run) -> Delta:
+        """The delta without its deletions if they are too many at once; their lessons are then left out."""
+        deletions = [edit for edit in decided.edits if isinstance(edit, Delete)]
+        share = len(deletions) / max(sum(not entry.hidden for entry in context), 1)
+        if len(deletions) < 2 or share <= MOST_DELETED:
+            return decided
+        run.count(Count.MASS_DELETIONS)
+        if self.gated:
+            return decided
+        run.count(Count.HELD_BACK_MASS_DELETION, len(deletions))
+        why = f"one step would delete {share:.0%} of the playbook, more than {MOST_DELETED:.0%}"
+        rests_on = {id for edit in deletions for id in edit.lessons}
+        return replace(
+            decided,
+            edits=tuple(edit for edit in decided.edits if not isinstance(edit, Delete)),
+            resolutions=tuple(r for r in decided.resolutions if r.entry or r.lesson not in rests_on),
+            refused=(*decided.refused, *(Refused(edit, why) for edit in deletions)),
+        )
+
+    async def _ask(
+        self, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
+    ) -> Changes | Mutations | Decisions:
+        form = FORMS[run.profile, self.merges]
+        if run.profile == "full":
+            prompt = await reflections_prompt(self.told, lessons, context, voted, run)
+            return await run.ask_fitted("curator", prompt, form)
+        prompt = await lessons_prompt(self.told, [x for x in lessons if x.text], context, run)
+        ids = tuple(entry.id for entry in context if not entry.hidden)
+        return await run.ask("curator", prompt, form, form=naming_only(form, ids))
+
+    def _delta(
+        self, said: Change, about: Sequence[Lesson], lessons: Sequence[Lesson], context: Context, run: Run
+    ) -> Delta:
+        """A change as edits. One that names no lesson rests on all lessons and accounts for none."""
+        sources = sources_of(about or lessons)
+        ids = tuple(lesson.id for lesson in about)
+        text = clean(said.text) if run.profile == "full" else " ".join(said.text.split())
+        covered = tuple(Resolution(id, said.ids[0], said.reason) for id in ids if said.ids)
+        match said.op:
+            case "ADD":
+                return Delta(tuple(self._added(said, text, about, run)))
+            case "UPDATE":
+                old = context.get(said.ids[0])
+                if old is not None and old.text == text:
+                    return Delta(resolutions=covered)
+                return Delta((Update(said.ids[0], text, sources=sources, lessons=ids, reason=said.reason),))
+            case "MERGE":
+                return Delta((Merge(tuple(said.ids), text or None, sources, ids, said.reason),))
+            case "DELETE":
+                removed = tuple(Delete(id, sources, ids, said.reason) for id in said.ids)
+                # With guards, a lesson that proves a rule wrong still has to be kept: it says what is right.
+                settled = () if self.guards else tuple(Resolution(id, reason=f"DELETE: {said.reason}") for id in ids)
+                return Delta(removed, settled)
+            case "COVERED":
+                return Delta(resolutions=covered)
+
+    def _added(self, said: Change, text: str, about: Sequence[Lesson], run: Run) -> list[Edit]:
+        """New entries: one with the curator's text, or one for each insight in its own words."""
+        named = section_of(said.section, run) if said.section else ""
+        if text and not (self.guards and any(lost(lesson.text, text) for lesson in about)):
+            section = named or next((x.section for x in about if x.section), self.section)
+            ids = tuple(lesson.id for lesson in about)
+            return [Add(section, text, sources=sources_of(about), lessons=ids, reason=said.reason)]
+        return [
+            Add(named or x.section or self.section, x.text, sources=x.sources, lessons=(x.id,), reason=said.reason)
+            for x in about
+        ]
+
+
+def _misaddressed(said: Change, about: Sequence[Lesson], shown: Context, now: Context) -> Count | None:
+    """Why a change cannot be made: it has to rest on a lesson, and to address entries that were shown and that no
+    earlier change of the same call rewrote, whose lesson it would undo."""
+    if said.op == "ADD":
+        return None if about else Count.HELD_BACK_UNKNOWN_LESSON
+    if not said.ids:
+        return Count.HELD_BACK_UNKNOWN_ENTRY
+    for id in said.ids:
+        was, rule = shown.get(id), now.get(id)
+        if was is None or was.hidden or rule is None:
+            return Count.HELD_BACK_UNKNOWN_ENTRY
+        if said.op != "COVERED" and rule.text != was.text:
+            return Count.HELD_BACK_CHANGED_ENTRY
+    if said.op == "UPDATE" and not said.text.strip():
+        return Count.HELD_BACK_NO_TEXT
+    if said.op == "MERGE" and len(set(said.ids)) < 2:
+        return Count.HELD_BACK_SINGLE_MERGE
+    return None
+
+
+def _harmful(said: Change, about: Sequence[Lesson], now: Context, choices: Sequence[str]) -> Count | None:
+    """Why a guard holds a change back: a weak or harmful curator would wear down correct rules. A rule gives one of the
+    possible answers and keeps its numbers and names, and one lesson does not outweigh the times a rule helped (ACE,
+    table 17: robustness to harmful reflections)."""
+    if said.op == "ADD":
+        return None
+    entries: list[Entry] = [entry for id in dict.fromkeys(said.ids) if (entry := now.get(id)) is not None]
+    if said.op == "DELETE":
+        return Count.HELD_BACK_HELPFUL_ENTRY if any(e.helpful >= e.harmful for e in entries) else None
+    new = [lesson.text for lesson in about]
+    texts = [*(e.text for e in entries), *new, said.text]
+    if len({answers for text in texts if (answers := answers_named(text, choices))}) > 1:
+        return Count.HELD_BACK_ANSWER_CONFLICT
+    if said.op == "COVERED":
+        return Count.HELD_BACK_PARTIAL_COVER if any(lost(text, entries[0].text) for text in new) else None
+    # A rule that harmed more often than it helped may lose its words.
+    owed = [e.text for e in entries if e.harmful <= e.helpful]
+    words = said.text.strip() or entries[0].text
+    return Count.HELD_BACK_LOST_DETAIL if any(lost(text, words) for text in (*owed, *new)) else None
+
+
+async def reflections_prompt(
+    told: Instructions, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
+) -> Prompt:
+    """A capable curator's prompt: the playbook, how its entries did so far (in `voted`), then everything that each
+    reflection says. Insights are numbered over all reflections."""
+    texts = [lesson.text for lesson in lessons if lesson.text]
+    pages = await playbook_pages(context, [id for x in lessons for id in judged(x)], texts, "curator", run)
+    parts = [*run.agent_instructions]
+    if record := track_record(voted):
+        parts.append(f"# What entries did so far\n{record}")
+    if (state := state_entry(context)) is not None:
+        parts.append(f"# Your notes on your changes so far: build on them\n{state.text}")
+    number = 0
+    for n, (_, group) in enumerate(groupby(lessons, key=lambda lesson: lesson.of or lesson.id), 1):
+        first, *others = insights = list(group)
+        sure = " (confirmed: with it the next try succeeded)" if first.confirmed else ""
+        lines = [f"# Reflection {n}{sure}", said(first)]
+        for insight in (x for x in (first, *others) if x.text):
+            number += 1
+            section = f" ({insight.section})" if insight.section else ""
+            lines.append(behind(f"Insight {number}{section}:", insight.text))
+        if any(x.text for x in insights) or (first.data and "gated" not in first.data):
+            parts.append("\n".join(filter(None, lines)))
+    heading = f"# The sections of the playbook\n{described(run)}\n\n# The playbook"
+    return told.prompt(run.profile, parts, pages, heading)
+
+
+async def lessons_prompt(told: Instructions, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
+    """A small curator's prompt: the playbook, then each lesson with the entry closest to it."""
+    rules = "\n".join(render_full(context).pages) or "(no rules yet)"
+    entries = [e for e in context if not e.hidden]
+    closest: list[Entry] = []
+    if entries:
+        known = await run.embed([e.embedded_text for e in entries])
+        asked = await run.embed([lesson.text for lesson in lessons])
+        closest = [entries[int(at)] for at in (asked @ known.T).argmax(axis=1)]
+    listed = []
+    for n, lesson in enumerate(lessons):
+        sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
+        why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
+        near = f"\n  closest rule: {entry_line(closest[n])}" if closest else ""
+        listed.append(f"Lesson {n + 1}{sure}: {lesson.text}{why}{near}")
+    state = state_entry(context)
+    before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
+    user = f"# The playbook\n{rules}\n\n{before}# New lessons\n" + "\n".join(listed)
+    system = "\n\n".join([*run.agent_instructions, told.text(run.profile)])
+    return Prompt(system, user, turns=told.examples)
+
+
+# ---- the ablation that rewrites the playbook
+
+
+class EntryOut(Output):
+    """One entry of a playbook that is written anew."""
+
+    section: Annotated[str, MaxChars(40)]
+    text: Annotated[str, MaxChars(400)]
+
+
+class Playbook(Output):
+    """A whole playbook."""
+
+    entries: list[EntryOut] = Field(max_length=10_000)
+
+
+def rewrite(told: Instructions) -> UpdateSeam:
+    """The ablation of ACE's table 18: the whole playbook is rewritten at each step. Each new entry rests on all that
+    was there before, so it has the sources of all entries and lessons.
+
+    The answer may be as long as the playbook and the lessons, and half as long again, whatever the run's limit of an
+    answer is. Raises UsageError if that is more than the model's window holds.
+    """
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        counted = votes(lessons)
+        telling = [lesson for lesson in lessons if lesson.text]
+        if not telling:
+            return counted
+        size = render_full(context).tokens + sum(count_tokens(x.text) for x in telling)
+        if 2.5 * size > run.room("curator"):
+            raise UsageError(
+                "window.exceeded",
+                f"curator=rewrite reads and writes the whole playbook, about {size} tokens, which is more than the "
+                "curator's window holds: use curator=edits, a lower budget (`settings: budget=N`) or a model with a "
+                "larger window (`window=N`)",
+            )
+        try:
+            if run.profile == "full":
+                # Beside the playbook, which is read whole, reflections may be longer than the window.
+                prompt = await reflections_prompt(told, lessons, context, context.apply(counted).context, run)
+                whole = await run.ask_fitted("curator", prompt, Playbook, output_tokens=2 * size)
+            else:
+                prompt = await lessons_prompt(told, telling, context, run)
+                whole = await run.ask("curator", prompt, Playbook, output_tokens=2 * size)
+        except (OutputError, ProviderError):
+            run.count(Count.LOST_UPDATES)
+            return counted
+        sources = ordered_union([*(entry.sources for entry in context), sources_of(telling)])
+        # What is written anew takes the place of the old: if it waits for review, so does the removal.
+        removed = (Delete(entry.id, sources, reason="rewritten") for entry in context if not entry.hidden)
+        new = (Add(section_of(e.section, run), clean(e.text), sources=sources) for e in whole.entries)
+        return counted + Delta((*removed, *new))
+
+    return update

@@ -1,0 +1,180 @@
+"""An acceptance gate for any method: a delta is kept only if it is not worse on held-out tasks, by a paired test.
+
+The contexts without and with the delta are scored on the same tasks, a few at a time, in an order drawn anew for each
+delta. A sequential test looks after every pair, so that a large difference costs few tasks.
+
+The test is a bet (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"). A wealth of
+1 is staked against the claim that the mean difference, of numbers in [-1, 1], is not below 0. If the claim holds,
+wealth does not grow on average, and by Ville's inequality it ever reaches 1/alpha with a chance of at most alpha,
+however often one looks. So the test drops at most the share alpha of deltas that are not worse; a second bet, in the
+other direction, keeps what is clearly better with the same error. Stakes from small to large share the wealth, so that
+none needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
+
+If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless its mean is below that of
+the old context. Most small harm is detected only there. The error of this last decision is not bounded by alpha: a
+delta that changes nothing on average is dropped nearly half the time, at no loss. And the same held-out tasks judge
+every step, so alpha holds for one delta, not for a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Add, Delta, Edit, Resolution, Vote
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.engine.loop import AcceptSeam, UpdateSeam
+from practicum.engine.run import ActSeam, Run
+
+# ---- without a gate: every delta is accepted
+
+
+async def always(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    """Accept every delta."""
+    return delta
+
+
+def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
+    """Accept every delta, after wrappers of an update (de-duplication, budget) have seen it beside the context that it
+    is applied to: for schedules in which that is not the context that it was made from."""
+
+    async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+        async def given(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+            return delta
+
+        return await wrap(given)((), context, run)
+
+    return accept
+
+
+# ---- the gate
+
+TOGETHER = 8
+"""Tasks scored together: at an alpha of 0.05, seven in a row that get worse by 1 decide."""
+
+STAKES = (np.arange(20) + 0.5) / 20
+"""Shares of the wealth that are bet, each by an equal part of it."""
+
+WORSE = "the gate dropped it: worse on held-out tasks"
+"""Why a lesson has no edit."""
+
+
+@dataclass
+class Trial:
+    """A delta on trial: the differences (new score less old) by task, and the wealth of the two bets. `parts` has shape
+    (2, stakes): the bet that the delta is worse, and the bet that it is better. Before `least` tasks nothing is
+    decided: an e-value counts whenever one stops to look."""
+
+    alpha: float
+    least: int = 0
+    differences: dict[str, float] = field(default_factory=dict)
+    parts: np.ndarray = field(default_factory=lambda: np.ones((2, len(STAKES))))
+
+    @property
+    def wealth(self) -> list[float]:
+        """The wealth of the bets that the delta is worse and that it is better: two e-values."""
+        return [float(wealth) for wealth in self.parts.mean(axis=1)]
+
+    @property
+    def decided(self) -> bool:
+        """Whether a bet is won."""
+        return len(self.differences) >= self.least and max(self.wealth) >= 1 / self.alpha
+
+    @property
+    def better(self) -> bool:
+        """Whether the bet that the delta is better is won."""
+        return self.decided and self.wealth[1] > self.wealth[0]
+
+    @property
+    def mean(self) -> float:
+        """The mean difference; 0 without a pair."""
+        return sum(self.differences.values()) / max(len(self.differences), 1)
+
+    @property
+    def kept(self) -> bool:
+        """The verdict: that of the bet that is won, else that of the mean."""
+        worse, better = self.wealth
+        return better > worse if self.decided else sum(self.differences.values()) >= 0
+
+    def take(self, task: str, difference: float) -> None:
+        """Count one more pair; after the decision none counts. The difference is in [-1, 1]."""
+        if not self.decided:
+            self.differences[task] = difference
+            self.parts *= 1 + np.outer((-difference, difference), STAKES)
+
+    def as_json(self) -> dict[str, Any]:
+        """The evidence, as it is stored with the step."""
+        return {
+            "gate": "kept" if self.kept else "dropped", "by": "test" if self.decided else "mean",
+            "alpha": self.alpha, "tasks": len(self.differences),
+            "mean": self.mean,
+            "e_worse": self.wealth[0], "e_better": self.wealth[1], "differences": dict(self.differences),
+        }  # fmt: skip
+
+
+async def tried(
+    trial: Trial, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, new: Context, run: Run
+) -> Trial:
+    """A trial of the context `new` against `context` on these tasks, until it is decided or the tasks are used up."""
+    order = run.rng("gate").sample(tasks, len(tasks))
+    for start in range(0, len(order), TOGETHER):
+        some = order[start : start + TOGETHER]
+        before = await run.evaluate(act, split, some, context)
+        after = await run.evaluate(act, split, some, new)
+        for task, one, other in zip(some, before, after, strict=True):
+            # An attempt that was lost, or that nothing could score, says nothing about the delta.
+            one, other = one.first, other.first
+            if one.score and other.score and not (one.trace.lost or other.trace.lost):
+                trial.take(task.id, other.score.value - one.score.value)
+        if trial.decided:
+            break
+    return trial
+
+
+def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) -> AcceptSeam:
+    """A gate on these held-out tasks around another accept seam.
+
+    Scores come from `run.evaluate`, which pays for none twice and shares them with validation. A delta that changes
+    nothing that is shown, such as votes, passes at no cost.
+    """
+
+    async def accepted(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+        delta = await accept(context, delta, rollouts, run)
+        new = context.apply(delta).context
+        if new.digest == context.digest:
+            return delta
+        trial = await tried(Trial(alpha), act, "val", tasks, context, new, run)
+        run.count(Count.GATED_DELTAS, not trial.kept)
+        return replace(delta if trial.kept else unshown_part(context, delta), evidence=trial.as_json())
+
+    return accepted
+
+
+def unshown_part(context: Context, delta: Delta) -> Delta:
+    """The part of a delta that changes nothing that is shown: votes, and edits of hidden entries. The lessons of all
+    other edits are resolved as dropped, whatever they voted."""
+    kept: list[Edit] = []
+    # Each edit is tried on the outcome of those before it. A ref is known only within its delta, so an addition with a
+    # ref is applied together with the edits after it.
+    now, together = context, list[Edit]()
+    for edit in delta.edits:
+        outcome = now.apply(Delta((*together, edit)))
+        if len(outcome.applied) <= len(together) or outcome.context.digest != context.digest:
+            continue
+        kept.append(edit)
+        if together or (isinstance(edit, Add) and edit.ref):
+            together.append(edit)
+        else:
+            now = outcome.context
+    refs = {edit.ref for edit in kept if isinstance(edit, Add)}
+    standing = [r for r in delta.resolutions if not r.entry or r.entry in refs or r.entry in context]
+    settled = {id for edit in kept if not isinstance(edit, Vote) for id in edit.lessons} | {r.lesson for r in standing}
+    named = [id for edit in delta.edits if not isinstance(edit, Vote) for id in edit.lessons]
+    named += [resolution.lesson for resolution in delta.resolutions]
+    dropped = [Resolution(id, reason=WORSE) for id in dict.fromkeys(named) if id not in settled]
+    return Delta(tuple(kept), (*standing, *dropped))

@@ -1,0 +1,280 @@
+"""Reflection in three heads: failure attribution, root cause, coverage gap (RCL, section 3.3); and reflection on
+several attempts by one call (section 4.7).
+
+The curator reads what all heads say. An attempt that failed by chance, or that no guidance could have saved, is counted
+and never votes against an entry; with the gate, nothing else is learned from it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from practicum.core.bounded import LongText, MaxChars, MaxItems, Output, rule_schema
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import ordered_union
+from practicum.core.errors import OutputError, ProviderError
+from practicum.core.types import Instructions, Lesson, Profile, Prompt, Rollout, Round, Turn
+from practicum.engine.loop import ReflectSeam, sources_of
+from practicum.engine.run import Run
+from practicum.engine.specifics import answers_named
+from practicum.methods.blocks.reflect import (
+    Insight,
+    LearnFrom,
+    Reflection,
+    Reflector,
+    ShortReflection,
+    Tag,
+    case,
+    case_prompt,
+    cases_prompt,
+    contrast,
+    reflected_lesson,
+    relied_on,
+    tagged,
+    verdicts,
+)
+from practicum.models.client import JSON
+from practicum.models.prompting import json_schema
+
+FailureKind = Literal["actionable_gap", "execution_variance", "intractable"]
+
+ATTRIBUTED = {
+    "actionable_gap": Count.ACTIONABLE_GAPS,
+    "execution_variance": Count.EXECUTION_VARIANCE,
+    "intractable": Count.INTRACTABLE_FAILURES,
+}
+"""The counter of each attribution."""
+
+
+class Attribution(Output):
+    """Whether guidance could have changed the outcome."""
+
+    evidence: LongText = Field(description="what in the attempt decides it")
+    attribution: FailureKind
+
+
+class RootCause(Output):
+    """Why it failed."""
+
+    cause: LongText = Field(description="the first wrong step, and why it was taken")
+    tags: list[Tag] = Field(description="a verdict on each entry that the agent used")
+
+
+class CoverageGap(Output):
+    """What the playbook does not say, or says wrongly."""
+
+    gap: LongText = Field(description="what is missing, wrong, or not where it would be found")
+    correction: LongText = Field(description="the correct approach, concretely")
+    insights: list[Insight] = Field(description="what closes the gap; none if there is none")
+
+
+class Diagnosis(CoverageGap, RootCause, Attribution):
+    """All three in one answer."""
+
+
+class ShortAttribution(Output):
+    """Whether guidance could have changed the outcome."""
+
+    evidence: Annotated[str, MaxChars(160)] = Field(description="what in the attempt decides it")
+    attribution: FailureKind
+
+
+class ShortRootCause(Output):
+    """Why it failed."""
+
+    cause: Annotated[str, MaxChars(160)] = Field(description="the first wrong step, and why it was taken")
+    tags: Annotated[list[Tag], MaxItems(3)] = Field(description="a verdict on each rule that was relied on")
+
+
+class ShortCoverageGap(Output):
+    """What the playbook does not say."""
+
+    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
+    gap: Annotated[str, MaxChars(120)] = Field(description="what no rule says yet, or a rule says wrongly")
+    insight: Annotated[str, rule_schema(160, empty=False)] = Field(description="the rule that closes the gap")
+
+    @property
+    def insights(self) -> list[Insight]:
+        """Its one insight, in no section."""
+        return [Insight(section="", text=self.insight)]
+
+
+class ShortDiagnosis(ShortCoverageGap, ShortRootCause, ShortAttribution):
+    """All three in one answer."""
+
+
+Forms = tuple[type[Output], type[Output], type[Output]]
+
+HEADS: Mapping[Profile, tuple[Forms, type[Diagnosis] | type[ShortDiagnosis]]] = {
+    "full": ((Attribution, RootCause, CoverageGap), Diagnosis),
+    "small": ((ShortAttribution, ShortRootCause, ShortCoverageGap), ShortDiagnosis),
+}
+"""The forms of the three heads, and that of all three in one call."""
+
+
+def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
+    """The attributions that the case allows. Chance needs a rule that was shown and not followed, or another run that
+    succeeded; if one succeeded, the task is not intractable. A small model would say any of them at random."""
+    failed, passed = contrast(rollout)
+    slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(rollout, context))
+    chance: tuple[FailureKind, ...] = ("execution_variance",) if slipped else ()
+    return ("actionable_gap", *chance, *(() if passed else ("intractable",)))
+
+
+def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
+    """Whether a failed attempt may not have followed this rule. If answers are choices and the rule names some, it must
+    name the target or, if learning may not see that, another choice than the answer."""
+    named, target = answers_named(rule, choices), failed.feedback.target
+    if target is None:
+        return not named or not named <= answers_named(failed.trace.answer, choices)
+    return not named or not named.isdisjoint(answers_named(target, choices))
+
+
+@lru_cache(maxsize=64)
+def attributing(shape: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
+    """The form's schema for a small model, limited to these attributions; a server that enforces schemas allows no
+    others."""
+    schema = deepcopy(json_schema(shape, "small"))
+    if attribution := schema["properties"].get("attribution"):
+        attribution["enum"] = [*kinds]
+    return schema
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Asks the three heads about one failure: at once (three calls), or in one structured call.
+
+    `case` are the instructions of all heads, and `heads` those of each: attribution, root cause, gap. A success is left
+    to `otherwise`. With `gated`, a failure by chance, or one that no guidance could have prevented, has no insight;
+    else the curator reads the attribution with the insight, and decides. `examples` are cases for small models with
+    their diagnoses, of which each head sees its part.
+    """
+
+    case: Instructions
+    heads: tuple[Instructions, Instructions, Instructions]
+    otherwise: Reflector
+    gated: bool = False
+    one_call: bool = False
+    examples: tuple[tuple[str, ShortDiagnosis], ...] = ()
+
+    async def __call__(self, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        failed, _ = contrast(rollout)
+        if failed.feedback.success is not False:
+            return await self.otherwise(rollout, context, earlier, run)
+        prompt = await case_prompt(self.case, rollout, context, earlier, run)
+        kinds = possible(rollout, context, run.choices)
+        forms, whole = HEADS[run.profile]
+        try:
+            if self.one_call:
+                answers = [await self._ask(self.heads, prompt, whole, kinds, run)]
+            else:
+                jobs = [
+                    (form.__name__.removeprefix("Short").lower(), partial(self._ask, (head,), prompt, form, kinds))
+                    for head, form in zip(self.heads, forms, strict=True)
+                ]
+                answers = await run.gather(jobs)
+        except (OutputError, ProviderError):
+            run.count(Count.LOST_REFLECTIONS)
+            return None
+        found = whole.model_validate({name: value for answer in answers for name, value in answer})
+        run.count(ATTRIBUTED[found.attribution])
+        gap = found.attribution == "actionable_gap"
+        votes = verdicts(found.tags, rollout, context, run)
+        if not gap:
+            # A failure that no rule caused must not count against a rule.
+            votes = dict.fromkeys(votes, "neutral")
+        lesson = reflected_lesson(found, rollout, votes, run, run.place, keep=gap or not self.gated)
+        return lesson if gap or not self.gated else replace(lesson, data={**lesson.data, "gated": True})
+
+    async def _ask(
+        self, heads: Sequence[Instructions], case: Prompt, form: type[Output], kinds: tuple[FailureKind, ...], run: Run
+    ) -> Output:
+        # What the heads are told comes last: their prompts begin alike, so that a prefix cache serves the playbook.
+        told = "\n\n".join(head.text(run.profile) for head in heads)
+        if run.profile == "full":
+            return await run.ask_fitted("reflector", replace(case, closing=f"# What to say of it\n{told}"), form)
+        fields = set(form.model_fields)
+        turns = tuple(Turn(case, diagnosis.model_dump_json(include=fields)) for case, diagnosis in self.examples)
+        prompt = replace(case, system=f"{case.system}\n\n{told}", turns=turns)
+        return await run.ask_fitted("reflector", prompt, form, form=attributing(form, kinds))
+
+
+AT_ONCE = 24
+"""Most attempts that one call reflects on."""
+
+
+class OfMany(Reflection):
+    """One reflection among several."""
+
+    attempt: int = Field(description="number of the attempt", json_schema_extra={"minimum": 1, "maximum": AT_ONCE})
+
+
+class Reflections(Output):
+    """What a reflector writes about several attempts at once."""
+
+    reflections: list[OfMany] = Field(min_length=1, description="one for each attempt")
+
+
+class ShortOfMany(ShortReflection):
+    """One reflection among several."""
+
+    attempt: int = Field(description="number of the attempt", json_schema_extra={"minimum": 1, "maximum": AT_ONCE})
+
+
+class ShortReflections(Output):
+    """What a reflector writes about several attempts at once."""
+
+    reflections: list[ShortOfMany] = Field(min_length=1, max_length=AT_ONCE, description="one for each attempt")
+
+
+def batched(told: Instructions, learn_from: LearnFrom) -> ReflectSeam:
+    """Reflect on all attempts of a step in one call (RCL, section 4.7).
+
+    With `learn_from="failures"`, a success only votes on the entries it used. An attempt that is missing from the
+    answer counts the entries that it used, and is counted.
+    """
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        made = [r for r in rollouts if not r.trace.lost]
+        passing = [r for r in made if learn_from == "failures" and contrast(r)[0].feedback.success is True]
+        places = {r.place for r in passing}
+        asked = [r for r in made if r.place not in places]
+        answers = await ask(asked, context, run) if asked else {}
+        lessons: list[Lesson] = []
+        for n, rollout in enumerate(asked, 1):
+            if n not in answers:
+                lessons.append(tagged(rollout, rollout.place))
+                continue
+            votes = verdicts(answers[n].tags, rollout, context, run)
+            lesson = reflected_lesson(answers[n], rollout, votes, run, f"{run.place}/{rollout.place}")
+            # The reflector saw all attempts, so the lesson comes from all of them, and is about one.
+            sources = ordered_union((rollout.sources, sources_of(asked)))
+            data = {**lesson.data, "task_id": rollout.task.id}
+            lessons += [replace(x, sources=sources, data=data) for x in lesson.each]
+        return [*lessons, *(tagged(r, r.place) for r in passing)]
+
+    async def ask(asked: Sequence[Rollout], context: Context, run: Run) -> Mapping[int, OfMany | ShortOfMany]:
+        """The reflections by the numbers of their attempts; none if the call failed."""
+        cases = [case(r, context, (), run) for r in asked]
+        parts = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
+        small = run.profile == "small"
+        form: type[ShortReflections] | type[Reflections] = ShortReflections if small else Reflections
+        about = replace(run, about=sources_of(asked))
+        try:
+            prompt = await cases_prompt(told, parts, asked, context, about)
+            found = await about.ask_fitted("reflector", prompt, form)
+        except (OutputError, ProviderError):
+            run.count(Count.LOST_REFLECTIONS, len(asked))
+            return {}
+        answers = {x.attempt: x for x in found.reflections}
+        run.count(Count.UNREFLECTED_ATTEMPTS, sum(n not in answers for n in range(1, len(asked) + 1)))
+        return answers
+
+    return reflect

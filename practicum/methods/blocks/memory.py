@@ -1,0 +1,258 @@
+"""A bank of memories: strategies, distilled from successful and failed attempts and retrieved by similarity
+(ReasoningBank; METHODS, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, create_model
+
+from practicum.core.bounded import MaxChars, MaxItems, Output, clean
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Add, Delta, Edit
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.views import behind
+from practicum.engine.loop import ReflectSeam
+from practicum.engine.run import Run
+from practicum.methods.blocks.curate import votes
+from practicum.methods.blocks.reflect import evidence, in_words, judged_by_outcome
+from practicum.methods.blocks.scaling import outcome_of
+from practicum.methods.blocks.show import FAILURE
+from practicum.methods.cases import CALENDAR, CLOSED, COAT, GARDEN, LICE, MEETING, NOTICES, SHOP, YELLOW
+
+MEMORIES = "memories"
+"""The section of memories."""
+
+SUCCESS = "Successful approach"
+
+Extract = Literal["all", "successes", "chosen"]
+Index = Literal["memory", "task"]
+
+
+class Memory(Output):
+    """A strategy worth remembering."""
+
+    title: Annotated[str, MaxChars(80)] = Field(description="the strategy in a few words")
+    description: Annotated[str, MaxChars(120)] = Field(description="when it applies, in a sentence")
+    content: Annotated[str, MaxChars(280)] = Field(description="the strategy: what to do, or what to avoid, and why")
+
+
+class Memories(Output):
+    """What one attempt teaches."""
+
+    items: Sequence[Memory]
+
+
+@cache
+def form(most: int) -> type[Memories]:
+    items: Any = Annotated[list[Memory], MaxItems(most)]
+    told = Field(description="the most useful first; none if there is nothing new")
+    return create_model("Memories", __base__=Memories, items=(items, told))
+
+
+def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
+    """Up to `most` memories of each attempt, all attempts at once: only of the chosen one, of the successes alone (the
+    ablation), or of all with different outcomes or answers, failures included. An attempt of unknown outcome gives
+    none, which is counted."""
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        jobs = []
+        for i, chosen in enumerate(rollouts):
+            distinct: dict[object, Rollout] = {}
+            for one in (chosen,) if extract == "chosen" else chosen.group:
+                if not one.trace.lost:
+                    distinct.setdefault((one.feedback.success, outcome_of(one.trace)), one)
+            known = [r for r in distinct.values() if r.feedback.success is not None]
+            run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(known))
+            for n, one in enumerate(r for r in known if r.feedback.success or extract != "successes"):
+                job = partial(_extracted, one, chosen, most, temperature, index, context)
+                jobs.append((f"{i}.{chosen.task.id}.{n}", job))
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+    return reflect
+
+
+async def _extracted(
+    one: Rollout, chosen: Rollout, most: int, temperature: float, index: Index, context: Context, run: Run
+) -> list[Lesson]:
+    """The memories of one attempt at a task of which another, or the same, was chosen."""
+    run, parts = replace(run, about=chosen.sources), [*run.agent_instructions]
+    # An agent that cites nothing was shown them too.
+    shown = () if run.profile == "small" else (id for id, _ in one.retrieved)
+    if known := [entry.text for id in dict.fromkeys((*shown, *one.trace.used)) if (entry := context.get(id))]:
+        listed = "\n".join(behind("-", text) for text in known)
+        parts.append(f"# Memories it relied on, which are known already\n{listed}")
+    if found := in_words(chosen.choice.get("contrast", {})):
+        parts.append(f"# Found by comparing it with other attempts at the task\n{found}")
+    if notes := [r.trace.data["note"] for r in (*chosen.siblings, chosen) if r.trace.data.get("note")]:
+        parts.append("# The agent's notes on the way\n" + "\n".join(behind("-", note) for note in notes))
+    parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
+    prompt = told(most).prompt(run.profile, parts)
+    said = await run.try_ask("reflector", prompt, form(most), Count.LOST_EXTRACTIONS, temperature=temperature)
+    if said is None:
+        return []
+    items = [item for item in said.items if item.content.strip()]
+    run.count(Count.EXCESS_MEMORIES, max(len(items) - most, 0))
+    run.count(Count.NO_MEMORIES, not items)
+    key, well = one.task.input if index == "task" else "", one.feedback.success is True
+    made = enumerate((memory_entry(item, well, one.sources, key) for item in items[:most]), 1)
+    return [Lesson(f"{run.place}/{n}", x.text, sources=x.sources, data={**x.data, "key": x.key}) for n, x in made]
+
+
+def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
+    """A memory as an entry that is found by `key`, or else by its own words. A model may leave its title or description
+    empty."""
+    title, description, content = map(clean, (item.title, item.description, item.content))
+    about = f"{title} ({description})" if title and description else title or description
+    ended = about if not about or about.endswith((".", ".)")) else f"{about}."
+    # Steps and code stand below what they are about.
+    between = "\n" if "\n" in content else " "
+    text = f"{SUCCESS if well else FAILURE}: {between.join(filter(None, (ended, content)))}"
+    outcome = "success" if well else "failure"
+    data = {"title": title, "description": description, "content": content, "outcome": outcome}
+    return Add(section, text, key or f"{title}. {description} {content}", data, sources=sources)
+
+
+async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """Votes for the entries that the attempts relied on, by their outcome."""
+    lessons = []
+    for rollout in rollouts:
+        counted = {id: vote for id, vote in judged_by_outcome(rollout).items() if id in context}
+        if counted and not rollout.trace.lost:
+            lessons.append(Lesson(f"{rollout.place}/used", "", votes=counted, sources=rollout.sources))
+    return lessons
+
+
+def is_memory(lesson: Lesson) -> bool:
+    """Whether `extract_memories` made this lesson."""
+    return "outcome" in lesson.data
+
+
+async def append_memories(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    """Each memory becomes an entry as it is, found by its key; none is ever rewritten or dropped (append-only)."""
+    edits: list[Edit] = []
+    for lesson in lessons:
+        if is_memory(lesson):
+            data = dict(lesson.data)
+            key = data.pop("key")
+            edits.append(Add(MEMORIES, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
+    return votes(lessons) + Delta(tuple(edits))
+
+
+KNOWN = (
+    "Failed approach (avoid): leaves that turn yellow (A gardener reports leaves that turn yellow.) "
+    "Do not answer soap, which is against insects. If leaves turn yellow, answer ash."
+)
+
+EXTRACTED = (
+    Turn(
+        f"""\
+{GARDEN}
+
+# The attempt, which failed
+{YELLOW}""",
+        """\
+{"items":[{"title":"leaves that turn yellow","description":"A gardener reports leaves that turn yellow.",\
+"content":"Do not answer soap, which is against insects. If leaves turn yellow, answer ash."}]}""",
+    ),
+    Turn(
+        f"""\
+{SHOP}
+
+# The attempt, which went well
+{COAT}
+Reasoning: 25% of 80 is 20, and 80 - 20 = 60.
+Answer: 60
+Feedback: The answer is right.""",
+        """\
+{"items":[{"title":"the price after a discount",\
+"description":"A price and a discount in percent are given, and what is left to pay is asked for.",\
+"content":"If a discount in percent is given, work it out and subtract it from the full price."}]}""",
+    ),
+    Turn(
+        f"""\
+{CALENDAR}
+
+# The attempt, which failed
+{MEETING}""",
+        """\
+{"items":[{"title":"an event that was not added",\
+"description":"A tool returns an error.",\
+"content":"Do not answer after an error. Read what it says, write the start as 2026-05-09T14:30, and call the tool \
+again."}]}""",
+    ),
+    Turn(
+        f"""\
+{NOTICES}
+
+# The attempt, which failed
+{CLOSED}""",
+        """\
+{"items":[{"title":"a limit of words","description":"A text may have only so many words.",\
+"content":"Do not begin with polite phrases. Write the fact alone, count the words, and leave out what is not \
+needed."}]}""",
+    ),
+    Turn(
+        f"""\
+{GARDEN}
+
+# Memories it relied on, which are known already
+- {KNOWN}
+
+# The attempt, which failed
+{LICE}""",
+        """\
+{"items":[{"title":"insects on a plant","description":"A gardener has lice or other insects on a plant.",\
+"content":"Do not answer chalk, which is against sour soil. If there are insects on a plant, answer soap."}]}""",
+    ),
+)
+"""Worked examples about other tasks. Without them a small model takes the headings for its task, and without choices
+in a person's words, first and last, it names no answers."""
+
+EXTRACT = Instructions(
+    full="""\
+You distil memories from one attempt of an agent at a task. On later tasks the agent is shown those of its memories \
+that fit best; nothing else is kept of this attempt.
+
+A memory is a strategy: a way of working that carried the attempt to its result, or led it astray, told so that it can \
+be carried over to tasks that look different. Ask of each: would it help somebody who works on another task of this \
+kind and has never seen this one? Leave out what holds for this task or this set of data alone: its answer, its names \
+and figures, which input had which label. Names, numbers, formats and calls belong in a memory where they are part of \
+the way of working itself: the argument that a tool requires, a formula, a limit that always applies.
+
+From an attempt that went well take what made it work: the decisions, checks and orders of steps without which it \
+would have failed, not what was luck. From an attempt that failed take the reasoning that led it astray and the signs \
+by which it can be recognised in time, and what to do in its place where the attempt or the feedback shows it. Such a \
+memory will be shown as an approach to avoid, so begin its content with what not to do.
+
+title: the strategy in a few words.
+description: the situations in which it applies, in one sentence.
+content: the strategy itself, as long as it needs to be, up to 2,000 characters: several sentences or numbered steps, \
+with code where code says it best, and why it works or fails.
+
+At most {most}, the most useful first. Write none if the attempt shows nothing beyond the memories that are known.""",
+    small="""\
+You distil memories from one attempt of an agent: short strategies that will help it with other tasks of the same kind.
+
+From an attempt that went well take what made it work. From one that failed take what to avoid, and what to do in its \
+place if the feedback shows it.
+
+title: what the memory is about, in a few words.
+description: the kind of task it applies to, in one sentence.
+content: the strategy itself: what to do or avoid, concretely, and why. It gives names, numbers and answers that \
+decide tasks of this kind, and makes sense to a reader who has not seen this task.
+
+At most {most}, the most useful first, none that says what another or a known memory says.""",
+    examples=EXTRACTED,
+)
+
+
+@cache
+def told(most: int) -> Instructions:
+    """What an extraction of so many memories is told."""
+    return replace(EXTRACT, full=EXTRACT.full.format(most=most), small=EXTRACT.small.format(most=most))

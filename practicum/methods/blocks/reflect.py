@@ -1,0 +1,552 @@
+"""Reflection: attempts as reflectors read them, lessons from single attempts with votes on the entries that were used,
+and the contrast between several attempts at one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import pvariance
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean, rule_schema
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Entry
+from practicum.core.types import Instructions, Lesson, Prompt, Rating, Rollout, Round, Step, Trace, Turn
+from practicum.core.views import behind, entry_line, truncate
+from practicum.engine.loop import ReflectSeam
+from practicum.engine.run import Run
+from practicum.methods.blocks.show import described, playbook_pages, section_of
+from practicum.methods.cases import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
+
+# ---- evidence: one attempt alone, a failed one beside one that succeeded, with the run of a twin
+
+BRIEF = 2_000
+"""Characters kept of an attempt that a prompt for a small model shows beside much else."""
+
+SEEN = 300
+"""Characters kept of an observation where a solved task serves as an example."""
+
+SHORTEST = 400
+"""Characters that an attempt is not cut below, however short the one beside it is."""
+
+
+def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
+    """The attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1). Only a group with
+    both outcomes has the second one. A group without a failure is reflected on by its first attempt."""
+    failed = next((r for r in rollout.group if r.feedback.success is False and not r.trace.lost), None)
+    passed = next((r for r in rollout.group if r.feedback.success is True), None)
+    return (rollout, None) if failed is None else (failed, passed)
+
+
+def evidence(rollout: Rollout) -> str:
+    """One attempt as text: the task, the steps, the answer, the feedback."""
+    return "\n".join([f"Task: {rollout.task.input}", *_work(rollout.trace), f"Feedback: {rollout.feedback.text}"])
+
+
+def _work(trace: Trace) -> list[str]:
+    """What an agent did and answered, a part a line."""
+    return [
+        *(step.line for step in trace.steps),
+        *([f"Reasoning: {trace.reasoning}"] if trace.reasoning else []),
+        f"Answer: {trace.answer}",
+    ]
+
+
+def solved_as(trace: Trace) -> dict[str, Any]:
+    """The data of an entry that shows how a task was solved: the answer and, if the agent made calls, its `steps`
+    [kind, text], without calls that failed, and with observations in short."""
+    steps, begun = list[Step](), 0
+    for step in trace.steps:
+        steps.append(step)
+        if step.kind == "observation":
+            if step.text.startswith("error: "):
+                del steps[begun:]
+            begun = len(steps)
+    data: dict[str, Any] = {"answer": trace.answer}
+    if begun:
+        short = (truncate(step.text, SEEN) if step.kind == "observation" else step.text for step in steps)
+        data["steps"] = [[step.kind, text] for step, text in zip(steps, short, strict=True)]
+    return data
+
+
+def brief(rollout: Rollout, run: Run) -> str:
+    """The same; for a small model, cut in the middle if it is long."""
+    return truncate(evidence(rollout), BRIEF) if run.profile == "small" else evidence(rollout)
+
+
+def said(lesson: Lesson) -> str:
+    """Everything that a reflection says beside its insights, a finding a line."""
+    found = [behind(f"{name}:", str(lesson.data[key])) for key, name in FINDINGS.items() if lesson.data.get(key)]
+    used = [f"[{id}] {verdict}" for id, verdict in judged(lesson).items()]
+    return "\n".join([*found, *([f"Entries used: {', '.join(used)}"] if used else [])])
+
+
+def judged(lesson: Lesson) -> Mapping[str, Rating]:
+    """A reflection's verdicts on entries. Copies of a lesson keep them, but have no votes, which would count again."""
+    verdicts: Mapping[str, Rating] = lesson.data.get("verdicts", lesson.votes)
+    return verdicts
+
+
+FINDINGS = {
+    "proposal": "A curator proposes", "feedback": "Feedback on the attempt", "reasoning": "Analysis",
+    "evidence": "Evidence",
+    "attribution": "Attribution", "kind": "Kind of task", "diagnosis": "Diagnosis", "cause": "Root cause",
+    "correction": "Correct approach", "gap": "Gap in the playbook",
+}  # fmt: skip
+"""What a reflection may say, by key of `Lesson.data`: its name in prompts."""
+
+
+async def case_prompt(
+    told: Instructions, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True
+) -> Prompt:
+    """A reflector's prompt about one task. With `shown`, it reads the playbook: a small model only the entries that the
+    agent relied on."""
+    return await cases_prompt(told, case(rollout, context, earlier, run, shown), [rollout], context, run, shown)
+
+
+async def cases_prompt(
+    told: Instructions, parts: Sequence[str], rollouts: Sequence[Rollout], context: Context, run: Run,
+    shown: bool = True,
+) -> Prompt:  # fmt: skip
+    """A reflector's prompt of these parts, which are about these attempts; the playbook comes first."""
+    if run.profile == "small":
+        return told.prompt(run.profile, parts)
+    sections = f"# The sections of the playbook\n{described(run)}"
+    if not shown:
+        return told.prompt(run.profile, parts, heading=sections)
+    used = [entry.id for r in rollouts for entry in relied_on(r, context)]
+    pages = await playbook_pages(context, used, [r.task.input for r in rollouts], "reflector", run)
+    return told.prompt(run.profile, parts, pages, f"{sections}\n\n# The playbook")
+
+
+def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True) -> list[str]:
+    """The parts of a reflector's prompt about one task; what is the same for all tasks comes first. `rollout` may have
+    siblings and a twin."""
+    small = run.profile == "small"
+    failed, passed = contrast(rollout)
+    parts = [*run.agent_instructions]
+    if shown and (used := relied_on(rollout, context)):
+        if small:
+            parts.append("# Rules the agent relied on\n" + "\n".join(map(entry_line, used)))
+        else:
+            parts.append("# Entries that the agent says it used\n" + " ".join(f"[{entry.id}]" for entry in used))
+    if earlier:
+        # After a round without another try, the reflector improves what it wrote.
+        tried = earlier[-1].trace is not None
+        heading = "Your earlier insights on this task, which did not help" if tried else "Your reflection so far"
+        written = "\n\n".join(_round(round, small) for round in earlier)
+        parts.append(f"# {heading}\n{written}")
+    if passed is None:
+        parts.append(f"# The attempt\n{evidence(failed)}")
+    else:
+        wrong, right = evidence(failed), evidence(passed)
+        # A small model takes the longer attempt for the better one, so both are cut at the same length.
+        most = max(min(len(wrong), len(right)), SHORTEST) if small else max(len(wrong), len(right))
+        parts.append(f"# The attempt\n{truncate(wrong, most)}")
+        parts.append(f"# Another attempt at it under the same rules, which succeeded\n{truncate(right, most)}")
+    if rollout.twin is not None and rollout.twin.error is None:
+        # Its outcome is not shown: the notes that it was asked for change what the agent does (RCL, section 3.2).
+        work = [] if small else _work(rollout.twin)
+        notes = "\n".join([*_notes(rollout.twin, small), *work])
+        parts.append(f"# The agent's notes, from another run of the same task\n{notes}")
+    return parts
+
+
+def _round(round: Round, small: bool) -> str:
+    texts = [behind("-", x.text or "(nothing)") for x in round.lesson.each]
+    return "\n".join(texts if small else [said(round.lesson), *texts])
+
+
+def relied_on(rollout: Rollout, context: Context) -> list[Entry]:
+    """Entries that the attempt relied on, then those that its twin cited or doubted. Hidden entries, whose ids an agent
+    may have guessed, are left out."""
+    failed, _ = contrast(rollout)
+    twin = () if rollout.twin is None else (*rollout.twin.used, *_doubts(rollout.twin))
+    ids = dict.fromkeys((*failed.trace.used, *twin))
+    return [entry for id in ids if (entry := context.get(id)) is not None and not entry.hidden]
+
+
+def _notes(twin: Trace, small: bool) -> list[str]:
+    lines = [f"consulted: {' '.join(f'[{id}]' for id in twin.used) or 'no rule'}"]
+    lines += [f"doubted [{id}]: {why}" for id, why in _doubts(twin).items()]
+    if missing := twin.data.get("missing"):
+        lines.append(f"missing: {missing}")
+    if small and twin.reasoning:
+        lines.append(f"thought: {twin.reasoning}")
+    return lines
+
+
+def _doubts(twin: Trace) -> Mapping[str, str]:
+    """Entries in doubt, and why. An agent that returns a trace of its own may keep anything under this name."""
+    said = twin.data.get("doubts")
+    return said if isinstance(said, Mapping) else {}
+
+
+# ---- lessons from single attempts
+
+Reflector = Callable[[Rollout, Context, Sequence[Round], Run], Awaitable[Lesson | None]]
+LearnFrom = Literal["all", "failures"]
+
+
+class Tag(Output):
+    """A verdict on one entry the agent relied on."""
+
+    id: EntryId
+    verdict: Rating
+
+
+class Insight(Output):
+    """One thing worth keeping for later tasks."""
+
+    section: str = Field(description="the section of the playbook that it belongs to")
+    text: LongText = Field(description="what to keep, as long as it needs to be, at most 2,000 characters")
+
+
+class Reflection(Output):
+    """What a reflector writes about one attempt."""
+
+    reasoning: LongText = Field(description="the analysis of the attempt, step by step")
+    diagnosis: LongText = Field(description="what went right or wrong")
+    cause: LongText = Field(description="the root cause of that")
+    correction: LongText = Field(description="the correct approach, concretely")
+    tags: list[Tag] = Field(description="a verdict on each entry that the agent used")
+    insights: list[Insight] = Field(description="what is worth keeping; none if the playbook says it already")
+
+
+class ShortReflection(Output):
+    """What a reflector writes about a failure.
+
+    The kind of task comes first: a small model that begins with what went wrong goes on about that, and its rule
+    repeats the rule that was relied on.
+    """
+
+    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
+    correction: Annotated[str, MaxChars(60)] = Field(description="what would have been right")
+    insight: Annotated[str, rule_schema(160, empty=False)] = Field(
+        description="the rule to keep for tasks of this kind"
+    )
+    diagnosis: Annotated[str, MaxChars(100)] = Field(description="what went right or wrong, and why")
+    tags: Annotated[list[Tag], MaxItems(3)] = Field(description="a verdict on each rule that was relied on")
+
+    @property
+    def insights(self) -> list[Insight]:
+        """Its one insight, in no section."""
+        return [Insight(section="", text=self.insight)]
+
+
+class ShortReview(ShortReflection):
+    """What a reflector writes about a success, which need not teach anything."""
+
+    insight: Annotated[str, rule_schema(160, empty=True)] = Field(
+        description="the rule to keep; empty if it is known already"
+    )
+
+
+def by_model(told: Instructions, rules_shown: bool = True) -> Reflector:
+    """Ask the reflector about one attempt (ACE, section 3.1).
+
+    Without `rules_shown` it does not read the playbook, and the outcome alone votes on the entries that were used. A
+    reflection that fails or cannot be parsed is None, and counted.
+    """
+
+    async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        failed, _ = contrast(rollout)
+        prompt = await case_prompt(told, rollout, context, earlier, run, rules_shown)
+        short = ShortReflection if failed.feedback.success is False else ShortReview
+        form: type[ShortReflection] | type[Reflection] = short if run.profile == "small" else Reflection
+        said = await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS)
+        if said is None:
+            return None
+        votes = verdicts(said.tags, rollout, context, run) if rules_shown else judged_by_outcome(failed)
+        return reflected_lesson(said, rollout, votes, run, run.place)
+
+    return reflect
+
+
+def reflected_lesson(
+    said: Output, rollout: Rollout, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
+) -> Lesson:
+    """The lesson of a reflection, of any form with `insights`. Its findings are kept as data; unless `keep`, its
+    insights are not."""
+    failed, _ = contrast(rollout)
+    insights = [x for x in getattr(said, "insights", ()) if clean(x.text)] if keep else []
+    data = {name: value for name, value in said if name in FINDINGS and value}
+    if run.profile == "full":
+        data |= {"feedback": failed.feedback.text, "verdicts": dict(votes)}
+    lesson = Lesson(id, "", evidence(failed), votes, rollout.sources, data=data)
+    made = [replace(lesson, text=clean(x.text), section=section_of(x.section, run)) for x in insights]
+    if not made:
+        return lesson
+    others = enumerate(made[1:], 2)
+    return replace(made[0], further=tuple(replace(x, id=f"{id}.{n}", detail="", votes={}, of=id) for n, x in others))
+
+
+def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Rating]:
+    """The reflector's tags as votes on the entries that it was shown; an entry that was used and not tagged is neutral.
+    Tags of other entries are counted. A reused attempt does not vote again."""
+    if rollout.of:
+        return {}
+    shown = {entry.id for entry in relied_on(rollout, context)}
+    tagged = {tag.id: tag.verdict for tag in tags if tag.id in shown}
+    run.count(Count.UNKNOWN_TAGS, len(tags) - len(tagged))
+    return {**dict.fromkeys(contrast(rollout)[0].trace.used, "neutral"), **tagged}
+
+
+def judged_by_outcome(rollout: Rollout) -> dict[str, Rating]:
+    """Entries that were used are helpful in a success, harmful in a failure, else neutral. A reused attempt does not
+    vote again."""
+    ratings: dict[bool | None, Rating] = {True: "helpful", False: "harmful", None: "neutral"}
+    return {} if rollout.of else dict.fromkeys(rollout.trace.used, ratings[rollout.feedback.success])
+
+
+async def without_reflector(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+    """The ablation: the raw attempt itself is the lesson, which the curator has to interpret."""
+    return Lesson(run.place, brief(rollout, run), evidence(rollout), judged_by_outcome(rollout), rollout.sources)
+
+
+def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
+    """Reflect on every rollout by itself, all at once. Reflections made during the attempt are kept as they are.
+
+    With `learn_from="failures"`, a success only votes on the entries it used, with no call. With `only_confirmed`, an
+    insight counts only if the next try succeeded with it. Nothing is learned from a lost attempt.
+    """
+
+    async def one(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
+        if rollout.rounds:
+            lessons = [lesson for round in rollout.rounds for lesson in round.lesson.each]
+            return [x if x.confirmed or not only_confirmed else replace(x, text="") for x in lessons]
+        if learn_from == "failures" and contrast(rollout)[0].feedback.success is True:
+            return [tagged(rollout, run.place)]
+        lesson = await reflector(rollout, context, (), replace(run, about=rollout.sources))
+        return [] if lesson is None else [*lesson.each]
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        usable = [r for r in rollouts if not r.trace.lost]
+        jobs = [(f"{i}.{r.task.id}", partial(one, r, context)) for i, r in enumerate(usable)]
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+    return reflect
+
+
+def alongside(**reflects: ReflectSeam) -> ReflectSeam:
+    """The lessons of all of these, each at the place of its name, in this order."""
+
+    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        made = await run.gather([(name, partial(reflect, rollouts, context)) for name, reflect in reflects.items()])
+        return [lesson for lessons in made for lesson in lessons]
+
+    return wrapped
+
+
+def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
+    """Apply `reflect` to up to `most` tasks that failed; for the others, only count the entries that were used (RCL,
+    section 3.1). Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
+    """
+
+    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        usable = [r for r in rollouts if not r.trace.lost]
+        failing = [r for r in usable if any(x.feedback.success is False for x in r.group if not x.trace.lost)]
+        picked = sorted(failing, key=lambda r: _spread(r, run.labels), reverse=True)[:most]
+        places = {r.place for r in picked}
+        rest = [tagged(r, r.place) for r in usable if r.place not in places]
+        return [*await reflect(picked, context, run), *rest]
+
+    return wrapped
+
+
+def _spread(rollout: Rollout, labels: bool) -> tuple[bool, float]:
+    """Whether a run of the group succeeded, and the variance of the outcomes: of scores if learning may see them."""
+    made = [(r.score, r.feedback.success is True) for r in rollout.group if not r.trace.lost]
+    # `pvariance` is exact: with rounding errors, equal scores would seem to vary.
+    spread = pvariance(score.value if score is not None and labels else float(success) for score, success in made)
+    return any(success for _, success in made), spread
+
+
+async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """No reflection: the task with its answer and the calls that led to it, of the attempt or else of a further try
+    that succeeded; after a failure, the right answer. And whether that is good: a failure without a known right answer
+    is kept as bad, and not shown again."""
+    lessons = []
+    for rollout in rollouts:
+        if rollout.trace.lost:
+            continue
+        solved, target = rollout.solved, rollout.feedback.target if run.answers_known else None
+        corrected = rollout.feedback.success is False and solved is None and target is not None
+        made = {"answer": target} if corrected else solved_as(solved or rollout.trace)
+        data = {**made, "good": solved is not None or corrected, "corrected": corrected}
+        lessons.append(Lesson(rollout.place, rollout.task.input, sources=rollout.sources, data=data))
+    return lessons
+
+
+def is_experience(lesson: Lesson) -> bool:
+    """Whether `as_experience` made this lesson."""
+    return "corrected" in lesson.data
+
+
+def tagged(rollout: Rollout, place: str) -> Lesson:
+    """A lesson about an attempt that was not reflected on. In a success, the entries that were used helped. A failure
+    may have other causes than the entries, so it only counts their use (METHODS, section 3)."""
+    votes = judged_by_outcome(rollout)
+    if rollout.feedback.success is False:
+        votes = dict.fromkeys(votes, "neutral")
+    return Lesson(place, "", evidence(rollout), votes, rollout.sources)
+
+
+# ---- self-contrast: several attempts at one task side by side (ReasoningBank; METHODS, section 4)
+#
+# What the successful attempts share is likely to be a way to do it. What separates them from the failed ones is likely
+# to be the reason. What made no difference must not be learned.
+
+Finding = Annotated[str, MaxChars(160)]
+
+
+class Contrast(Output):
+    """What several attempts at a task show side by side."""
+
+    holds: Annotated[list[Finding], MaxItems(3)] = Field(description="what the attempts that went well have in common")
+    separates: Annotated[list[Finding], MaxItems(3)] = Field(description="what separates those from the others")
+    spurious: Annotated[list[Finding], MaxItems(3)] = Field(description="what made no difference to the outcome")
+    why: Annotated[str, MaxChars(120)] = Field(description="which attempt is best and why")
+    best: int = Field(ge=1, le=64, description="number of the best attempt")
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """The three lists as JSON values."""
+        return self.model_dump(include={"holds", "separates", "spurious"})
+
+
+async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
+    """Contrast all attempts at a task, except lost ones, in one call. Returns None, without a call, if fewer than two
+    gave an answer, and None if the call failed, which is counted."""
+    if sum(r.trace.error is None for r in tries) < 2:
+        return None
+    outcomes = {True: "went well", False: "failed", None: "outcome unknown"}
+    made = [(n, r) for n, r in enumerate(tries, 1) if not r.trace.lost]
+    parts = [f"# Attempt {n}: {outcomes[r.feedback.success]}\n{evidence(r)}" for n, r in made]
+    prompt = SELF_CONTRAST.prompt(run.profile, [*run.agent_instructions, *parts])
+    return await run.try_ask("reflector", prompt, Contrast, Count.LOST_CONTRASTS)
+
+
+def in_words(findings: Mapping[str, Sequence[str]]) -> str:
+    """Findings as text for a model; empty if there are none."""
+    names = {
+        "holds": "Common to attempts that went well:",
+        "separates": "What separates them from those that failed:",
+        "spurious": "Made no difference:",
+    }
+    return "\n".join(
+        "\n".join([name, *(behind("-", clean(text)) for text in findings[key])])
+        for key, name in names.items()
+        if findings.get(key)
+    )
+
+
+CONTRASTED = (
+    Turn(
+        f"""\
+{SHOP}
+
+# Attempt 1: failed
+{COAT}
+Reasoning: 25% of 80 is 20.
+Answer: 20
+Feedback: The answer is wrong. The right answer is: 60
+
+# Attempt 2: went well
+{COAT}
+Reasoning: 25% of 80 is 20, and 80 - 20 = 60.
+Answer: 60
+Feedback: The answer is right.
+
+# Attempt 3: went well
+{COAT}
+Reasoning: Three quarters are left, and 0.75 x 80 = 60.
+Answer: 60
+Feedback: The answer is right.""",
+        """\
+{"holds":["They say what is left of the full price, not what is taken off."],\
+"separates":["To subtract the discount from the full price is right; to stop at the discount is not."],\
+"spurious":["Whether the discount is subtracted or the rest is multiplied."],\
+"why":"right, and each step can be followed","best":2}""",
+    ),
+    Turn(
+        f"""\
+{CALENDAR}
+
+# Attempt 1: failed
+{MEETING}
+
+# Attempt 2: went well
+Task: Put the dentist into my calendar, on 9 May at half past two.
+Action: add_event {{"title": "dentist", "start": "2026-05-09T14:30"}}
+Observation: added
+Answer: The dentist is in your calendar.
+Feedback: The answer is right.""",
+        """\
+{"holds":[],"separates":["To write the start as add_event wants it is right; to answer after an error is not."],\
+"spurious":["What the answer says of the event."],"why":"its event is in the calendar","best":2}""",
+    ),
+    Turn(
+        f"""\
+{WORKSHOP}
+
+# Attempt 1: failed
+Task: a hinge for a garden gate right by the sea
+Answer: oak
+Feedback: The answer is wrong. The right answer is: bronze
+
+# Attempt 2: failed
+{HINGE}""",
+        '{"holds":[],"separates":[],"spurious":[],"why":"both are wrong","best":1}',
+    ),
+    Turn(
+        f"""\
+{NOTICES}
+
+# Attempt 1: failed
+{CLOSED}
+
+# Attempt 2: went well
+Task: Tell visitors that the pool is closed on Sunday for cleaning.
+Answer: Closed on Sunday for cleaning.
+Feedback: The answer is right.""",
+        """\
+{"holds":[],"separates":["To write the fact alone keeps to the limit; polite phrases use up the words."],\
+"spurious":["Whether visitors are addressed."],"why":"it has few words and says all","best":2}""",
+    ),
+)
+
+SELF_CONTRAST = Instructions(
+    full="""\
+You compare several attempts of one agent at the same task, each with its outcome. What a single attempt seems to \
+teach may be chance; side by side, attempts show what their outcome rests on.
+
+Go through the attempts step by step: what each of them did, where they part, and what followed from it.
+
+holds: ways of working that the attempts that went well have in common and that carried them to the result.
+separates: what decided between success and failure: what those that went well did and those that failed did not, or \
+the other way round, and why it mattered. None if all attempts have the same outcome.
+spurious: what differs between attempts, or stands out in one of them, without any effect on the outcome, so that \
+nobody learns it.
+why, best: which attempt is best, by its outcome first and by how soundly it was reached second.
+
+Say each finding in full, with the steps, calls, formulas or code that it is about, in up to 2,000 characters, and so \
+that it can be understood by a reader who does not see this task. Leave a list empty where there is nothing to say. \
+Claim nothing that the attempts do not show.""",
+    small="""\
+You compare several attempts of one agent at the same task, each with its outcome.
+
+holds: ways of working that the attempts that went well share.
+separates: what those that went well did and those that failed did not, or the other way round.
+spurious: what differs between attempts, or stands out in one, without any effect on the outcome.
+why, best: which attempt is best, by its outcome first and by how soundly it was reached second.
+
+Each point is one short general sentence that makes sense without this task. Leave a list empty where there is nothing \
+to say. Never guess what you cannot see in the attempts.""",
+    examples=CONTRASTED,
+)

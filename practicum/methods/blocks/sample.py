@@ -1,0 +1,534 @@
+"""Samplers: which tasks the next step works on. A sampler takes the tasks, the steps so far and the run, and yields a
+`Batch` for each step: plain orders, Combee's controller of the batch size, and RCL's failure replay.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import exp, floor, isfinite, lgamma, log, log1p, sqrt
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from practicum.core.student import t_quantile
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.engine.loop import Batch, History, SampleSeam
+from practicum.engine.run import Run
+from practicum.tasks.stored import picked
+
+# ---- plain orders
+
+
+def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
+    """Go through all tasks `epochs` times, shuffled anew each time by the run's seed; each step takes `batch` tasks."""
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for epoch in range(1, epochs + 1):
+            yield from _cut(shuffled(tasks, epoch, run), batch, epoch, epochs)
+
+    return sample
+
+
+def stream(batch: int) -> SampleSeam:
+    """Go through the tasks once, in the order given; each step takes `batch` tasks. This is online learning: each task
+    is predicted before it is learned from."""
+    return lambda tasks, history, run: _cut(tasks, batch)
+
+
+def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
+    """Return `stream(batch)` for online learning, else `shuffled_epochs(epochs, batch)`."""
+    return stream(batch) if online else shuffled_epochs(epochs, batch)
+
+
+ENDLESS = 10**9
+"""So many epochs that `first_steps` ends the learning."""
+
+
+def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
+    """The first `steps` batches of an order, each of which says how many there are. Without tasks there is none."""
+
+    def first(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for batch in islice(sample(tasks, history, run), steps if tasks else 0):
+            yield replace(batch, steps=steps)
+
+    return first
+
+
+def drawn(steps: int, most: int, anew: bool) -> SampleSeam:
+    """Up to `most` tasks in each of `steps` steps, drawn by the run's seed: anew in each step, or always the same."""
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for step in range(1, steps + 1 if tasks else 1):
+            yield Batch(tuple(shuffled(tasks, step if anew else 1, run)[:most]), steps=steps)
+
+    return sample
+
+
+def everything(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+    """Take all tasks in one step. Without tasks there is no step."""
+    if tasks:
+        yield Batch(tuple(tasks), steps=1)
+
+
+def nothing(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+    """Make no step at all: the agent without learning."""
+    return iter(())
+
+
+def shuffled(tasks: Sequence[Task], epoch: int, run: Run) -> Sequence[Task]:
+    """The tasks in the order of this epoch, which follows from the run's seed alone. All samplers share it. Tasks of a
+    store are not read before they are taken."""
+    return picked(tasks, shuffled_indices(tasks, epoch, run))
+
+
+def shuffled_indices(tasks: Sequence[Task], epoch: int, run: Run) -> MutableSequence[int]:
+    """The indices of the tasks in the order of `shuffled`."""
+    order = array("q", range(len(tasks)))
+    run.rng(f"epoch {epoch}").shuffle(order)
+    return order
+
+
+def _cut(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
+    starts = range(0, len(order), batch)
+    for start in starts:
+        yield Batch(tuple(order[start : start + batch]), epoch, steps=epochs * len(starts))
+
+
+# ---- the delay model of Combee's controller (section 3.3, reconstructed)
+#
+# A step with batch size b takes d(b) seconds, so an epoch of N tasks takes T(b) = N/b · d(b). The power law T(b) = A ·
+# b^-alpha is fitted in log space. Its slope |T'(b)| = A · alpha · b^(-alpha-1) is steepest at the smallest candidate
+# b_min. Chosen is the largest b whose slope is still tau times that: b* = b_min · tau^(-1/(alpha+1)).
+
+MIN_ALPHA = 0.1
+"""Smallest credible alpha for which a larger batch is chosen: near 0, b* is large and saves hardly any time."""
+
+PRIOR_NOISE, PRIOR_WEIGHT = 0.15, 2
+"""Noise of a step's time that is assumed before measuring (15%), and how many measurements the assumption counts as."""
+
+MIN_OUTLIER_DISTANCE = log(2)
+"""Points within a factor of 2 of the curve are never outliers: a model server's ordinary noise reaches that far."""
+
+
+class Point(NamedTuple):
+    """One measured step: the number of tasks it worked on, and the seconds it took."""
+
+    batch: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DelayFit:
+    """The fitted curve of epoch times, the batch size chosen from it, and the data behind both.
+
+    `why` continues "chosen: 55, because". The curve was fitted to `points`; `outliers` lie too far off it to count, and
+    `left_out` counts points without a usable time: zero, negative or not finite. `tasks` is N. `A` is the seconds that
+    an epoch would take at batch size 1. `A` and `alpha` are None if fewer than two sizes were measured; the confidence
+    interval and `r2` (in log space) are None with only two points.
+    """
+
+    chosen: int
+    why: str
+    points: tuple[Point, ...]
+    outliers: tuple[Point, ...]
+    left_out: int
+    tasks: int
+    b_min: int
+    max_batch: int
+    tau: float
+    A: float | None = None
+    alpha: float | None = None
+    alpha_ci95: tuple[float, float] | None = None
+    r2: float | None = None
+
+    def epoch_seconds(self, point: Point) -> float:
+        """Seconds of a whole epoch at the pace of this point."""
+        return self.tasks / point.batch * point.seconds
+
+    def curve(self, batch: float) -> float:
+        """Seconds of an epoch by the fitted law. Raises ValueError if no law was fitted."""
+        if self.A is None or self.alpha is None:
+            raise ValueError("too few sizes were measured for a curve")
+        return float(self.A * batch**-self.alpha)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fit as JSON values, for `from_json`."""
+        return dict(_FIT.dump_python(self, mode="json"))
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> DelayFit:
+        """Read what `as_json` wrote."""
+        return _FIT.validate_python(value)
+
+
+_FIT = TypeAdapter(DelayFit)
+
+
+def fit_delay(
+    points: Sequence[Point], tasks: int, b_min: int = 10, max_batch: int = 100, tau: float = 0.05
+) -> DelayFit:
+    """Fit the epoch times of `tasks` tasks to measured steps, and choose a batch size in [b_min, max_batch].
+
+    The size never exceeds the number of tasks.
+
+    Raises:
+        ValueError: the bounds leave no size to choose, or `tau` is not between 0 and 1.
+    """
+    at_most = min(max_batch, tasks)
+    if not 1 <= b_min <= at_most:
+        raise ValueError(f"b_min must lie between 1 and {at_most}, the smaller of max_batch and tasks; it is {b_min}")
+    if not 0 < tau < 1:
+        raise ValueError(f"tau must lie between 0 and 1; it is {tau}")
+    usable = [Point(b, d) for b, d in points if b >= 1 and isfinite(d) and d > 0]
+    kept, outliers = _without_outliers(usable)
+    left_out = len(points) - len(usable)
+    fit = _fit_law(DelayFit(b_min, "", kept, outliers, left_out, tasks, b_min, max_batch, tau))
+    chosen, why = _size_of_fit(fit)
+    return replace(fit, chosen=chosen, why=why)
+
+
+def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+    """Split the points into those to fit and the outliers.
+
+    One slow step at the largest size (a rate limit, a hanging task) turns a least squares line around. With four sizes
+    it also turns a soft_l1 fit and the Theil-Sen line, since half of all slopes are wrong. Siegel's repeated medians
+    (1982) withstand it but are imprecise. So they only find the outliers, and least squares are fitted to the rest
+    (reweighting after Rousseeuw and Leroy, 1987).
+    """
+    # Among three points there is no telling which one is off.
+    if len(points) < 4 or len({p.batch for p in points}) < 2:
+        return tuple(points), ()
+    x, y = np.log([p.batch for p in points]), np.log([p.seconds for p in points])
+    slopes = [np.median((y[apart] - y[i]) / (x[apart] - x[i])) for i in range(len(x)) for apart in [x != x[i]]]
+    slope = np.median(slopes)
+    distance = np.abs(y - np.median(y - slope * x) - slope * x)
+    # 1.4826 times the median distance is one standard deviation if the noise is normal.
+    near = distance <= max(MIN_OUTLIER_DISTANCE, 3 * 1.4826 * float(np.median(distance)))
+    kept = tuple(p for p, is_near in zip(points, near, strict=True) if is_near)
+    if len({p.batch for p in kept}) < 2:
+        return tuple(points), ()
+    return kept, tuple(p for p, is_near in zip(points, near, strict=True) if not is_near)
+
+
+def _fit_law(fit: DelayFit) -> DelayFit:
+    """Fit least squares in log space. There is no law for a single size, nor if A would be too large for a float.
+
+    With three or four points, an interval from their scatter alone is far too wide, or empty if they happen to lie on
+    a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
+    """
+    points = fit.points
+    if len({p.batch for p in points}) < 2:
+        return fit
+    x = np.log([p.batch for p in points])
+    y = np.log([p.seconds for p in points]) - x + log(fit.tasks)
+    dx, dy = x - x.mean(), y - y.mean()
+    slope = float(dx @ dy / (dx @ dx))
+    intercept = float(y.mean() - slope * x.mean())
+    if abs(intercept) > 700:
+        return fit
+    alpha = -slope
+    fit = replace(fit, A=exp(intercept), alpha=alpha)
+    if len(points) == 2:
+        return fit
+    freedom = len(points) - 2 + PRIOR_WEIGHT
+    scatter = float(((y - intercept - slope * x) ** 2).sum()) + PRIOR_WEIGHT * PRIOR_NOISE**2
+    error = sqrt(scatter / freedom / float(dx @ dx))
+    half = t_quantile(0.975, freedom) * error
+    r2 = min(1.0, slope * float(dx @ dy) / spread) if (spread := float(dy @ dy)) else 0.0
+    return replace(fit, alpha_ci95=(alpha - half, alpha + half), r2=r2)
+
+
+def _size_of_fit(fit: DelayFit) -> tuple[int, str]:
+    """The batch size to choose, and the reason."""
+    sizes, at_most, b_min = sorted({p.batch for p in fit.points}), min(fit.max_batch, fit.tasks), fit.b_min
+    if not sizes:
+        return b_min, "no iteration was measured"
+    if len(sizes) == 1:
+        return max(b_min, min(sizes[0], at_most)), f"only batches of {sizes[0]} were measured"
+    if fit.alpha is None:
+        return b_min, "the measured times follow no power law"
+    low, high = fit.alpha_ci95 or (fit.alpha, fit.alpha)
+    if low <= MIN_ALPHA:
+        interval = f", {low:z.2f} to {high:z.2f}" if fit.alpha_ci95 else ""
+        return b_min, f"larger batches do not clearly shorten an epoch (alpha {fit.alpha:z.2f}{interval})"
+    best = b_min * fit.tau ** (-1 / (fit.alpha + 1))
+    # Any two points lie on a line, so a line through two sizes says nothing about larger ones.
+    limit = min(at_most, sizes[-1]) if len(sizes) == 2 else at_most
+    gain = f"{100 * fit.tau:.3g}% of what it saves at {b_min}"
+    if best < limit + 0.5:
+        return max(b_min, min(round(best), limit)), f"beyond it one more task in a batch saves less than {gain}"
+    bound = f"only {sizes[0]} and {sizes[1]} were measured" if limit < at_most else f"{at_most} is the most allowed"
+    return max(b_min, limit), f"{bound}; one more task would still save more than {gain}"
+
+
+# ---- Combee's controller of the batch size (section 3.3): try a few sizes, then keep the one that pays off
+#
+# The trials are ordinary steps, so no work is wasted. Each step stores the decision and its reason. The decision
+# follows from the history before the step alone, so a resume, which finds the same seconds there, decides the same.
+
+NEWEST_TIMES = 20
+"""Measurements of one size that count: delays change as the context grows, and each step keeps its own fit."""
+
+
+def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int = 10) -> SampleSeam:
+    """Go through all tasks `epochs` times, shuffled anew each time, in batches of a size that is tuned during the run.
+
+    The sizes `first`, 2 x `first`, 4 x `first` and so on, up to a quarter of the tasks, are tried once each. From then
+    on each step takes the largest size, up to `max_batch`, at which one more task still shortens an epoch by `tau`
+    times what it does at the smallest size. A batch's `data` holds the size, the reason, and the fit (None during the
+    trials).
+
+    Raises:
+        ValueError: `epochs`, `max_batch` or `first` is below 1, or `tau` is not between 0 and 1.
+    """
+    if min(epochs, max_batch, first) < 1 or not 0 < tau < 1:
+        raise ValueError("epochs, max_batch and first must be at least 1, and tau between 0 and 1")
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        by_size: dict[int, deque[Point]] = defaultdict(lambda: deque(maxlen=NEWEST_TIMES))
+        read = 0
+        for epoch in range(1, epochs + 1):
+            order = shuffled(tasks, epoch, run)
+            while order:
+                for point in _measurements(history[read:]):
+                    by_size[point.batch].append(point)
+                read = len(history)
+                points = [point for newest in by_size.values() for point in newest]
+                decision = _next_size(len(tasks), points, tau, max_batch, first)
+                batch, order = order[: decision["size"]], order[decision["size"] :]
+                yield Batch(tuple(batch), epoch, data=decision)
+
+    return sample
+
+
+def candidates(tasks: int, first: int, max_batch: int) -> list[int]:
+    """The sizes to try on this many tasks, smallest first. Together they take at most half of them, or one step."""
+    limit = min(max(1, tasks // 4), max_batch)
+    sizes = [min(first, limit)]
+    while sizes[-1] * 2 <= limit:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def _next_size(tasks: int, points: Sequence[Point], tau: float, max_batch: int, first: int) -> Mapping[str, Any]:
+    sizes = candidates(tasks, first, max_batch)
+    untried = sorted(set(sizes) - {point.batch for point in points})
+    if untried:
+        why = f"size {len(sizes) - len(untried) + 1} of {len(sizes)} is being tried"
+        return {"size": untried[0], "why": why, "fit": None}
+    fit = fit_delay(points, tasks, sizes[0], max_batch, tau)
+    return {"size": fit.chosen, "why": fit.why, "fit": fit.as_json()}
+
+
+def _measurements(steps: History) -> Iterator[Point]:
+    """The times of these steps. A step does not count that a stop or the end of an epoch cut short, or in which the
+    provider lost every attempt; a trial of its size is repeated."""
+    for report in steps:
+        size, lost = len(report.batch.tasks), [r.trace.lost for r in report.rollouts]
+        if report.seconds is not None and size == report.batch.data.get("size") and not (lost and all(lost)):
+            yield Point(size, report.seconds)
+
+
+# ---- failure replay (RCL, sections 3.1 and 3.4; METHODS, section 3)
+#
+# Tasks that failed come back until they are learned or prove intractable. The sampler also decides how many tasks a
+# step attempts, so that enough of them fail to be reflected on.
+#
+# The replay buffer follows from the rollouts and lessons of the steps alone. So it needs no store of its own, a resume
+# finds it again, and `practicum show --replay` computes it from the rows of a run.
+
+RolloutCount = int | Literal["auto"] | None
+"""Tasks that a step attempts: a number, "auto" for as many as make enough failures likely, or None for `batch`."""
+
+LIKELY = 0.8
+"""Probability of enough failures that "auto" aims for."""
+
+MOST = 10
+"""Most tasks that "auto" attempts for each failure to reflect on."""
+
+NEWEST_OUTCOMES = 50
+"""Attempts that the failure rate is estimated from: an agent that learns fails less often than it used to."""
+
+
+def replayed(
+    epochs: int, batch: int, ratio: float, rollouts: RolloutCount = None, graduate: int = 3, evict: int = 3
+) -> SampleSeam:
+    """Go through all tasks `epochs` times, shuffled anew each time, and mix in tasks that failed before.
+
+    A step attempts `rollouts` tasks, of which `batch` are expected to fail and be reflected on. The share `ratio` of
+    them is drawn at random from the replay buffer, as far as it goes; tasks that are new in this epoch fill the rest. A
+    task that is replayed before its turn counts as seen. Two steps in a row never consist of replayed tasks alone, so
+    the run always ends. For `graduate` and `evict` see `replay_buffer`.
+
+    A batch's `data` holds the number of rollouts, the replayed tasks, the buffer and, for "auto", the reason.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    if min(epochs, batch, graduate, evict) < 1 or not 0 <= ratio <= 1:
+        raise ValueError("epochs, batch, graduate and evict must be at least 1, and ratio between 0 and 1")
+    if isinstance(rollouts, int) and rollouts < 1:
+        raise ValueError("rollouts must be at least 1")
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        # Of tasks that were attempted, which alone are replayed.
+        index: dict[str, int] = {}
+        buffer: dict[str, BufferedTask] = {}
+        failed: deque[bool] = deque(maxlen=NEWEST_OUTCOMES)
+        step, read, all_replayed = 0, 0, False
+        for epoch in range(1, epochs + 1):
+            order = shuffled_indices(tasks, epoch, run)
+            seen, at = set[int](), 0
+            while at < len(order):
+                step += 1
+                # Each step is read once, so a long run does not slow down.
+                for report in history[read:]:
+                    results = task_results(report.step, report.rollouts, report.lessons)
+                    replay_buffer(results, graduate, evict, buffer=buffer)
+                    # A group with one failed run can be reflected on, even if its best run keeps it out of the buffer.
+                    failed.extend(not all(known) for r in report.rollouts if (known := _successes(r)))
+                read = len(history)
+                size, reason = _rollout_count(batch, rollouts, failed)
+                inside = [item for item in buffer.values() if item.inside] if ratio else []
+                # After a step of replayed tasks alone, keep room for a new one: tasks that neither pass nor leave the
+                # buffer would go on for ever.
+                wanted = min(share(ratio, size), size - all_replayed, len(inside))
+                drawn = [item.task for item in run.rng(f"replay {step}").sample(inside, wanted)]
+                seen.update(index[id] for id in drawn)
+                fresh = list[int]()
+                while len(fresh) < size - wanted and at < len(order):
+                    fresh += [order[at]] if order[at] not in seen else []
+                    at += 1
+                while at < len(order) and order[at] in seen:
+                    at += 1
+                all_replayed = not fresh
+                batch_tasks = tuple(picked(tasks, [*(index[id] for id in drawn), *fresh]))
+                index.update(zip((task.id for task in batch_tasks[len(drawn) :]), fresh, strict=True))
+                names = ("task", "entered", "passes", "failures")
+                rows = [{name: getattr(item, name) for name in names} for item in inside]
+                data = {"rollouts": size, "replayed": drawn, "buffer": rows, **reason}
+                yield Batch(batch_tasks, epoch, data=data)
+
+    return sample
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What one step says about one task. `passed` is None if nothing new is known: the attempt was lost, or reused."""
+
+    step: int
+    task: str
+    passed: bool | None
+    reflected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedTask:
+    """A task that is in the replay buffer, or was. `entered`, `graduated` and `evicted` are step numbers. `passes` and
+    `failures` count how many there were in a row; only failures that were reflected on are counted."""
+
+    task: str
+    entered: int
+    passes: int = 0
+    failures: int = 0
+    graduated: int | None = None
+    evicted: int | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is still in the buffer."""
+        return self.graduated is None and self.evicted is None
+
+
+def task_results(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> list[TaskResult]:
+    """What a step says about each of its tasks. The best run of a group decides; see `_group_outcome`."""
+    reflected: set[str] = set()
+    for lesson in lessons:
+        # A diagnosis without an insight is a reflection, votes alone are not.
+        if lesson.text or any(said for key, said in lesson.data.items() if key not in ("kind", "task_id")):
+            # A lesson from several tasks names the one it is about.
+            reflected |= {f"task:{lesson.data['task_id']}"} if "task_id" in lesson.data else {*lesson.sources}
+    return [TaskResult(step, r.task.id, _group_outcome(r), f"task:{r.task.id}" in reflected) for r in rollouts]
+
+
+def replay_buffer(
+    results: Iterable[TaskResult], graduate: int = 3, evict: int = 3, *, buffer: dict[str, BufferedTask] | None = None
+) -> dict[str, BufferedTask]:
+    """The buffer after these results, by task, in the order of entry. Tasks that left it are included.
+
+    A task enters when it fails. It graduates after `graduate` passes in a row. It is evicted after `evict` failures in
+    a row that were reflected on, including the one it entered with. After that it may enter again. A given `buffer` is
+    continued in place.
+    """
+    buffer = {} if buffer is None else buffer
+    for result in results:
+        item = buffer.get(result.task)
+        if item is not None and not item.inside:
+            item = None
+        if result.passed is True and item is not None:
+            passes = item.passes + 1
+            left = result.step if passes >= graduate else None
+            buffer[item.task] = replace(item, passes=passes, failures=0, graduated=left)
+        elif result.passed is False:
+            if item is None:
+                # A task that enters again goes to the end.
+                buffer.pop(result.task, None)
+                item = BufferedTask(result.task, result.step)
+            failures = item.failures + result.reflected
+            left = result.step if failures >= evict else None
+            buffer[item.task] = replace(item, passes=0, failures=failures, evicted=left)
+    return buffer
+
+
+def _group_outcome(rollout: Rollout) -> bool | None:
+    """Whether the best run of the group passed, if that is new: a reused run says nothing that its step did not say."""
+    if any(_successes(rollout)):
+        return any(_successes(rollout, made=True)) or None
+    return False if _successes(rollout, made=True) else None
+
+
+def _successes(rollout: Rollout, made: bool = False) -> list[bool]:
+    """Whether each run of the group passed, or each that was not reused; those of unknown outcome are left out."""
+    runs = [r for r in rollout.group if not r.trace.lost and not (made and r.of)]
+    return [r.feedback.success for r in runs if r.feedback.success is not None]
+
+
+def share(ratio: float, size: int) -> int:
+    """The number of tasks of a step to replay. Halves round up: Python's `round` takes them to the even number, and a
+    step of one task would never replay anything."""
+    return floor(ratio * size + 0.5)
+
+
+def rollouts_needed(batch: int, rate: float) -> tuple[int, float]:
+    """How many tasks to attempt for `batch` failures at this failure rate.
+
+    Returns the smallest number, from `batch` to MOST times that, with which `batch` failures are LIKELY, and their
+    probability. Returns the largest number if none is enough.
+    """
+    sizes = np.arange(batch, MOST * batch + 1)
+    # The chance that failure number `batch` comes with exactly this attempt, by its logarithm: factorials are huge.
+    last = [
+        lgamma(n) - lgamma(batch) - lgamma(n - batch + 1)
+        + batch * log(rate) + (n - batch) * log1p(-rate)
+        for n in sizes
+    ]  # fmt: skip
+    chances = np.minimum(np.cumsum(np.exp(last)), 1.0)
+    index = int(np.argmax(chances >= LIKELY)) if chances[-1] >= LIKELY else -1
+    return int(sizes[index]), float(chances[index])
+
+
+def _rollout_count(batch: int, rollouts: RolloutCount, failed: Sequence[bool]) -> tuple[int, dict[str, str]]:
+    """How many tasks to attempt, and for "auto" the reason. `failed` says of the newest attempts whether they did."""
+    if rollouts != "auto":
+        return rollouts or batch, {}
+    # One failure and one success are added, so that the rate is never 0 or 1.
+    rate = (sum(failed) + 1) / (len(failed) + 2)
+    size, chance = rollouts_needed(batch, rate)
+    failures = "1 failure" if batch == 1 else f"at least {batch} failures"
+    why = f"{failures} among {size} tasks at a failure rate of {rate:.0%}: a chance of {chance:.0%}"
+    return size, {"why": why if chance >= LIKELY else f"{why}, but more are never tried at once"}

@@ -1,0 +1,261 @@
+"""Memory-aware test-time scaling: more than one attempt at a task, and which of them is chosen (ReasoningBank;
+METHODS, section 4).
+
+Parallel: k attempts at once, then the best of them. Sequential: one attempt, refined k times or until it is accepted.
+Both wrap an `act` and are an `act`, so that evaluation scales as learning does. Scores choose among parallel attempts
+only if labels may be seen and the attempt is not a prediction that counts; else a judge does; else agreement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from pydantic_core import to_json
+
+from practicum.core.context import Context
+from practicum.core.types import Feedback, Rollout, Task, Trace
+from practicum.core.views import truncate
+from practicum.engine.judge import judged_feedback
+from practicum.engine.run import Run
+from practicum.methods.blocks.reflect import Contrast, contrasted
+from practicum.methods.blocks.show import Answer
+from practicum.tasks.scoring.rules import normalise
+
+By = Literal["judge", "agreement"]
+Until = Literal["k", "judge", "score", "agreement"]
+
+WORK = 1_200
+"""Characters of an earlier attempt's work that a small model reads in the next pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How an attempt is made more than once.
+
+    `k` is the number of parallel attempts, or of passes after the first attempt of a sequence. `warmth` is the
+    temperature of all of them; None: that of the run. A `blind` choice, that of a prediction which counts, never sees a
+    score.
+
+    Parallel: `by` says who chooses if no score may be seen: a judge, or the answer that most attempts agree on. With
+    `contrast`, the attempts are contrasted with each other while learning.
+
+    Sequence: `until` says what ends it before the k-th pass: nothing (k), a judge or a score that accepts an answer, or
+    a pass that changes nothing (agreement). `label` says which attempts a judge labels afterwards, where learning knows
+    no outcome: all, or only its ends, which are the first attempt (the one that reports count) and the chosen one.
+    """
+
+    k: int
+    warmth: float | None = 0.7
+    by: By = "judge"
+    blind: bool = True
+    contrast: bool = True
+    until: Until = "k"
+    label: Literal["all", "ends"] = "all"
+
+    def sees_scores(self, run: Run) -> bool:
+        """Whether scores may be looked at in the middle of this run."""
+        return run.teaches and run.labels and not self.blind
+
+
+def in_parallel(act: Answer, how: Scaling) -> Answer:
+    """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings. In learning, the
+    attempts may also be contrasted with each other, which decides between those that are equally good."""
+
+    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        attempts = _Attempts(how, run, scored=how.sees_scores(run), judging=how.by == "judge")
+        jobs = [(f"try {n}", partial(act, task, context, note=note)) for n in range(1, how.k + 1)]
+        attempts.tries[:] = made = await attempts.attempting.gather(jobs)
+        choosing = attempts.judging and len({outcome_of(r.trace) for r in made}) > 1
+        asked = [r for r in made if attempts.unlabelled(r) or (choosing and attempts.verdict(r) is None)]
+        await attempts.judge(asked, run.at("verdicts"))
+        attempts.label()
+        if len(made) == 1:
+            return attempts.tries[0]
+        contrast = await contrasted(attempts.tries, run.at("contrast")) if run.teaches and how.contrast else None
+        chosen = attempts.choose(*attempts.best(contrast))
+        return chosen if contrast is None else replace(chosen, choice={**chosen.choice, "contrast": contrast.findings})
+
+    return scaled
+
+
+def in_sequence(act: Answer, how: Scaling) -> Answer:
+    """One attempt, then `how.k` passes that each read the earlier ones, or fewer if `how.until` ends them. A pass that
+    failed or was lost counts as a pass. The last pass with an answer is chosen; the others are its siblings."""
+
+    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        scored = how.until == "score" and how.sees_scores(run)
+        attempts = _Attempts(how, run, scored, judging=how.until == "judge")
+        tries = attempts.tries
+        while (ended := attempts.ended()) is None:
+            n = len(tries)
+            notes = "\n\n".join(filter(None, (note, attempts.as_note())))
+            tries.append(await act(task, context, attempts.attempting.at(f"pass {n}"), notes))
+            if attempts.judging:
+                await attempts.judge(tries[-1:], run.at(f"verdict {n}"))
+        best = max(range(len(tries)), key=lambda n: (*attempts.rank(tries[n])[:2], n))
+        asked = tries if how.label == "all" else [tries[0], tries[best]]
+        await attempts.judge(filter(attempts.unlabelled, asked), run.at("verdicts"))
+        attempts.label()
+        return attempts.choose(best, *ended)
+
+    return scaled
+
+
+_ONE = re.compile(r"/(?:try|pass) (\d+)$")
+"""The end of the place of one attempt of several."""
+
+
+def number_of(rollout: Rollout) -> int:
+    """The number of this attempt among several at its task, in the order they were made; 0 if it is the only one."""
+    found = _ONE.search(rollout.place)
+    return int(found[1]) if found else 0
+
+
+def place_of_all(place: str) -> str:
+    """The place under which all attempts at a task were made, from that of one of them."""
+    return _ONE.sub("", place)
+
+
+def outcome_of(trace: Trace) -> str:
+    """The outcome of an attempt, to compare attempts by: its answer, its error, and the state it left."""
+    outcome = [normalise(trace.answer), trace.error, trace.data.get("state")]
+    return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class _Attempts:
+    """Attempts at one task, and the verdicts of a judge by outcome. The choice, or the next pass, uses scores if they
+    are `scored`, and these verdicts if they are `judging`."""
+
+    how: Scaling
+    run: Run
+    scored: bool
+    judging: bool
+    tries: list[Rollout] = field(default_factory=list)
+    judged: dict[str, Feedback] = field(default_factory=dict)
+
+    @property
+    def attempting(self) -> Run:
+        """The run for the attempts. They are judged together, so no attempt is judged by itself."""
+        return replace(self.run, warmth=self.how.warmth, teaches=False)
+
+    def unlabelled(self, rollout: Rollout) -> bool:
+        """Whether an attempt is learned from whose outcome is not known."""
+        return self.run.teaches and rollout.feedback.success is None
+
+    async def judge(self, tries: Iterable[Rollout], at: Run) -> None:
+        """Ask a judge about each outcome among these attempts that it has not judged, all at once."""
+        asked: dict[str, Rollout] = {}
+        for rollout in tries:
+            outcome = outcome_of(rollout.trace)
+            if rollout.trace.error is None and outcome not in self.judged:
+                asked.setdefault(outcome, rollout)
+        jobs = [(f"{n}", partial(judged_feedback, task=r.task, trace=r.trace)) for n, r in enumerate(asked.values(), 1)]
+        self.judged.update(zip(asked, await at.gather(jobs), strict=True))
+
+    def label(self) -> None:
+        """The judge's verdicts become the feedback that learning sees, where it has no other."""
+        for n, rollout in enumerate(self.tries):
+            if self.unlabelled(rollout) and (verdict := self.judged.get(outcome_of(rollout.trace))):
+                self.tries[n] = replace(rollout, feedback=verdict)
+
+    def verdict(self, rollout: Rollout) -> Feedback | None:
+        """What the choice, or the next pass, may know about an attempt: that it failed, its score, else a judge's
+        verdict."""
+        if rollout.trace.error is not None:
+            return Feedback(False, rollout.trace.error)
+        if self.scored and rollout.score is not None:
+            return rollout.feedback
+        return self.judged.get(outcome_of(rollout.trace)) if self.judging else None
+
+    def rank(self, rollout: Rollout) -> tuple[bool, bool, int, float]:
+        """How good an attempt is, by all that the choice may know: whether there is an answer, whether there was an
+        attempt at all, the verdict, and the score in [0, 1]."""
+        verdict = self.verdict(rollout)
+        success = None if verdict is None else verdict.success
+        value = rollout.score.value if self.scored and rollout.score is not None else 0.0
+        return (rollout.trace.error is None, not rollout.trace.lost, 1 if success is None else 2 * success, value)
+
+    def chooser(self, best: Rollout) -> str:
+        """Who chose this attempt, if it was chosen by its verdict."""
+        return "score" if self.scored and best.score is not None else self.how.by
+
+    def best(self, contrast: Contrast | None) -> tuple[int, str, str]:
+        """Which attempt stands, who chose it, and why. Ranks decide, then the contrast, then agreement, then order."""
+        outcomes = [outcome_of(r.trace) for r in self.tries]
+        ranks = [self.rank(r) for r in self.tries]
+        shares = Counter(outcomes)
+        best = [n for n, rank in enumerate(ranks) if rank == max(ranks)]
+        most = max(best, key=lambda n: (shares[outcomes[n]], -n))
+        if len(shares) > 1 and len({outcomes[n] for n in best}) == 1:
+            verdict = self.verdict(self.tries[most])
+            why = verdict.text if verdict is not None and verdict.success else "the others failed"
+            first, second, *_ = sorted(set(ranks), reverse=True)
+            if first[:-1] == second[:-1]:
+                why = f"it scored {first[-1]:.3g}, the next best {second[-1]:.3g}"
+            return most, self.chooser(self.tries[most]), why
+        # The contrast has read the scores, which a prediction that counts must not know.
+        decides = self.judging and not (self.how.blind and self.run.labels)
+        if len(shares) > 1 and decides and contrast is not None and contrast.best - 1 in best:
+            return contrast.best - 1, "contrast", contrast.why
+        return most, "agreement", f"{shares[outcomes[most]]} of {len(self.tries)} came to it"
+
+    def ended(self) -> tuple[str, str] | None:
+        """What ended the passes of a sequence, and why; None if there is another one."""
+        passes = len(self.tries) - 1
+        if passes < 0:
+            return None
+        last, verdict = self.tries[-1].trace, self.verdict(self.tries[-1])
+        repeats = passes and last.error is None and outcome_of(last) == outcome_of(self.tries[-2].trace)
+        match self.how.until:
+            case "judge" | "score" as by if verdict is not None and verdict.success:
+                return by, f"accepted after pass {passes}: {verdict.text}"
+            case "agreement" as by if repeats:
+                return by, f"pass {passes} changed nothing"
+        return ("order", f"all {passes} passes were made") if passes == self.how.k else None
+
+    def choose(self, best: int, by: str, why: str) -> Rollout:
+        """The attempt that stands, with the others as its siblings and a record of the choice."""
+        outcomes = [outcome_of(r.trace) for r in self.tries]
+        # Also those that only labelled the attempts for learning.
+        verdicts = [self.verdict(r) or self.judged.get(o) for r, o in zip(self.tries, outcomes, strict=True)]
+        choice: dict[str, object] = {
+            "of": len(self.tries), "number": best + 1, "by": by, "why": why,
+            "agreement": outcomes.count(outcomes[best]) / len(self.tries),
+            "verdicts": [None if verdict is None else verdict.success for verdict in verdicts],
+        }  # fmt: skip
+        others = tuple(r for n, r in enumerate(self.tries) if n != best)
+        return replace(self.tries[best], choice=choice, siblings=others)
+
+    def as_note(self) -> str:
+        """What the next pass reads about the earlier ones: their work and answers, the agent's notes and, if the
+        sequence consults a judge or the score, whether they were found wrong. A judge's reason is shown; the feedback
+        of a score is not, because it holds the right answer. A lost attempt left nothing to read."""
+        # All of them together take at most half of the agent's window.
+        most = WORK if self.run.profile == "small" else 2 * self.run.room("agent") // max(len(self.tries), 1)
+        earlier: list[str] = []
+        for rollout in (r for r in self.tries if not r.trace.lost):
+            trace, verdict = rollout.trace, self.verdict(rollout)
+            parts = [f"failed: {trace.error}" if trace.error is not None else trace.answer]
+            work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
+            if work:
+                parts.append(f"how you came to it: {truncate(work, most)}")
+            if note := trace.data.get("note"):
+                parts.append(f"your note: {note}")
+            if trace.error is None and verdict is not None and verdict.success is False:
+                parts.append("found wrong" if self.scored else f"found wrong: {verdict.text}")
+            earlier.append(f"{len(earlier) + 1}. " + "\n   ".join(parts))
+        return REFINE.format("\n".join(earlier)) if earlier else ""
+
+
+REFINE = """\
+You have worked on this task before. Your earlier answers, in order:
+{}
+Go through them again step by step. Correct what you find to be wrong, and keep what is right: an answer without a \
+mistake stays as it is. Then give your answer."""

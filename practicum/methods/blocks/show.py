@@ -1,0 +1,346 @@
+"""How a context is shown: to an agent, in one attempt exactly as in evaluation; and to a reflector or a curator, which
+reads the playbook and the list of its sections.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Protocol
+
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.edits import Entry
+from practicum.core.types import Feedback, Profile, Rollout, Score, Task, Trace
+from practicum.core.views import (
+    View,
+    count_tokens,
+    entry_line,
+    render_annotated,
+    render_full,
+    render_selected,
+    render_turns,
+)
+from practicum.engine.attempts import feedback
+from practicum.engine.judge import judged_feedback
+from practicum.engine.loop import ShowSeam, view_of
+from practicum.engine.run import Run
+from practicum.retrieval.search import Filter, Match
+
+TURN_FRAME = 16
+"""Tokens that a chat template adds to one exchange, approximately."""
+
+
+class Answer(Protocol):
+    """An `act` that can also take a note after the task, such as a reflection on an earlier try."""
+
+    async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Rollout: ...
+
+
+def answer(show: ShowSeam) -> Answer:
+    """The agent answers with the context that `show` shows it."""
+
+    async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        view = await view_of(show, context, task, run)
+        trace = await run.agent(task, view.with_note(note) if note else view)
+        score = await run.score(task, trace)
+        known = await learning_feedback(task, trace, score, run)
+        return Rollout(task, trace, score, known, run.place, retrieved=view.retrieved)
+
+    return act
+
+
+def reused(act: Answer) -> Answer:
+    """Apply `act`, or return the rollout of the same task under a context of the same digest: a task may come back,
+    from the replay buffer or in a later epoch, before anything that the agent reads has changed.
+
+    The members of a group are kept apart. A try with a note is not reused, nor is an attempt that was lost, failed with
+    an error, or has no verdict where one was wanted. What is kept follows from the attempts so far, so a resume finds
+    it again.
+    """
+
+    async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        if note:
+            return await act(task, context, run, note)
+        known, digest, key = run.reusable, context.digest, (act, task.id, run.member)
+        if old := known.get(digest, {}).get(key):
+            run.count(Count.REUSED_ATTEMPTS)
+            return replace(old, place=run.place, of=old.place)
+        rollout = await act(task, context, run)
+        # No judge is asked about an attempt that nothing is learned from.
+        if rollout.trace.error is None and (rollout.feedback.success is not None or not run.teaches):
+            if digest not in known:
+                known.clear()
+            known.setdefault(digest, {})[key] = rollout
+        return rollout
+
+    return wrapped
+
+
+async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
+    """The feedback on an attempt: from its score or, if learning may not use a score, from a judge where there is one.
+    In evaluation nothing is learned, so no judge is paid."""
+    unknown = score is None or not run.labels
+    if run.judged and unknown and trace.error is None and run.teaches:
+        return await judged_feedback(run, task, trace)
+    return feedback(task, trace, score, run.labels)
+
+
+async def full_view(context: Context, task: Task, run: Run) -> View:
+    """The whole context, the same for every task."""
+    return render_full(context)
+
+
+async def annotated_view(context: Context, task: Task, run: Run) -> View:
+    """The whole context; the agent also reports what it consulted, doubted and missed."""
+    return render_annotated(context)
+
+
+def noting(show: ShowSeam) -> ShowSeam:
+    """The same view; the agent also leaves a note to continue from."""
+
+    async def shown(context: Context, task: Task, run: Run) -> View:
+        return replace(await show(context, task, run), noting=True)
+
+    return shown
+
+
+FOLLOW = "# Approaches that worked on similar tasks: follow what fits"
+AVOID = "# Approaches that failed on similar tasks: do not repeat them"
+
+FAILURE = "Failed approach (avoid)"
+"""How a memory of a failure begins."""
+
+
+def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
+    """Memories in two groups, each with its heading: what to follow, then what to avoid. Groups without a memory are
+    left out; what was written by hand in other words is to be followed."""
+    groups: dict[str, list[Entry]] = {FOLLOW: [], AVOID: []}
+    for entry in memories:
+        groups[AVOID if entry.text.startswith(FAILURE) else FOLLOW].append(entry)
+    return [(heading, group) for heading, group in groups.items() if group]
+
+
+def with_memories(k: int, section: str) -> ShowSeam:
+    """The k entries of a section most similar to the task, in two groups: what to follow, what to avoid."""
+    where = Filter(section=section)
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        found = await run.nearest(context, task.input, k, where)
+        memories = render_selected(f.entry for f in found)
+        groups = [(heading, render_selected(group)) for heading, group in by_outcome(f.entry for f in found)]
+        return replace(
+            memories,
+            pages=tuple(f"{heading}\n{page}" for heading, view in groups for page in view.pages),
+            tokens=memories.tokens + sum(count_tokens(heading) for heading, _ in groups),
+            retrieved=similarities(found),
+        )
+
+    return show
+
+
+def rest(*sections: str) -> ShowSeam:
+    """All entries outside these sections."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        return replace(render_full(context, *sections), ids=Outside(context, sections))
+
+    return show
+
+
+def joined(*shows: ShowSeam) -> ShowSeam:
+    """All of these views, one after the other: what changes least belongs first, for prefix caches."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
+        fixed = takewhile(lambda view: view.fixed == len(view.pages), views)
+        return View(
+            pages=tuple(page for view in views for page in view.pages),
+            turns=tuple(turn for view in views for turn in view.turns),
+            ids=AnyOf(tuple(view.ids for view in views)),
+            citable=any(view.citable for view in views),
+            tokens=sum(view.tokens for view in views),
+            fixed=sum(view.fixed for view in fixed),
+            retrieved=tuple(sorted((near for view in views for near in view.retrieved), key=lambda near: -near[1])),
+            entries=lambda: [entry for view in views for entry in view.entries()],
+        )
+
+    return show
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The ids of all entries outside these sections. Unlike a set, it costs nothing to make for a large context."""
+
+    context: Context
+    sections: tuple[str, ...]
+
+    def __contains__(self, id: object) -> bool:
+        entry = self.context.get(id) if isinstance(id, str) else None
+        return entry is not None and entry.section not in self.sections
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """What is in any of these."""
+
+    parts: tuple[Container[str], ...]
+
+    def __contains__(self, id: object) -> bool:
+        return any(id in part for part in self.parts)
+
+
+def similarities(found: Sequence[Match]) -> tuple[tuple[str, float], ...]:
+    """The ids that a search found, each with its similarity, for `View.retrieved`."""
+    return tuple((near.entry.id, round(near.similarity, 4)) for near in found)
+
+
+def similar_turns(k: int, section: str) -> ShowSeam:
+    """The k entries of a section most similar to the task, as earlier turns, the most similar last."""
+    solved = Solved(section)
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        found = await run.nearest(context, task.input, k, solved)
+        return replace(render_turns(near.entry for near in reversed(found)), retrieved=similarities(found))
+
+    return show
+
+
+def fitting_turns(section: str, tokens: int) -> ShowSeam:
+    """As many entries of a section as fit `tokens`, oldest first, as earlier turns: the same ones for every task."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        entries, room = [], tokens
+        for entry in filter(Solved(section), context):
+            room -= render_turns([entry]).tokens + TURN_FRAME
+            if room < 0:
+                break
+            entries.append(entry)
+        return render_turns(entries)
+
+    return show
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """Matches the entries of a section that may be shown as solved tasks. An entry written by hand may have no
+    answer."""
+
+    section: str
+
+    def __call__(self, entry: Entry) -> bool:
+        return entry.section == self.section and entry.data.get("good", True) and "answer" in entry.data
+
+
+# ---- the playbook as reflectors and curators read it
+
+NEAREST = 100
+"""Entries that are looked up for each text if a playbook is larger than its reader's window."""
+
+
+async def playbook_pages(
+    context: Context, used: Sequence[str], about: Sequence[str], role: str, run: Run, *without: str
+) -> tuple[str, ...]:
+    """The playbook as a reflector or a curator reads it, except for the sections `without`. If it takes more than half
+    of what the model of the role reads, then the entries in `used`, and those most similar to the texts `about`, as
+    many as fit."""
+    whole = render_full(context, *without)
+    room = run.room(role) // 2
+    if whole.tokens <= room:
+        return whole.pages or ("(no entries yet)",)
+    run.count(Count.SHORTENED_PLAYBOOKS)
+    matches = [await run.at(f"playbook {n}").nearest(context, text, NEAREST) for n, text in enumerate(about)]
+    near = sorted((match for found in matches for match in found), key=lambda match: -match.similarity)
+    chosen: dict[str, Entry] = {}
+    for id in (*used, *(match.entry.id for match in near)):
+        entry = context.get(id)
+        if entry is None or entry.hidden or entry.section in without or id in chosen:
+            continue
+        room -= count_tokens(entry_line(entry)) + 1
+        if room < 0:
+            break
+        chosen[id] = entry
+    return (f"(of {len(context)} entries, those used or nearest to this)", *render_selected(chosen.values()).pages)
+
+
+def track_record(context: Context) -> str:
+    """How often each entry helped and harmed, an entry a line. Pages have no counters: they change at each step, and a
+    page should not."""
+    voted = [e for e in context if not e.hidden and (e.helpful or e.harmful)]
+    return "\n".join(f"- [{e.id}] helped {e.helpful}, harmed {e.harmful}" for e in voted)
+
+
+# ---- the sections of a playbook: those that the user names, or a set that fits any task
+
+FULL_SECTIONS = {
+    "strategies": "how to go about a kind of task, in order, and when to do otherwise",
+    "facts and formulas": "what is true in this domain, definitions, and how to compute something",
+    "tools and formats": "how tools and interfaces are called, what they return, and the form of answers",
+    "code": "code that can be used again as it is",
+    "pitfalls": "mistakes that are easily made, how to notice them, and what to do instead",
+    "checks": "what to verify before an answer is given",
+}
+"""The sections of capable models, with what belongs there."""
+
+SMALL_SECTIONS = {"rules": ""}
+"""The one section of small models, and of runs from before sections were a setting."""
+
+
+def default_sections(profile: Profile, seed: Context | None = None) -> dict[str, str]:
+    """The sections of a run whose user names none. Capable models have those of the context that the run starts from
+    first."""
+    if profile == "small":
+        return SMALL_SECTIONS
+    named = {_plain_name(name): text for name, text in FULL_SECTIONS.items()}
+    there = {e.section: named.get(_plain_name(e.section), "") for e in seed or () if not e.hidden}
+    names = set(map(_plain_name, there))
+    return there | {name: text for name, text in FULL_SECTIONS.items() if _plain_name(name) not in names}
+
+
+def parse_sections(lines: Iterable[str]) -> dict[str, str]:
+    """Sections from lines of the form "name" or "name: description"; blank lines are left out.
+
+    Raises ValueError if a name is empty, has no letter or digit, begins with a dot, or is there twice.
+    """
+    found: dict[str, str] = {}
+    for line in filter(str.strip, lines):
+        name, _, description = (part.strip() for part in line.partition(":"))
+        if not _plain_name(name) or name.startswith("."):
+            raise ValueError(f"{line.strip()!r} names no section: write NAME or NAME: DESCRIPTION")
+        if _plain_name(name) in map(_plain_name, found):
+            raise ValueError(f"the section {name!r} is there twice")
+        found[name] = " ".join(description.split())
+    return found
+
+
+def section_of(name: str, run: Run) -> str:
+    """The section of the run that a model means by `name`.
+
+    Case, punctuation, plurals and missing words do not matter ("Strategy", "2. formulas"). A name that fits no section,
+    or several, is counted and stands for the first section, as does an empty name.
+    """
+    same = [section for section in run.sections if _plain_name(section) == _plain_name(name)]
+    words = _stems(name)
+    near = [section for section in run.sections if words and (words <= _stems(section) or _stems(section) <= words)]
+    if len(found := same or near) == 1:
+        return found[0]
+    run.count(Count.UNKNOWN_SECTIONS, bool(name.strip()))
+    return next(iter(run.sections))
+
+
+def described(run: Run) -> str:
+    """The sections as prompts list them, one a line."""
+    return "\n".join(f"- {name}: {text}" if text else f"- {name}" for name, text in run.sections.items())
+
+
+def _plain_name(name: str) -> str:
+    """The letters and digits of a name, in lower case, as words. A number at its beginning counts where it is all."""
+    words = re.findall(r"[^\W_]+", name.casefold().replace("&", " and "))
+    return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)
+
+
+def _stems(name: str) -> frozenset[str]:
+    """The words of a name without the endings of plurals."""
+    return frozenset(re.sub(r"(?<=\w\w)(?:ies|y|s)$", "", word) for word in _plain_name(name).split() if word != "and")

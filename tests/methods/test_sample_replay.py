@@ -1,0 +1,162 @@
+"""Failure replay: the laws of its buffer, of its batches and of their sizes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from helpers import make_tasks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
+
+from practicum.core.context import Context
+from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.engine.loop import Batch, SampleSeam, StepReport
+from practicum.engine.run import Run
+from practicum.methods.blocks.sample import LIKELY, MOST, TaskResult, replay_buffer, replayed, rollouts_needed, share
+
+MARKS: dict[str, tuple[bool | None, bool]] = {
+    "P": (True, False), "F": (False, True), "f": (False, False), "-": (None, False),
+}  # fmt: skip
+
+
+def told(marks: str, task: str = "t") -> list[TaskResult]:
+    return [TaskResult(step, task, *MARKS[mark]) for step, mark in enumerate(marks, 1)]
+
+
+@given(st.text("PFf-", max_size=30), st.integers(1, 4), st.integers(1, 4))
+def test_laws_of_the_buffer(marks: str, graduate: int, evict: int) -> None:
+    outcomes = told(marks)
+    for end in range(len(outcomes) + 1):
+        row = replay_buffer(outcomes[:end], graduate, evict).get("t")
+        assert (row is None) == (not {"F", "f"} & set(marks[:end]))
+        if row is None:
+            continue
+        assert 1 <= row.entered <= end
+        assert outcomes[row.entered - 1].passed is False
+        assert not (row.passes and row.failures)
+        assert 0 <= row.passes <= graduate
+        assert 0 <= row.failures <= evict
+        assert (row.graduated is not None) == (row.passes == graduate)
+        assert (row.evicted is not None) == (row.failures == evict)
+        left = row.graduated or row.evicted
+        since = marks[row.entered - 1 : left or end].replace("-", "")
+        assert row.passes == len(since) - len(since.rstrip("P"))
+        assert row.failures == ("" if row.passes else since.rpartition("P")[2]).count("F")
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("PFf-")), max_size=40))
+def test_tasks_do_not_touch_each_other(events: list[tuple[str, str]]) -> None:
+    outcomes = [TaskResult(step, task, *MARKS[mark]) for step, (task, mark) in enumerate(events, 1)]
+    rows = replay_buffer(outcomes)
+    alone = [replay_buffer(o for o in outcomes if o.task == task) for task in "abc"]
+    assert rows == {task: row for some in alone for task, row in some.items()}
+    assert [row.entered for row in rows.values()] == sorted(row.entered for row in rows.values())
+
+
+def attempt(task: Task, *passed: bool | None, lost: bool = False) -> Rollout:
+    """A rollout, with siblings where there are several outcomes; `lost` is about the first."""
+    one, *others = (Rollout(task, Trace(""), None, Feedback(ok, ""), f"attempt/{task.id}") for ok in passed)
+    return replace(one, trace=Trace("", error="gone" if lost else None, lost=lost), siblings=tuple(others))
+
+
+def report(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson] = (), batch: Batch | None = None) -> Any:
+    batch = batch or Batch(tuple(r.task for r in rollouts))
+    return StepReport(step, batch, tuple(rollouts), tuple(lessons), Context(), (), (), (), None)
+
+
+Fate = Callable[[int, Task], tuple[bool | None, bool]]
+"""Whether a task passes in a step, and whether it is reflected on."""
+
+RUN = cast(Run, SimpleNamespace(rng=random.Random))
+
+
+def always(step: int, task: Task) -> tuple[bool | None, bool]:
+    """Nothing ever passes, and nothing is reflected on: a buffer that no task leaves."""
+    return False, False
+
+
+def by_chance(seed: int, known: float = 1.0) -> Fate:
+    def fate(step: int, task: Task) -> tuple[bool | None, bool]:
+        chance = random.Random(f"{seed} {step} {task.id}")
+        passed = chance.random() < 0.5
+        return (passed if chance.random() < known else None), not passed and chance.random() < 0.7
+
+    return fate
+
+
+def drive(n: int, sample: SampleSeam, fate: Fate = always) -> list[StepReport]:
+    """The steps of a run in which tasks fare so."""
+    history: list[StepReport] = []
+    for step, batch in enumerate(sample(make_tasks(n), history, RUN), 1):
+        fates = [fate(step, task) for task in batch.tasks]
+        rollouts = [attempt(task, passed) for task, (passed, _) in zip(batch.tasks, fates, strict=True)]
+        lessons = [Lesson("", "x", sources=r.sources) for r, (_, told) in zip(rollouts, fates, strict=True) if told]
+        history.append(report(step, rollouts, lessons, batch))
+        assert len(history) < 5_000, "it does not end"
+    return history
+
+
+def batches(n: int, sample: SampleSeam, fate: Fate = always) -> list[Batch]:
+    return [step.batch for step in drive(n, sample, fate)]
+
+
+def ids(batch: Batch) -> list[str]:
+    return [task.id for task in batch.tasks]
+
+
+def fresh(batch: Batch) -> list[str]:
+    return [id for id in ids(batch) if id not in batch.data["replayed"]]
+
+
+SIZES = st.none() | st.just("auto") | st.integers(1, 12)
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.integers(0, 40), st.integers(1, 3), st.integers(1, 6), st.floats(0, 1), SIZES, st.integers(1, 4),
+    st.integers(1, 4), st.integers(0, 99),
+)  # fmt: skip
+def test_laws_of_the_batches(
+    n: int, epochs: int, batch: int, ratio: float, size: Any, graduate: int, evict: int, seed: int
+) -> None:
+    found = batches(n, replayed(epochs, batch, ratio, size, graduate, evict), by_chance(seed, known=0.8))
+    assert len(found) <= 2 * n * epochs
+    for b in found:
+        assert 1 <= len(b.tasks) <= b.data["rollouts"]
+        assert len(set(ids(b))) == len(b.tasks)
+        assert ids(b)[: len(b.data["replayed"])] == b.data["replayed"]
+        assert len(b.data["replayed"]) <= min(share(ratio, b.data["rollouts"]), len(b.data["buffer"]))
+        assert ("why" in b.data) == (size == "auto")
+    for epoch in range(1, epochs + 1):
+        some = [b for b in found if b.epoch == epoch]
+        new = [id for b in some for id in fresh(b)]
+        assert len(set(new)) == len(new)
+        assert {id for b in some for id in ids(b)} >= {task.id for task in make_tasks(n)}
+        # Only the end of an epoch cuts a batch short.
+        assert all(len(b.tasks) == b.data["rollouts"] for b in some[:-1])
+
+
+@given(st.integers(1, 12), st.floats(0.01, 0.99))
+def test_laws_of_the_size(batch: int, rate: float) -> None:
+    size, chance = rollouts_needed(batch, rate)
+    assert batch <= size <= MOST * batch
+    assert chance >= LIKELY or size == MOST * batch
+    if size > batch:
+        _, one_less = _chance(batch, rate, size - 1)
+        assert one_less < LIKELY
+    assert _chance(batch, rate, size)[1] == pytest.approx(chance, abs=1e-9)
+    assert rollouts_needed(batch, min(rate * 1.1, 0.999))[0] <= size
+
+
+def _chance(batch: int, rate: float, size: int) -> tuple[int, float]:
+    """The same from the definition."""
+    from math import comb
+
+    fewer = sum(comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in range(batch))
+    return size, 1 - fewer

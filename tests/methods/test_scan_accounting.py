@@ -1,0 +1,118 @@
+"""Accounting: no lesson is lost silently, whatever a curator forgets, invents or fails at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from profiles import examples
+from runs import OPS, indoors, make_lessons, random_curator, spelled
+
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add, Delete, Merge, Update, Vote
+from practicum.core.types import Instructions
+from practicum.engine.run import Run
+from practicum.methods.blocks.curate import Curator, left_out
+from practicum.methods.blocks.scan import Dealing, Join, accounted, join_by_code, join_by_model, join_side_by_side, scan
+
+CURATOR = Curator(Instructions("Curate."), guards=True)
+
+
+def rules(n: int) -> Context:
+    """Rules that a deletion may take: each harmed more often than it helped, but for every third."""
+    return initial_context(
+        Add("rules", f"If old {spelled(i)}, do it.", harmful=i % 3, sources=("seed",)) for i in range(n)
+    )
+
+
+def counts(run: Run) -> dict[str, int]:
+    return {name: count for name, count in run.counts.items() if count}
+
+
+# ---- whatever the curator does
+
+
+def joins(curator: Curator) -> dict[str, Join | None]:
+    return {
+        "none": None,
+        "code": join_by_code(curator, 6),
+        "code without embeddings": join_by_code(curator, 6, None),
+        "model": join_by_model(curator, 6),
+        "side by side": join_side_by_side,
+    }
+
+
+@settings(max_examples=examples(250), deadline=None)
+@given(
+    seed=st.integers(0, 10**6), n=st.integers(0, 30), size=st.integers(0, 8),
+    ops=st.lists(st.sampled_from(OPS), min_size=1, max_size=5, unique=True), failing=st.sampled_from([0.0, 0.3]),
+    uncovered=st.sampled_from(["keep", "drop"]), again=st.lists(st.integers(1, 6), max_size=3),
+    join=st.sampled_from(sorted(joins(CURATOR))), copies=st.integers(1, 3), profile=st.sampled_from(["full", "small"]),
+    guards=st.booleans(),
+)  # fmt: skip
+@example(
+    seed=245, n=19, size=6, ops=["add", "delete", "update"], failing=0.0, uncovered="keep", again=[], join="code",
+    copies=3, profile="full", guards=False,
+)  # fmt: skip
+def test_no_lesson_is_lost_silently_whatever_the_curator_does(
+    seed: int, n: int, size: int, ops: list[str], failing: float, uncovered: Any, again: list[int], join: str,
+    copies: int, profile: Any, guards: bool,
+) -> None:  # fmt: skip
+    read: list[int] = []
+    run, curator = indoors(random_curator(seed, ops, failing, read), profile=profile), replace(CURATOR, guards=guards)
+    context = rules(size)
+    known = [e.id for e in context]
+    rng = Random(seed)
+    lessons = [
+        replace(x, votes={id: rng.choice(["helpful", "harmful", "neutral"]) for id in rng.sample(known, min(2, size))})
+        for x in make_lessons(n)
+    ]
+    scanned = curator if (by := joins(curator)[join]) is None else scan(curator, Dealing(copies=copies, fan_in=6), by)
+    delta = asyncio.run(accounted(scanned, uncovered, "rules", curator, again)(lessons, context, run))
+
+    # Everyone is accounted for, once.
+    assert left_out(lessons, delta) == []
+    assert max(Counter(resolution.lesson for resolution in delta.resolutions).values(), default=1) == 1
+    assert all(resolution.entry or resolution.reason for resolution in delta.resolutions)
+
+    # And what accounts for them really happens: the edit is applied, or the entry that says it is there.
+    outcome = context.apply(delta)
+    applied = [a.edit for a in outcome.applied]
+    named = {id for e in applied if isinstance(e, Add | Update | Merge) for id in e.lessons}
+    merged = {id for e in applied if isinstance(e, Merge) for id in e.ids}
+    for resolution in delta.resolutions:
+        assert not resolution.entry or resolution.entry in outcome.context or resolution.entry in merged
+    deleting = {id for e in applied if isinstance(e, Delete) for id in e.lessons}
+    assert {r.lesson for r in delta.resolutions if r.reason.startswith("DELETE")} <= deleting
+    assert {x.id for x in lessons} == named | {resolution.lesson for resolution in delta.resolutions}
+    assert not [r for r in outcome.refused if not isinstance(r.edit, Delete)]
+
+    # Votes count once a lesson, and every edit names the sources of the lessons it rests on.
+    cast = [e for e in applied if isinstance(e, Vote)]
+    assert Counter((e.lessons, e.id) for e in cast) == Counter(((x.id,), id) for x in lessons for id in x.votes)
+    sources = {x.id: set(x.sources) for x in lessons}
+    for edit in applied:
+        assert {s for id in edit.lessons for s in sources[id]} <= set(edit.sources)
+        assert set(edit.sources) <= {s for own in sources.values() for s in own}
+
+    # No call reads more than it may.
+    if n >= 4 and join not in ("none", "model"):
+        assert max(read) <= 6
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(4, 40), again=st.lists(st.integers(1, 10), max_size=4))
+def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> None:
+    read: list[int] = []
+    run = indoors(random_curator(seed, OPS, 0.0, read))
+    update = scan(CURATOR, Dealing(fan_in=6), join_by_code(CURATOR, 6))
+    asyncio.run(accounted(update, "keep", "rules", CURATOR, again)(make_lessons(n), rules(3), run))
+    groups = Dealing(fan_in=6).count(n)
+    edits = run.counts["conflicting_edits"]
+    assert len(read) <= groups + sum(-(-n // size) for size in again) + edits
+    assert sum(read) <= 2 * n + len(again) * n + edits
