@@ -16,7 +16,6 @@ from asyncio.subprocess import PIPE
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -242,9 +241,8 @@ class _Answer(BaseModel):
 
 
 def context_text(view: View) -> str:
-    """A view as one text: pages, then earlier turns, then the note."""
-    turns = [[f"Task: {t.user}", *(step.line for step in t.steps), f"Answer: {t.assistant}"] for t in view.turns]
-    return "\n".join([*view.pages, *chain.from_iterable(turns), *([view.note] if view.note else [])])
+    """A view as one text: its pages, then the note."""
+    return "\n".join([*view.pages, *([view.note] if view.note else [])])
 
 
 def read_answer(value: object, agent: str, view: View) -> Trace:

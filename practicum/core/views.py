@@ -155,6 +155,18 @@ def render_turns(entries: Iterable[Entry]) -> View:
     return View(turns=turns, ids=frozenset(e.id for e in chosen), tokens=tokens, entries=partial(tuple, chosen))
 
 
+def exchanges(turns: Iterable[Turn]) -> str:
+    """Earlier turns as a page of solved tasks, for an agent that takes one text. Each text is indented below its name,
+    so none of its lines looks like the next name."""
+    return "\n".join(["# Solved tasks that are similar", *map(_exchange, turns)])
+
+
+def _exchange(turn: Turn) -> str:
+    steps = (behind(f"{step.kind.capitalize()}:", step.text) for step in turn.steps)
+    parts = [behind("Task:", turn.user), *steps, behind("Answer:", turn.assistant)]
+    return f"-{indented(chr(10).join(parts))[1:]}"
+
+
 def _turn(entry: Entry) -> Turn:
     steps = tuple(Step(kind, visible_to_model(text)) for kind, text in entry.data.get("steps", ()))
     return Turn(visible_to_model(entry.text), visible_to_model(str(entry.data["answer"])), steps)

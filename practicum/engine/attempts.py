@@ -23,7 +23,7 @@ from practicum.core.trust import least
 from practicum.core.types import Feedback, Prompt, Score, Task, Trace
 from practicum.core.views import View
 from practicum.engine.calls import Calls
-from practicum.engine.framing import framed_view
+from practicum.engine.framing import framed_view, text_view
 from practicum.store.journal import (
     JournalRow,
     digest,
@@ -47,7 +47,8 @@ class Attempts(Calls):
         of the first attempts failed, and with `must_fit` WindowError if the prompt is larger than the model's window.
         """
         proof, broken, before = self._state.proof, False, self.chain.calls
-        view = framed_view(view, self._state.nonce)
+        # An agent of the user's own, which asks its model by itself, takes one text.
+        view = (framed_view if self._state.agent.max_turns else text_view)(view, self._state.nonce)
         proof.begins(self.job)
         try:
             trace = self._said(await self._attempt(task, view))

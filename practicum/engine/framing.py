@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from practicum.core.installation import mark
 from practicum.core.types import Prompt, Turn
-from practicum.core.views import View, count_tokens
+from practicum.core.views import View, count_tokens, exchanges
 from practicum.core.visible import visible_to_model
 
 NOTES = """\
@@ -42,6 +42,13 @@ def framed_view(view: View, nonce: str) -> View:
     if view.instructing or len(pages := framed(view.pages, nonce)) == len(view.pages):
         return view
     return replace(view, pages=pages, tokens=view.tokens + count_tokens(pages[0]) + count_tokens(pages[-1]))
+
+
+def text_view(view: View, nonce: str) -> View:
+    """The view of an agent that takes one text: its turns are a page of notes."""
+    solved = (exchanges(view.turns),) if view.turns else ()
+    pages = (*view.pages, *framed(solved, nonce)) if view.instructing else framed((*view.pages, *solved), nonce)
+    return replace(view, pages=pages, turns=(), tokens=sum(map(count_tokens, pages)))
 
 
 def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:

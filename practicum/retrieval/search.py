@@ -167,6 +167,7 @@ class Retriever:
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
         """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
+        text = self.vectors.searched(text)
         if k > 0 and len(context) >= self.many:
             unread = None if self.saved is None else await self.saved.nearest(context, text, k, where)
             if unread is not None:

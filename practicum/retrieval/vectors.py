@@ -36,6 +36,9 @@ TOLERANCE = 1e-3
 QUERIES = 256
 """Texts that were searched for and whose vectors are kept where nothing is written."""
 
+LONGEST_QUERY = 8_000
+"""Characters of a text that are searched for: its beginning and its end."""
+
 INLINE = 256
 """Up to this many texts are embedded in the thread of the event loop; more would hold up calls in flight."""
 
@@ -339,6 +342,7 @@ class Vectors:
     async def query(self, text: str) -> np.ndarray:
         """The vector of a text to search for, shape (d,). If nothing is written, only the last ones are kept in memory,
         where the queries of a program that runs for long would add up."""
+        text = self.searched(text)
         if text in self._row or (self.store is not None and not self.store.read_only):
             kept: np.ndarray = (await self([text]))[0]
             return kept
@@ -352,6 +356,10 @@ class Vectors:
             task.add_done_callback(lambda _: self._queries.pop(text))
         vector: np.ndarray = await asyncio.shield(self._queries[text])
         return vector
+
+    def searched(self, text: str) -> str:
+        """What is searched for of a text: all of it, if an entry has the same one."""
+        return text if text in self._row else cut(text)
 
     async def _embed_query(self, text: str) -> np.ndarray:
         found = self._checked(np.asarray(await self.embedder.embed([text]), dtype=np.float32), 1)
@@ -474,6 +482,12 @@ class Vectors:
         self._row.update((texts[i], row) for row, i in enumerate(fresh, len(self.matrix)))
         self.matrix.extend(vectors[fresh])
         self.texts += [texts[i] for i in fresh]
+
+
+def cut(text: str) -> str:
+    """The beginning and the end of a text that is longer than `LONGEST_QUERY`."""
+    half = LONGEST_QUERY // 2
+    return text if len(text) <= LONGEST_QUERY else f"{text[:half]}\n{text[-half:]}"
 
 
 def stored_vectors(store: Store, embedder: str, texts: Iterable[str]) -> dict[str, np.ndarray]:

@@ -33,12 +33,13 @@ from practicum.core.words import in_number
 from practicum.engine.run import Run
 from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget, BudgetLimits
+from practicum.retrieval.vectors import cut
 from practicum.serve import tables
 from practicum.serve.feedback import HELD, LEARNED, WAITING, taught
 from practicum.serve.log import Log
 from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.settings import Settings
-from practicum.serve.space import LIVE, Space, searched
+from practicum.serve.space import LIVE, Space
 from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
 from practicum.session import space as sessions
@@ -474,7 +475,7 @@ class Learner(threading.Thread):
         i = tables.interactions
         newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.number.desc()).limit(KINDS_FROM)
         questions = [space.question(json.loads(row.data)) for row in self.service.log.rows(newest)]
-        questions = [searched(question) for question in questions if question]
+        questions = [cut(question) for question in questions if question]
         embedder = run_embedder(space.reader.config, self.parts)
         return await embedder.embed(questions) if questions else np.zeros((0, 1), dtype=np.float32)
 

@@ -33,6 +33,7 @@ COUNTS = {
     "interactions": ("interactions", "Requests that were answered, and kept."),
     "uncounted_interactions": ("uncounted interactions", "Titles that clients asked for, and contexts."),
     "unchanged_requests": ("unchanged requests", "Requests that went on without what was learned."),
+    "views_without_a_model": ("views without a model", "Requests whose method asks a model to show, and was not let."),
     "unread_requests": ("unread requests", "Requests that are not of their protocol, which went on as they came."),
     "unread_answers": ("unread answers", "Answers that could not be read, or not all of them."),
     "oversized_requests": ("oversized requests", "Requests too large to be read, which went on as they came."),

@@ -24,6 +24,7 @@ from msgspec import Raw, Struct
 from practicum.core.counts import Count
 from practicum.core.thoughts import Answer as Said
 from practicum.core.thoughts import silence, split_thoughts
+from practicum.core.types import Turn
 
 Kind = Literal["chat", "responses", "messages"]
 
@@ -128,11 +129,11 @@ class _Block(Struct):
 
 @dataclass(frozen=True)
 class Learned:
-    """What is put into a request: `note` goes before the text of a user's message, `turns` (user, assistant) before the
-    message as earlier messages."""
+    """What is put into a request: `note` goes before the text of a user's message, `turns` before the message as
+    earlier messages."""
 
     note: str = ""
-    turns: tuple[tuple[str, str], ...] = ()
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Request:
         items = list[Raw]()
         for place, item in enumerate(self.items):
             if (shown := learned.get(place)) is not None:
-                items += (Raw(_encode(m)) for u, a in shown.turns for m in _exchange(u, a))
+                items += (Raw(_encode(m)) for turn in shown.turns for m in _exchange(turn))
                 item = self._with_note(item, shown.note) if shown.note else item
             items.append(item)
         if fixed:
@@ -401,8 +402,8 @@ def _raw(value: Any) -> Raw:
     return Raw(_encode(value))
 
 
-def _exchange(user: str, assistant: str) -> tuple[dict[str, str], dict[str, str]]:
-    return {"role": "user", "content": user}, {"role": "assistant", "content": assistant}
+def _exchange(turn: Turn) -> tuple[dict[str, str], dict[str, str]]:
+    return {"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.assistant}
 
 
 def _before(content: Raw, note: str, kind: str) -> Raw:

@@ -33,6 +33,8 @@ from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageErro
 from practicum.core.files import sync_folder
 from practicum.core.installation import home
 from practicum.core.trust import Trust, least
+from practicum.core.views import exchanges
+from practicum.engine.framing import framed
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers, tables
 from practicum.serve.access import Grant, require_key_of
@@ -655,6 +657,7 @@ class Service:
                 space = space or await self.space(name)
                 session = space.conversations.session(request, caller)
                 shown = await space.show(request, session.name)
+                self.counts["views without a model"] += space.asks_to_show
                 return replace(shown, session_from=session.source)
         except UnknownSpace:
             raise
@@ -752,9 +755,10 @@ class Service:
             name, id, request, request.query, (), shown, None, user=user, status=200, seconds=0.0, purpose="context",
             screened=screened,
         )  # fmt: skip
-        turns = [f"{user}\n→ {answer}" for one in shown.learned.values() for user, answer in one.turns]
-        notes = [one.note for one in shown.learned.values() if one.note]
-        text = "\n\n".join(filter(None, [shown.fixed, *notes, *turns]))
+        notes = [one.note for one in shown.learned.values()]
+        turns = [turn for one in shown.learned.values() for turn in one.turns]
+        solved = "\n".join(framed([exchanges(turns)], space.nonce)) if turns else ""
+        text = "\n\n".join(filter(None, [shown.fixed, *notes, solved]))
         return {
             "interaction": id, "version": shown.version, "text": text,
             "entries": [[*pair] for pair in shown.entries], "corrections": [*shown.corrections],

@@ -20,7 +20,8 @@ import numpy as np
 from practicum.agents.chat import USING
 from practicum.core.context import Context
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.views import View, behind
+from practicum.core.types import Turn
+from practicum.core.views import View, exchanges
 from practicum.core.visible import visible_to_model
 from practicum.engine.framing import framed
 from practicum.serve.bounded import Bounded, size_of
@@ -71,9 +72,6 @@ not known now."""
 
 READ = 2.0
 """Seconds that a request waits for a version that is in a database and not in memory."""
-
-LONGEST_QUERY = 2_000
-"""Characters of a request that are searched for: its beginning and its end."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,13 @@ class Space:
         return self.reader.config.profile == "small"
 
     @property
-    def _nonce(self) -> str:
+    def asks_to_show(self) -> bool:
+        """Whether the method asks a model to show; here it shows the rest."""
+        return bool(self.reader.method.show_roles)
+
+    @property
+    def nonce(self) -> str:
+        """That of the marks around notes (see `engine.framing`)."""
         return self.reader.config.nonce
 
     @property
@@ -212,7 +216,7 @@ class Space:
         return ":" in self.reader.config.embedder
 
     async def view(self, query: str, context: Context) -> View:
-        """What the method shows for a query. It asks no model: a method that would shows the rest, which is counted."""
+        """What the method shows for a query. It asks no model: a method that would shows the rest."""
         return await self.reader.view(query, context)
 
     # Versions
@@ -340,16 +344,16 @@ class Space:
             asked, pieces = self.questions.ask(request.query)
             self.corrections.reconsider(pieces)
             question = asked.text
-            view = await self.view(searched(question), context)
-            changes, near = self.corrections.changes, await self.corrections.near(searched(question))
+            view = await self.view(question, context)
+            changes, near = self.corrections.changes, await self.corrections.near(question)
             numbers = tuple(each.correction.number for each in near)
             shown, fixed = self._learned(view, near), self._fixed_text(view)
             point = _Point(fixed, shown, view.retrieved, numbers, question, version, changes)
-            texts = (shown.note, question, *(text for turn in shown.turns for text in turn))
+            texts = (shown.note, question, *(text for turn in shown.turns for text in (turn.user, turn.assistant)))
             self._points.put(digest, point, size_of(texts))
         if point.learned.note or point.learned.turns:
             learned[place] = point.learned
-        vector = await self.reader.retriever.vectors.query(searched(point.question))
+        vector = await self.reader.retriever.vectors.query(point.question)
         rollout = self.rollout
         counted = rollout is not None and version in (rollout.version, rollout.base)
         return Shown(
@@ -363,8 +367,8 @@ class Space:
     ) -> tuple[str, Learned, tuple[tuple[str, float], ...]]:
         """What a request with this question was shown of a version and of these corrections: the fixed part, what was
         looked up for it, and the entries that it was."""
-        view = await self.view(searched(question), context)
-        near = [Near(each, await self.corrections.is_same(searched(question), each)) for each in corrections]
+        view = await self.view(question, context)
+        near = [Near(each, await self.corrections.is_same(question, each)) for each in corrections]
         return self._fixed_text(view), self._learned(view, near), view.retrieved
 
     def question(self, data: Mapping[str, Any]) -> str:
@@ -385,8 +389,7 @@ class Space:
         """What all requests are shown of a version, made once."""
         pages = view.pages[: view.fixed]
         if self._fixed[0] != pages:
-            lead = "" if view.instructing or not pages else f"{USING}\n\n"
-            text = lead + ("\n\n".join(pages) if view.instructing else "\n".join(framed(pages, self._nonce)))
+            text = "\n\n".join(pages) if view.instructing else self._notes(pages, view.citable)
             self._fixed = pages, text
         return self._fixed[1]
 
@@ -394,21 +397,25 @@ class Space:
         """What was looked up for a request. A small model gets solved tasks and right answers as earlier turns, which
         it can continue; a capable one as notes, so that the conversation stays the user's own."""
         pages = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
-        solved = [(turn.user, turn.assistant) for turn in view.turns]
+        introduced, turns = bool(pages) and view.citable and not view.fixed, view.turns
         if self.small:
             answered = [each for each in near if each.correction.target]
-            solved += [(visible_to_model(_asked(each)), visible_to_model(each.correction.target)) for each in answered]
+            turns += tuple(_turn(each) for each in answered)
             near = [each for each in near if each not in answered]
-        elif solved:
-            shown = (f"{behind('- Task:', user)}\n{behind('  Answer:', answer)}" for user, answer in solved)
-            pages.append("# Solved tasks that are similar\n" + "\n".join(shown))
+        elif turns:
+            pages.append(exchanges(turns))
         notes = [each.correction.text for each in near if each.correction.note]
         similar = [each.correction.text for each in near if not each.same and not each.correction.note]
         same = [each.correction.text for each in near if each.same]
         for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
             if texts:
                 pages.append("\n".join([heading, *texts]))
-        return Learned("\n".join(framed(pages, self._nonce)), tuple(solved) if self.small else ())
+        return Learned(self._notes(pages, introduced), turns if self.small else ())
+
+    def _notes(self, pages: Sequence[str], introduced: bool) -> str:
+        """Pages between marks; after the words with which the chat agent is shown entries, if they are `introduced`."""
+        text = "\n".join(framed(pages, self.nonce))
+        return f"{USING}\n\n{text}" if introduced and pages else text
 
     async def close(self) -> None:
         """Close the run, after a look at it that is under way in a thread."""
@@ -419,11 +426,7 @@ class Space:
             self._reading.release()
 
 
-def _asked(near: Near) -> str:
-    """The question of a correction as an earlier turn of a conversation."""
-    return near.correction.asked if near.same else f"{SIMILAR_TURN}\n{near.correction.asked}"
-
-
-def searched(query: str) -> str:
-    half = LONGEST_QUERY // 2
-    return query if len(query) <= LONGEST_QUERY else f"{query[:half]}\n{query[-half:]}"
+def _turn(near: Near) -> Turn:
+    """A correction as an earlier turn of a conversation."""
+    asked = near.correction.asked if near.same else f"{SIMILAR_TURN}\n{near.correction.asked}"
+    return Turn(visible_to_model(asked), visible_to_model(near.correction.target))

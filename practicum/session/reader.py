@@ -52,8 +52,6 @@ class Reader:
         self._trust_run = trust_run
         self._store: Store | None = None
         self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
-        self.without_model = 0
-        """Views of methods that ask a model to show, made without one."""
         self.reopen()
 
     config: Config
@@ -138,10 +136,9 @@ class Reader:
 
     async def view(self, query: str, context: Context, models: Callable[[], Path] | None = None) -> View:
         """What is shown of a context for a query, without the frame of a prompt (see `engine.framing`). A method that
-        asks models to show does so if `models` gives a folder for their logs; else it shows the rest, and counts it.
+        asks models to show does so if `models` gives a folder for their logs; else it shows the rest.
         """
         roles = self.method.show_roles
-        self.without_model += bool(roles) and models is None
         state = self._state
         if models is not None and roles:
             if self._origin is not None:

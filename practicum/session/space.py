@@ -28,7 +28,7 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.trust import Trust
 from practicum.core.types import Task, Turn
 from practicum.core.views import View
-from practicum.engine.framing import framed_view
+from practicum.engine.framing import framed_view, text_view
 from practicum.engine.loop import Method
 from practicum.methods.settings import GateSettings
 from practicum.session.amend import writing
@@ -77,12 +77,12 @@ class Shown:
     @cached_property
     def text(self) -> str:
         """The context as one text: what an agent of one's own gets as `context`."""
-        return context_text(self.view)
+        return context_text(text_view(self.view, self.config.nonce))
 
     @property
     def pages(self) -> tuple[str, ...]:
         """The parts that stand before the query."""
-        return self.view.pages
+        return framed_view(self.view, self.config.nonce).pages
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -112,7 +112,8 @@ class Shown:
         choosing = CHOOSING.format("; ".join(self.config.choices)) if self.config.choices else ""
         usage = USING if self.view.citable else ""
         task = Task(self.id, self.query)
-        prompt = first_prompt(task, self.view, self.view.turns, self.config.instructions, choosing, usage)
+        view = framed_view(self.view, self.config.nonce)
+        prompt = first_prompt(task, view, view.turns, self.config.instructions, choosing, usage)
         turns = [(role, text) for t in prompt.turns for role, text in (("user", t.user), ("assistant", t.assistant))]
         said = [("system", prompt.head), *turns, ("user", prompt.user)]
         return [{"role": role, "content": text} for role, text in said if text]
@@ -222,7 +223,6 @@ class Space:
             reader.reopen()
             context = reader.context()
             view = await reader.view(text, context, self._log_folder)
-        view = framed_view(view, reader.config.nonce)
         shown = Shown(_new_id(), text, context.version, view, context, reader.config)
         if self._writer is not None:
             self._writer.remember(shown)

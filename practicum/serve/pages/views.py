@@ -423,7 +423,7 @@ async def _shown_again(
     fields = ("number", "query", "target", "words", "trust", "note", "question")
     corrections = [Correction(**{name: one[name] for name in fields}) for one in shown]
     fixed, learned, entries = await space.show_again(found["question"], context, corrections)
-    turns = [f"user: {user}\nassistant: {answer}" for user, answer in learned.turns]
+    turns = [f"user: {turn.user}\nassistant: {turn.assistant}" for turn in learned.turns]
     same = [id for id, _ in entries] == [id for id, _ in found["entries"]] and len(shown) == len(found["corrections"])
     return "\n\n".join(filter(None, (fixed, learned.note, *turns))), same
 
