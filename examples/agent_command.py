@@ -20,7 +20,7 @@ def words(text: str) -> set[str]:
 
 def main() -> None:
     asked = json.loads(sys.stdin.readline())
-    episodes = re.findall(r"^Task: (.*)\nAnswer: (.*)$", asked["context"], re.MULTILINE)
+    episodes = re.findall(r"^- Task: (.*)\n  Answer: (.*)$", asked["context"], re.MULTILINE)
     task = words(asked["task"]["input"])
     best = max(reversed(episodes), key=lambda episode: len(task & words(episode[0])), default=("", "K2"))
     print(json.dumps({"answer": best[1], "reasoning": f"most like: {best[0]}" if best[0] else "nothing known yet"}))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from typing import Protocol
 
@@ -129,13 +130,15 @@ def with_memories(k: int, section: str) -> ShowSeam:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         found = await run.nearest(context, task.input, k, where)
-        memories = render_selected(f.entry for f in found)
-        groups = [(heading, render_selected(group)) for heading, group in by_outcome(f.entry for f in found)]
-        return replace(
-            memories,
+        memories = sorted((near.entry for near in found), key=lambda entry: entry.number)
+        groups = [(heading, render_selected(group)) for heading, group in by_outcome(memories)]
+        return View(
             pages=tuple(f"{heading}\n{page}" for heading, view in groups for page in view.pages),
-            tokens=memories.tokens + sum(count_tokens(heading) for heading, _ in groups),
+            ids=frozenset(entry.id for entry in memories),
+            citable=bool(memories),
+            tokens=sum(count_tokens(heading) + view.tokens for heading, view in groups),
             retrieved=similarities(found),
+            entries=partial(tuple, memories),
         )
 
     return show
