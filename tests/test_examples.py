@@ -124,7 +124,7 @@ def test_a_program_is_an_agent(server: ServerProcess, tmp_path: Path) -> None:
 def test_the_example_program_answers_a_line() -> None:
     line = json.dumps({
         "task": {"id": "x", "input": "a new battery"},
-        "context": "Task: the screen is black\nAnswer: K7\nTask: my battery is dead\nAnswer: K5",
+        "context": "- Task: the screen is black\n  Answer: K7\n- Task: my battery is dead\n  Answer: K5",
         "instructions": "", "place": "step 1/attempt/0.x",
     })  # fmt: skip
     done = subprocess.run(
