@@ -27,12 +27,12 @@ from practicum.engine.loop import (
     Clock,
     Losses,
     Method,
+    OpenStep,
     Schedule,
     StepReport,
     UpdateSeam,
     Validation,
     by_reflection,
-    closed,
     sources_of,
 )
 from practicum.engine.provenance import traced, traced_lessons
@@ -346,10 +346,10 @@ class _Flow:
         data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
         batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
         asked = {lesson.id for lesson in again}
-        report = await closed(
-            self.method, self.step, batch, seen.rollouts, seen.lessons, self.context, delta, clock, self.validation,
-            refused, lambda delta: self.copies.through(done.lessons, delta, asked),
-        )  # fmt: skip
+        step = OpenStep(self.method, self.step, batch, self.context, clock, self.validation)
+        report = await step.close(
+            seen.rollouts, seen.lessons, delta, refused, lambda delta: self.copies.through(done.lessons, delta, asked)
+        )
         self.context = report.context
         self._reduce(again, done)
         return report

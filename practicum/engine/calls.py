@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,6 +52,15 @@ REFUSED: Mapping[str, Count] = {
     "output.invalid": Count.INVALID_SAMPLES,
 }  # fmt: skip
 """Counters of refused requests, by the code of the error."""
+
+
+@dataclass
+class _Sent:
+    """A call in flight: when it was sent (s), its slot in the file of calls in flight, and the reply once it came."""
+
+    began: float
+    slot: int
+    reply: Reply | None = None
 
 
 class Calls(Place):
@@ -266,50 +276,61 @@ class Calls(Place):
         async with state.slot(client.endpoint, client.slots):
             # What it needs is known best when it is its turn.
             most = state.most(client, estimate, limit)
-            need = Need.of(most)
-            await state.budget.reserve(need)
-            state.budget.timeout = max(state.budget.timeout, options.timeout)
-            began = time.monotonic()
-            call = ModelCall(record.place, role, client.name, prompt, options, "", Usage(), 0.0)
-            sent = state.flight.start(record.place, record.digest, most)
-            try:
+            async with self._in_flight(record, client, prompt, options, most) as sent:
                 with state.budget.repeatable():
                     raw = await client.complete(role, prompt, schema, options)
                 if state.redactor is not None:
                     raw = replace(raw, text=state.redactor.reply(raw.text))
-                reply = received(raw, estimate, limit, client.cost)
-                call = replace(call, text=reply.text, usage=reply.usage)
-                state.flight.received(sent, reply.usage)
-            except BaseException as error:
-                if isinstance(error, ProviderError):
-                    error.args = self._redacted(error.args)
-                    await self._lose_call(record, error)
-                call = replace(call, error=self._redacted(str(error)) or type(error).__name__)
-                if isinstance(error, Exception):
-                    # Not where it was cancelled: nobody knows what becomes of it, so it stays in flight.
-                    state.flight.end(sent)
-                if isinstance(error, RequestError):
-                    state.refused_request(client.name, record, error)
-                raise
-            finally:
-                state.budget.settle(need, call.usage)
-                state.observer.called(replace(call, seconds=time.monotonic() - began))
+                reply = sent.reply = received(raw, estimate, limit, client.cost)
+                state.flight.received(sent.slot, reply.usage)
             state.in_row.pop((client.name, role), None)
-            usage = reply.usage
             self._changed(reply.changed)
             changed = [reply.changed] if reply.changed else []
             answer = json.dumps([reply.text, reply.cut, *changed], ensure_ascii=False)
             record = replace(
-                record, answer=answer, usage=usage, seconds=time.monotonic() - began, ok=reply.silence is None
+                record, answer=answer, usage=reply.usage, seconds=time.monotonic() - sent.began,
+                ok=reply.silence is None,
             )  # fmt: skip
             self._timed(record)
             await self._write(record)
-            state.flight.end(sent)
+            state.flight.end(sent.slot)
         if estimate > 200:
-            seen = usage.input_tokens / estimate
+            seen = reply.usage.input_tokens / estimate
             state.token_ratio[client.name] = max(state.token_ratio.get(client.name, TOKEN_RATIO), seen)
-        state.learn_output(client, limit, usage)
+        state.learn_output(client, limit, reply.usage)
         return reply
+
+    @asynccontextmanager
+    async def _in_flight(
+        self, record: JournalRow, client: Client, prompt: Prompt, options: CallOptions, most: Usage
+    ) -> AsyncIterator[_Sent]:
+        """A block that sends a call: what it needs is reserved before, and settled after, whatever becomes of it. A
+        failure is kept."""
+        state, need = self._state, Need.of(most)
+        await state.budget.reserve(need)
+        state.budget.timeout = max(state.budget.timeout, options.timeout)
+        sent = _Sent(time.monotonic(), state.flight.start(record.place, record.digest, most))
+        said: str | None = None
+        try:
+            yield sent
+        except BaseException as error:
+            if isinstance(error, ProviderError):
+                error.args = self._redacted(error.args)
+                await self._lose_call(record, error)
+            said = self._redacted(str(error)) or type(error).__name__
+            if isinstance(error, Exception):
+                # Not where it was cancelled: nobody knows what becomes of it, so it stays in flight.
+                state.flight.end(sent.slot)
+            if isinstance(error, RequestError):
+                state.refused_request(client.name, record, error)
+            raise
+        finally:
+            text, usage = (sent.reply.text, sent.reply.usage) if sent.reply is not None else ("", Usage())
+            state.budget.settle(need, usage)
+            seconds = time.monotonic() - sent.began
+            state.observer.called(
+                ModelCall(record.place, record.role, client.name, prompt, options, text, usage, seconds, error=said)
+            )
 
     def _timed(self, record: JournalRow) -> None:
         """Add a result's seconds to the chain and, for an attempt's only call or a journaled attempt, to the pace."""

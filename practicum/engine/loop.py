@@ -186,7 +186,8 @@ async def sequential(
         at = run.at(f"step {step}")
         losses.places.append(at.place)
         run.stepping(step, len(batch.tasks), batch.steps)
-        clock, check = Clock(at), Check(method.name, step)
+        opened = OpenStep(method, step, batch, context, Clock(at), validation)
+        check = opened.check
         rollouts = await check.each("attempt", Rollout, method.attempt, batch, context, at.at("attempt"))
         await at.require_working_agent()
         reflecting = at.at("reflect")
@@ -196,7 +197,7 @@ async def sequential(
         updating = at.at("update", sources_of(lessons))
         delta = await check.delta("update", context, method.update, lessons, context, updating)
         delta = traced(delta, lessons, context)
-        report = await closed(method, step, batch, rollouts, lessons, context, delta, clock, validation)
+        report = await opened.close(rollouts, lessons, delta)
         context = report.context
         history.append(report)
         yield report
@@ -208,31 +209,46 @@ def resolutions_of(delta: Delta) -> tuple[Resolution, ...]:
     return delta.resolutions
 
 
-async def closed(
-    method: Method, step: int, batch: Batch, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], context: Context,
-    delta: Delta, clock: Clock, validation: Validation | None, refused: Sequence[Refused] = (),
-    resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
-) -> StepReport:  # fmt: skip
-    """The end of a step: its delta passes the door and `accept`, is applied, and is validated. `refused` are edits that
-    were refused before. `resolve` gives what became of the lessons, from the accepted delta and the edits that wait for
-    review."""
-    run = clock.run
-    # What waits for review is in no prompt, and so in none of a gate either.
-    admitted = await run.admit(delta)
-    accepting = run.at("accept")
-    check = Check(method.name, step)
-    delta = await check.delta("accept", context, method.accept, context, admitted.delta, rollouts, accepting)
-    waiting = Delta(tuple(edit for held in admitted.held for edit in held.edits))
-    resolutions = resolve(delta + waiting)
-    outcome = context.apply(delta)
-    seconds, val = clock.stop(), None
-    if validation is not None and step % validation.every == 0:
-        val = await validation.score(method, outcome.context, run)
-    return StepReport(
-        step, batch, tuple(rollouts), tuple(lessons), outcome.context, outcome.applied,
-        (*refused, *admitted.refused, *outcome.refused), resolutions, seconds, val, delta.evidence,
-        tuple(held.naming(outcome.refs) for held in admitted.held),
-    )  # fmt: skip
+@dataclass(frozen=True)
+class OpenStep:
+    """A step that has begun: its batch, and the context that its delta is applied to."""
+
+    method: Method
+    number: int
+    batch: Batch
+    context: Context
+    clock: Clock
+    validation: Validation | None
+
+    @property
+    def check(self) -> Check:
+        return Check(self.method.name, self.number)
+
+    async def close(
+        self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], delta: Delta, refused: Sequence[Refused] = (),
+        resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
+    ) -> StepReport:  # fmt: skip
+        """The end of the step: the delta passes the door and `accept`, is applied, and the new context is validated.
+        `refused` are edits that were refused before. `resolve` gives what became of the lessons, from the accepted
+        delta and the edits that wait for review."""
+        run, method = self.clock.run, self.method
+        # What waits for review is in no prompt, and so in none of a gate either.
+        admitted = await run.admit(delta)
+        accepting = run.at("accept")
+        delta = await self.check.delta(
+            "accept", self.context, method.accept, self.context, admitted.delta, rollouts, accepting
+        )
+        waiting = Delta(tuple(edit for held in admitted.held for edit in held.edits))
+        resolutions = resolve(delta + waiting)
+        outcome = self.context.apply(delta)
+        seconds, val = self.clock.stop(), None
+        if self.validation is not None and self.number % self.validation.every == 0:
+            val = await self.validation.score(method, outcome.context, run)
+        return StepReport(
+            self.number, self.batch, tuple(rollouts), tuple(lessons), outcome.context, outcome.applied,
+            (*refused, *admitted.refused, *outcome.refused), resolutions, seconds, val, delta.evidence,
+            tuple(held.naming(outcome.refs) for held in admitted.held),
+        )  # fmt: skip
 
 
 class Steps(Sequence[StepReport]):
