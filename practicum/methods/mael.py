@@ -22,6 +22,7 @@ from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import pooled
+from practicum.core.clashes import Clash, needs
 from practicum.engine.loop import Method
 from practicum.methods.settings import Batched, RetrievalSettings
 
@@ -54,18 +55,14 @@ class Settings(Batched, RetrievalSettings):
     warmth: float = Field(default=0.2, ge=0)
     """The temperature of the agents."""
 
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Without experience its settings have no effect. A team from a file and a number of agents exclude each other:
-        the newer one stays."""
-        unused: dict[str, str] = {}
-        if values.get("experience") == "none":
-            names = ("alpha", "similarity", "reward", "follow_from", "while_learning")
-            unused |= dict.fromkeys(names, "needs experience=task or step")
-        if "agents" in values and values.get("topology", "complete") not in SHAPES:
-            why = "exclude each other, since a team from a file has its own number of agents: leave out agents"
-            unused |= dict.fromkeys(("agents", "topology"), why)
-        return unused
+    CLASHES: ClassVar = (
+        needs("alpha", "similarity", "reward", "follow_from", "while_learning", experience=("task", "step")),
+        # Whichever is newer stays.
+        Clash(
+            lambda s: s.given("agents") and s.topology not in SHAPES,
+            "a team from a file has its own number of agents: leave out agents", ("agents", "topology"),
+        ),
+    )  # fmt: skip
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:

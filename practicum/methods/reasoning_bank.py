@@ -7,8 +7,7 @@ attempt; an attempt without a verdict is counted and not learned from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import with_memories
@@ -17,17 +16,13 @@ from practicum.blocks.reflect.per_trace import alongside
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, usage_votes
+from practicum.core.clashes import needs
 from practicum.engine.loop import Method
 from practicum.methods.memory import MemorySettings, acting
-from practicum.methods.settings import is_off
 
 
 class Settings(MemorySettings):
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Without consolidation nothing is compared, so the threshold has no effect."""
-        never = is_off(values.get("consolidate", False))
-        return {**super().unused(values), **({"threshold": "needs consolidate=true"} if never else {})}
+    CLASHES: ClassVar = (needs("threshold", consolidate=True),)
 
 
 def method(s: Settings) -> Method:

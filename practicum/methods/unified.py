@@ -11,7 +11,7 @@ the specification's learner without these additions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -27,11 +27,11 @@ from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import append, divided, newest_per_key, pruned, within_budget
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, is_memory, usage_votes
+from practicum.core.clashes import ON, Clash, needs
 from practicum.engine.loop import Method
 from practicum.methods.ace import REFLECTOR
 from practicum.methods.episodes import EPISODES
 from practicum.methods.memory import MemorySettings, acting
-from practicum.methods.settings import is_off
 from practicum.methods.worked_examples import WITHOUT_RULES
 
 SPECIFICATION: Mapping[str, Any] = {
@@ -95,27 +95,12 @@ class Settings(MemorySettings):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {**MemorySettings.PRESETS, "specification": SPECIFICATION}
 
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Without a memory bank its settings have no effect; a preset may still set the number of memories."""
-        found = dict(super().unused(values))
-        given = {**{name: cls.model_fields[name].default for name in ("memory", "rules")}, **values}
-        if is_off(given["memory"]):
-            memories = () if values.get("preset") else ("memories",)
-            bank = ("items", "extract", "extraction", "index", "consolidate", *memories)
-            found |= dict.fromkeys(bank, "needs memory=true")
-        if given["rules"] == "reflected":
-            found |= dict.fromkeys(
-                ("passes", "proposal", "delta_min", "delta_max", "outcomes", "bullets"), "needs rules=proposed"
-            )
-        return found
-
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        yield (
-            self.delta_min > self.delta_max,
-            f"delta_min={self.delta_min} is more than delta_max={self.delta_max}: lower delta_min or raise delta_max",
-        )
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        needs("items", "extract", "extraction", "index", "consolidate", memory=True),
+        needs("memories", memory=True, preset=ON),
+        needs("passes", "proposal", "delta_min", "delta_max", "outcomes", "bullets", rules="proposed"),
+        Clash(lambda s: s.delta_min > s.delta_max, "delta_min exceeds delta_max={s.delta_max}: lower delta_min"),
+    )
 
 
 def method(s: Settings) -> Method:
