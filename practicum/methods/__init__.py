@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from practicum.core.codes import CODES
 from practicum.core.errors import UsageError
 from practicum.core.plugins import OWN, Group, package_of
 from practicum.core.types import Profile
@@ -67,14 +68,9 @@ def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full
     """The settings of a method; texts are parsed as the type of the setting. Raises UsageError for a wrong one."""
     kind = settings_of(name, profile)
     try:
-        settings = kind.model_validate(dict(values))
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         raise _refusal(name, kind, error) from error
-    if getattr(settings, "online", False) and "epochs" in values and getattr(settings, "epochs", 1) > 1:
-        raise UsageError("settings.conflict", "online learning sees each task once: leave out `epochs`")
-    if "gate_alpha" in settings.model_fields_set and not settings.gate:
-        raise UsageError("settings.unused", "gate_alpha is for gate=true: set that too, or leave it out")
-    return settings
 
 
 def missing_extra(name: str) -> str:
@@ -102,13 +98,13 @@ def override_settings(name: str, settings: Mapping[str, Any], given: Mapping[str
     kind = settings_of(name)
     replaced = kind.replaced(given)
     values = {**{setting: value for setting, value in settings.items() if setting not in replaced}, **given}
-    unused = {*kind.unused(values)} - given.keys()
+    unused = kind.without_effect(values) - kind.without_effect(settings) - given.keys()
     return {setting: value for setting, value in values.items() if setting not in unused}
 
 
 def for_one_task(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings for learning from a single query, which is answered first, as in a stream."""
-    changed = {**values, **settings_of(name).ONE_TASK}
+    changed = override_settings(name, values, settings_of(name).ONE_TASK)
     return {setting: value for setting, value in changed.items() if value is not None}
 
 
@@ -175,8 +171,9 @@ def _refusal(name: str, kind: type[GateSettings], error: ValidationError) -> Usa
         text = f"method {name} has no setting {field!r}{closest(field, known)}: it has {', '.join(known)}"
         return UsageError("settings.unknown", text, setting=field, method=name, known=[*known])
     if not field:
-        return UsageError(
-            "settings.invalid", f"method {name}: {first['msg'].removeprefix('Value error, ')}", method=name
-        )
+        text = f"method {name}: {first['msg'].removeprefix('Value error, ')}"
+        if first["type"] in CODES:
+            return UsageError(first["type"], text, method=name, **first.get("ctx", {}))
+        return UsageError("settings.invalid", text, method=name)
     text = f"setting {field}={first['input']!r} of method {name}: {first['msg']}"
     return UsageError("settings.invalid", text, setting=field, method=name)

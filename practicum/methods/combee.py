@@ -8,13 +8,14 @@ only edits in conflict; every lesson is accounted for, so that none is lost sile
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from practicum.core.clashes import ON, Clash, needs
 from practicum.engine.asynchronous import without_barrier
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.methods.ace import SECTION, curator, playbook, settled
@@ -74,49 +75,48 @@ class Settings(PlaybookSettings):
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "rules_shown": False}
 
-    ONE_TASK: ClassVar[Mapping[str, Any]] = {
-        **PlaybookSettings.ONE_TASK, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
-    }  # fmt: skip
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.ONE_TASK, "batch": 1, "asynchronous": None}
 
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        exact = self.given("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered", "guards")
-        yield self.exact and exact, f"exact=true is the paper's own way, which settles {exact}: leave that out"
-        auto = self.given("slope", "max_batch")
-        yield self.batch != "auto" and auto, f"{auto} is for batch=auto"
-        edits = self.given("accounting", "again", "uncovered", "guards")
-        yield self.curator != "edits" and edits, f"{edits} is for curator=edits, which asks a model"
-        accounted = self.given("again", "uncovered")
-        yield not self.accounting and accounted, f"{accounted} needs accounting=true"
-        yield (
-            self.curator == "append" and (self.exact or self.join == "model"),
-            "curator=append asks no model, which exact=true and join=model need to join the groups",
-        )
-        yield (
-            self.groups != "sqrt" and self.copies > self.groups,
-            f"copies={self.copies} is more than groups={self.groups}: each copy goes to another group",
-        )
-        yield (
-            self.copies > self.fan_in and not self.exact,
-            f"copies={self.copies} is more than fan_in={self.fan_in}: no group could hold them",
-        )
-        yield (
-            self.levels != "auto" and self.levels > 1 and self.join == "code",
-            "levels counts calls of the model: it needs join=model (code joins all groups at once)",
-        )
-        yield self.batch == "auto" and self.online, "a stream needs a batch size of its own: give `batch=N`"
-        yield self.given("staleness") and not self.asynchronous, "staleness needs asynchronous=true"
-        yield (
-            self.asynchronous and self.steps,
-            "without a barrier a step ends no attempt: give epochs in place of steps",
-        )
-        if self.asynchronous:
-            slots, filled = self.in_flight, f"the {self.in_flight} attempts in flight fill"
-            too_many = self.given("copies") and self.copies > self.dealing.count(slots)
-            barrier = self.given("exact", "shuffle", "levels", "join", "slope", "max_batch")
-            yield self.groups != "sqrt" and self.groups > slots, f"groups={self.groups} is more than {filled}"
-            yield too_many, f"copies={self.copies} is more than the groups that {filled}"
-            yield barrier, f"{barrier} has no effect with asynchronous=true: groups are filled as lessons arrive"
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash(
+            {"exact": True}, "exact=true is the paper's own form, which settles {names}: leave that out",
+            ("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered", "guards"),
+        ),
+        needs("slope", "max_batch", batch="auto"),
+        needs("accounting", "again", "uncovered", "guards", curator="edits"),
+        needs("again", "uncovered", accounting=True),
+        Clash(
+            lambda s: s.curator == "append" and (s.exact or s.join == "model"),
+            "curator=append asks no model, which exact=true and join=model need to join the groups: choose another one",
+        ),
+        Clash(
+            lambda s: s.groups != "sqrt" and s.copies > s.groups,
+            "copies={s.copies} is more than groups={s.groups}, and each copy goes to another group: lower copies",
+        ),
+        Clash(
+            lambda s: s.copies > s.fan_in and not s.exact,
+            "copies={s.copies} is more than fan_in={s.fan_in}, the most of a group: lower copies or raise fan_in",
+        ),
+        Clash(
+            {"join": "code"}, "levels counts calls of the model: it needs join=model (code joins all groups at once)",
+            ("levels",), unless={"levels": ("auto", 1)},
+        ),
+        Clash({"batch": "auto", "online": True}, "a stream needs a batch size of its own: give `batch=N`"),
+        needs("staleness", asynchronous=True),
+        Clash({"asynchronous": True, "steps": ON}, "without a barrier no step ends an attempt: leave out steps"),
+        Clash(
+            lambda s: s.asynchronous and s.groups != "sqrt" and s.groups > s.in_flight,
+            "groups={s.groups} is more than the {s.in_flight} attempts in flight fill: lower groups",
+        ),
+        Clash(
+            lambda s: s.asynchronous and s.given("copies") and s.copies > s.dealing.count(s.in_flight),
+            "copies={s.copies} is more than the groups that the {s.in_flight} attempts in flight fill: lower copies",
+        ),
+        Clash(
+            {"asynchronous": True}, "{names} has no effect with asynchronous=true: groups are filled as lessons arrive",
+            ("exact", "shuffle", "levels", "join", "slope", "max_batch"),
+        ),
+    )  # fmt: skip
 
     @property
     def in_flight(self) -> int:

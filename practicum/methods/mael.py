@@ -19,6 +19,7 @@ from pydantic import Field, field_validator
 from practicum.agents.network import ACCEPTED
 from practicum.agents.team import SHAPES, Team, load_team, make_team
 from practicum.core.bounded import MaxChars, Output
+from practicum.core.clashes import Clash, needs
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.types import Instructions, Lesson, Rollout, Score, Task, Trace
@@ -69,18 +70,14 @@ class Settings(Batched, RetrievalSettings):
     warmth: float = Field(default=0.2, ge=0)
     """The temperature of the agents."""
 
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Without experience its settings have no effect. A team from a file and a number of agents exclude each other:
-        the newer one stays."""
-        unused: dict[str, str] = {}
-        if values.get("experience") == "none":
-            names = ("alpha", "similarity", "reward", "follow_from", "while_learning")
-            unused |= dict.fromkeys(names, "needs experience=task or step")
-        if "agents" in values and values.get("topology", "complete") not in SHAPES:
-            why = "exclude each other, since a team from a file has its own number of agents: leave out agents"
-            unused |= dict.fromkeys(("agents", "topology"), why)
-        return unused
+    CLASHES: ClassVar = (
+        needs("alpha", "similarity", "reward", "follow_from", "while_learning", experience=("task", "step")),
+        # Whichever is newer stays.
+        Clash(
+            lambda s: s.given("agents") and s.topology not in SHAPES,
+            "a team from a file has its own number of agents: leave out agents", ("agents", "topology"),
+        ),
+    )  # fmt: skip
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:

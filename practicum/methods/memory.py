@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from practicum.core.clashes import Clash, needs
 from practicum.engine.loop import ShowSeam
 from practicum.methods.blocks.memory import Extract, Index
 from practicum.methods.blocks.scaling import By, Scaling, Until, in_parallel, in_sequence
@@ -52,10 +53,6 @@ class MemorySettings(Batched, RetrievalSettings):
     threshold: SameFrom = "auto"
     """The cosine similarity from which two entries count as the same; auto: measured for the embedder."""
 
-    REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "scaling": ("k", "until", "warmth", "choose", "notes", "contrast")
-    }
-
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "routine": {"k": 1, "memories": 3, "passes": 3},
         "standard": {"k": 3, "memories": 5, "passes": 3},
@@ -64,16 +61,22 @@ class MemorySettings(Batched, RetrievalSettings):
     """The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has. `k`
     is that of parallel attempts: a sequence makes its default of 5 passes, and none where one attempt is enough."""
 
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """With one attempt there is nothing to choose, and nothing to end."""
-        values = {"scaling": cls.model_fields["scaling"].default, **values}
-        match values["scaling"], str({**cls._preset(values), **values}.get("k")):
-            case "parallel", "1":
-                return dict.fromkeys(("choose", "contrast"), "needs k=2 or more")
-            case "sequential", "0":
-                return {"until": "needs k=1 or more: without a pass there is nothing to end"}
-        return {}
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        needs("k", "warmth", scaling=("parallel", "sequential")),
+        Clash({"k": 0, "scaling": "parallel"}, "k=0 needs scaling=sequential: parallel makes one attempt or more"),
+        needs("until", scaling="sequential"),
+        needs("choose", "contrast", scaling="parallel"),
+        Clash({"scaling": "parallel", "k": 1}, "{names} needs k=2 or more", ("choose", "contrast")),
+        Clash({"scaling": "sequential", "k": 0}, "until needs k=1 or more: there is no pass to end", ("until",)),
+        Clash(
+            {"consolidate": True, "index": "task"},
+            "consolidate=true compares memories by what they are retrieved by: it needs index=memory",
+        ),
+        Clash(
+            {"notes": True}, "notes=true needs scaling=sequential: parallel attempts do not read each other's notes",
+            ("notes",), unless={"scaling": "sequential"},
+        ),
+    )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod
@@ -81,13 +84,18 @@ class MemorySettings(Batched, RetrievalSettings):
         """Explicit settings override those of the preset, and leave out those that have no effect beside them."""
         if not isinstance(values, Mapping):
             return values
-        preset = cls._preset(values)
-        used = cls.model_fields.keys() - cls.unused({**preset, **values}).keys()
-        return {**{name: value for name, value in preset.items() if name in used}, **values}
+        preset, unused = cls._preset(values), cls.without_effect(values)
+        own = {name: value for name, value in preset.items() if name in cls.model_fields and name not in unused}
+        return {**own, **values}
+
+    @classmethod
+    def without_effect(cls, values: Mapping[str, Any]) -> set[str]:
+        """Also those of the preset that have none."""
+        return super().without_effect({**cls._preset(values), **values})
 
     @classmethod
     def _preset(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of the preset that these values name, beside them."""
+        """The settings of the preset that these values name."""
         chosen = dict(cls.PRESETS.get(str(values.get("preset")), {}))
         scaling = {"scaling": cls.model_fields["scaling"].default, **chosen, **values}["scaling"]
         if scaling != "parallel" and chosen.pop("k", None) == 1 and scaling == "sequential":
@@ -96,37 +104,9 @@ class MemorySettings(Batched, RetrievalSettings):
 
     @classmethod
     def replaced(cls, given: Mapping[str, Any]) -> set[str]:
-        """Another preset replaces all that it sets."""
-        return super().replaced(given) | cls.PRESETS.get(str(given.get("preset")), {}).keys()
-
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        several = self.given("k", "warmth")
-        yield self.scaling == "none" and several, f"{several} needs scaling=parallel or sequential"
-        yield (
-            self.k == 0 and self.scaling == "parallel",
-            "k=0 needs scaling=sequential: parallel makes one attempt or more",
-        )
-        yield (
-            self.given("until") and self.scaling != "sequential",
-            "until needs scaling=sequential: only a sequence of passes can be ended",
-        )
-        yield (
-            self.given("choose") and self.scaling != "parallel",
-            "choose needs scaling=parallel: only among parallel attempts is one chosen",
-        )
-        yield from super().conflicts()
-        yield (
-            self.consolidate and self.index == "task",
-            "consolidate=true compares memories by what they are retrieved by: it needs index=memory",
-        )
-        yield (
-            self.given("contrast") and self.scaling != "parallel",
-            "contrast needs scaling=parallel: only parallel attempts are contrasted with each other",
-        )
-        yield (
-            self.notes and self.scaling != "sequential",
-            "notes=true needs scaling=sequential: parallel attempts do not read each other's notes",
-        )
+        """Another preset replaces all that it sets, and another scaling the number and the warmth of attempts."""
+        of_scaling = {"k", "warmth"} if "scaling" in given else set()
+        return of_scaling | cls.PRESETS.get(str(given.get("preset")), {}).keys()
 
     @property
     def attempts(self) -> int:

@@ -4,12 +4,13 @@ METHODS, section 3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from practicum.core.clashes import ON, Clash, needs
 from practicum.core.types import Instructions
 from practicum.engine.loop import Method
 from practicum.methods.adaptive import Choice, switching
@@ -26,6 +27,8 @@ Rollouts = Annotated[
     Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
 ]
 """How many tasks a step attempts: a number, auto, or none (or the text "none"), which means `batch`."""
+
+REFLECTS_ONCE = "group, twin, heads, rollouts, batched and adaptive reflect after all runs of a step: leave out {names}"
 
 
 class PrimitiveSettings(PlaybookSettings, Batched):
@@ -66,9 +69,48 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "gated_heads": True}
 
-    ONE_TASK: ClassVar[Mapping[str, Any]] = {
-        **PlaybookSettings.ONE_TASK, "replay": 0.0, "rollouts": "none", "graduate": None, "evict": None
-    }  # fmt: skip
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.ONE_TASK, "replay": 0.0, "rollouts": "none"}
+
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash({"whole_step": True}, REFLECTS_ONCE, ("refine",)),
+        Clash({"whole_step": True, "rounds": ON}, REFLECTS_ONCE, ("rounds",)),
+        Clash({"whole_step": True, "lessons": "confirmed"}, REFLECTS_ONCE, ("lessons",)),
+        Clash(
+            {"primitives": "adaptive"}, "primitives=adaptive chooses {names}: leave that out",
+            ("group", "twin", "heads", "state"),
+        ),
+        Clash(
+            lambda s: s.reflection == "batched" or not s.reflector or s.curating == "append",
+            "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
+            "reflection=batched, reflector=false and curator=append", unless={"primitives": "given"},
+        ),
+        Clash({"heads": True, "reflection": "batched"}, "heads look at one attempt each: leave out one of the two"),
+        Clash(
+            lambda s: not s.reflector and (s.group > 1 or s.twin or s.heads or s.reflection == "batched"),
+            "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
+        ),
+        Clash(
+            lambda s: not s.rules_shown and (s.heads or s.reflection == "batched" or s.primitives == "adaptive"),
+            "heads and batched reflection read the rules: leave out rules_shown=false", ("rules_shown",),
+        ),
+        Clash(
+            {"reflection": "batched", "batch": lambda n: n > AT_ONCE},
+            f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={{s.batch}}",
+        ),
+        needs("head_calls", "gated_heads", heads=True, primitives="adaptive"),
+        Clash({}, "{names} is for curator=edits", ("guards", "merge"), unless={"curating": "edits"}),
+        needs("graduate", "evict", replay=ON),
+        needs("state_tokens", state=True, primitives="adaptive"),
+        Clash({"state": True, "curating": "append"}, "state needs a curator that decides: leave out curator=append"),
+        Clash(
+            lambda s: s.online and (s.replay > 0 or s.rollouts is not None),
+            "a stream has an order of its own: leave out replay and rollouts (replay=0, rollouts=none)",
+        ),
+        Clash(
+            lambda s: isinstance(s.rollouts, int) and s.rollouts < s.batch,
+            "rollouts={s.rollouts} is less than the {s.batch} failures to reflect on: raise rollouts, or lower batch",
+        ),
+    )  # fmt: skip
 
     @property
     def whole_step(self) -> bool:
@@ -81,54 +123,6 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         """How lessons become edits; state is for a curator that decides."""
         decides = self.state or self.primitives == "adaptive"
         return "edits" if decides and self.curator == "append" and not self.given("curator") else self.curator
-
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        adaptive, batched = self.primitives == "adaptive", self.reflection == "batched"
-        confirmed = self.lessons == "confirmed" and self.given("lessons")
-        rounds = confirmed or self.given("refine") or (self.rounds and self.given("rounds"))
-        yield (
-            self.whole_step and rounds,
-            "group, twin, heads, rollouts, batched reflection and primitives=adaptive reflect once, after all runs of "
-            "a step: leave out rounds, refine and lessons",
-        )
-        yield (
-            adaptive and self.given("group", "twin", "heads", "state"),
-            "primitives=adaptive chooses group, twin, heads and state itself: leave them out",
-        )
-        yield (
-            adaptive and (batched or not self.reflector or self.curating == "append"),
-            "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
-            "reflection=batched, reflector=false and curator=append",
-        )
-        yield self.heads and batched, "heads look at one attempt each: leave out reflection=batched, or set heads=false"
-        yield (
-            not self.reflector and (self.group > 1 or self.twin or self.heads or batched),
-            "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
-        )
-        yield (
-            self.given("rules_shown") and not self.rules_shown and (self.heads or batched or adaptive),
-            "heads and batched reflection read the rules: leave out rules_shown=false",
-        )
-        yield (
-            batched and self.batch > AT_ONCE,
-            f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={self.batch}",
-        )
-        of_heads = self.given("head_calls", "gated_heads")
-        yield of_heads and not (self.heads or adaptive), f"{of_heads} needs heads=true"
-        edits = self.given("guards", "merge")
-        yield edits and self.curating != "edits", f"{edits} is for curator=edits"
-        yield self.given("graduate", "evict") and not self.replay, "graduate and evict need replay"
-        yield self.given("state_tokens") and not (self.state or adaptive), "state_tokens needs state=true"
-        yield self.state and self.curating == "append", "state is for a curator that decides: leave out curator=append"
-        yield (
-            self.online and (self.replay > 0 or self.rollouts is not None),
-            "a stream is taken as it comes: replay and rollouts are for learning offline (replay=0, rollouts=none)",
-        )
-        yield (
-            isinstance(self.rollouts, int) and self.rollouts < self.batch,
-            f"rollouts={self.rollouts} is less than the {self.batch} failures to reflect on",
-        )
 
 
 def with_primitives(

@@ -7,9 +7,9 @@ attempt; an attempt without a verdict is counted and not learned from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
+from practicum.core.clashes import needs
 from practicum.engine.loop import Method
 from practicum.methods.blocks.attempt import once
 from practicum.methods.blocks.dedupe import deduplicated
@@ -19,15 +19,10 @@ from practicum.methods.blocks.reflect import alongside
 from practicum.methods.blocks.sample import batches
 from practicum.methods.blocks.show import with_memories
 from practicum.methods.memory import MemorySettings, acting
-from practicum.methods.settings import is_off
 
 
 class Settings(MemorySettings):
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Without consolidation nothing is compared, so the threshold has no effect."""
-        never = is_off(values.get("consolidate", False))
-        return {**super().unused(values), **({"threshold": "needs consolidate=true"} if never else {})}
+    CLASHES: ClassVar = (needs("threshold", consolidate=True),)
 
 
 def method(s: Settings) -> Method:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -19,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from practicum.core.clashes import ON, Clash, needs
 from practicum.methods.blocks.attempt import Refine
 from practicum.methods.blocks.dedupe import DedupeWhen
 from practicum.methods.blocks.reflect import LearnFrom
@@ -56,7 +58,7 @@ class GateSettings(BaseModel):
     gate_alpha: float = Field(default=0.05, gt=0, lt=1)
     """gate: the share of deltas that are not worse but that the test may drop."""
 
-    ONE_TASK: ClassVar[Mapping[str, Any]] = {"gate": None, "gate_alpha": None}
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {"gate": None}
     """Changes of the settings to learn from a single query; None removes a setting."""
 
     TRACES: ClassVar[Mapping[str, Any] | None] = {}
@@ -64,9 +66,6 @@ class GateSettings(BaseModel):
 
     REQUIRES: ClassVar[tuple[str, ...]] = ()
     """Packages that the method imports. The extra that installs them is named as the first one."""
-
-    REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Settings of a run that are removed when another value of the named setting overrides the run's."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {}
     """Defaults that differ in the profile small: the settings with which small models learned best."""
@@ -77,37 +76,42 @@ class GateSettings(BaseModel):
     NO_GATE: ClassVar[str] = ""
     """Why the method takes no gate; empty if it does."""
 
+    CLASHES: ClassVar[tuple[Clash, ...]] = (needs("gate_alpha", gate=True, code="settings.unused"),)
+    """Settings that exclude each other or have no effect; those of the base classes are refused too."""
+
     @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Settings that have no effect beside these values, which may be texts: each with the reason."""
-        return {}
+    def clashes(cls) -> Iterator[Clash]:
+        """The clashes of this class and of its base classes."""
+        for kind in cls.__mro__:
+            yield from vars(kind).get("CLASHES", ())
+
+    @classmethod
+    def without_effect(cls, values: Mapping[str, Any]) -> set[str]:
+        """Those of these values, which may be texts, that have no effect beside the others."""
+        settings = cls.model_construct(cls.model_fields.keys() & values.keys(), **_readable(cls, values))
+        holding = (clash for clash in cls.clashes() if clash.unused and clash.holds(settings))
+        return {name for clash in holding for name in settings.given(*clash.unused)}
 
     @classmethod
     def replaced(cls, given: Mapping[str, Any]) -> set[str]:
-        """Settings of a run that are removed when these values override the run's."""
-        return {old for new in given for old in cls.REPLACES.get(new, ())}
+        """Settings of a run that are removed when these values override the run's: they meant something else."""
+        return set()
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
         """What these values would do outside of the run, such as "read FILE": they name a file or a model."""
         yield from ()
 
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        """Conditions under which the settings are refused, each with what to do. The first one that holds is raised."""
-        unused = self.unused(self.model_dump(exclude_unset=True))
-        for why in dict.fromkeys(unused.values()):
-            names = self.given(*(name for name in unused if unused[name] == why))
-            yield names, f"{names} {why}"
-
-    def given(self, *names: str) -> str:
-        """Those of the named settings that were set, as a list for a message; "" if none was."""
-        return ", ".join(sorted(self.model_fields_set.intersection(names)))
+    def given(self, *names: str) -> tuple[str, ...]:
+        """Those of the named settings that were set."""
+        return tuple(name for name in names if name in self.model_fields_set)
 
     @model_validator(mode="after")
-    def _refuse_conflicts(self) -> Self:
-        for holds, message in self.conflicts():
-            if holds:
-                raise ValueError(message)
+    def _refuse_clashes(self) -> Self:
+        for clash in self.clashes():
+            if clash.holds(self):
+                error = clash.error(self)
+                raise PydanticCustomError(error.code, str(error), dict(error.fields))
         return self
 
 
@@ -138,6 +142,13 @@ class MethodSettings(GateSettings):
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None, "steps": None}
 
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash(
+            {"online": True, "epochs": lambda n: n > 1}, "a stream shows each task once: leave out epochs", ("epochs",),
+            code="settings.conflict",
+        ),
+    )  # fmt: skip
+
 
 class Batched(MethodSettings):
     """Settings of methods that take the tasks in batches."""
@@ -156,9 +167,9 @@ class CandidateSettings(MethodSettings):
     warmth: float = Field(default=1.0, ge=0)
     """The temperature for writing instructions."""
 
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield self.online, "candidates are tried on the same tasks, and a stream shows each once: leave out online"
-        yield from super().conflicts()
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash({"online": True}, "candidates are tried on the same tasks, more than once: leave out online"),
+    )
 
 
 class PlaybookSettings(MethodSettings, RetrievalSettings):
@@ -195,6 +206,15 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
 
     SMALL: ClassVar[Mapping[str, Any]] = {"rounds": 1, "learn_from": "failures", "lessons": "confirmed"}
 
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash({"steps": ON}, "steps and epochs both say when learning ends: give one of them", ("epochs",)),
+        Clash({"steps": ON, "online": True}, "a stream ends with its tasks: leave out steps", ("steps",)),
+        Clash(
+            lambda s: s.lessons == "confirmed" and (s.refine != "retry" or not s.rounds),
+            "lessons=confirmed needs refine=retry and at least one round, or no lesson is ever confirmed", ("lessons",),
+        ),
+    )  # fmt: skip
+
     @property
     def only_confirmed(self) -> bool:
         """Whether only confirmed insights count: where tasks are tried again."""
@@ -210,15 +230,6 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
         """Whether reflection needs all runs of a step, and so cannot begin before the last of them ends."""
         return False
 
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        yield self.steps and self.given("epochs"), "steps and epochs both say when learning ends: give one of them"
-        yield self.steps and self.online, "a stream ends with its tasks: leave out steps"
-        yield (
-            self.given("lessons") and self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds),
-            "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed",
-        )
-
 
 class WidePlaybookSettings(PlaybookSettings, Batched):
     """Settings of methods that grow a playbook from many attempts at once."""
@@ -227,12 +238,15 @@ class WidePlaybookSettings(PlaybookSettings, Batched):
     """Tasks attempted at once before the context changes."""
 
 
-_SWITCH = TypeAdapter(bool)
+def _readable(kind: type[GateSettings], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of these values that fit their settings, read as their types."""
+    read: dict[str, Any] = {}
+    for name in kind.model_fields.keys() & values.keys():
+        with suppress(ValidationError):
+            read[name] = _reader(kind, name).validate_python(values[name])
+    return read
 
 
-def is_off(value: Any) -> bool:
-    """Whether the value of a switch, or its text, is false."""
-    try:
-        return not _SWITCH.validate_python(value)
-    except ValidationError:
-        return False
+@cache
+def _reader(kind: type[GateSettings], name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(kind.model_fields[name].rebuild_annotation())

@@ -12,7 +12,7 @@ the specification's learner without these additions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model
 
 from practicum.core.bounded import MaxItems, Output, clean, rule_schema
+from practicum.core.clashes import ON, Clash, needs
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Vote, ordered_union
@@ -59,7 +60,6 @@ from practicum.methods.blocks.show import (
 from practicum.methods.cases import CLOSED, LICE, MEETING
 from practicum.methods.episodes import EPISODES
 from practicum.methods.memory import MemorySettings, acting
-from practicum.methods.settings import is_off
 from practicum.methods.worked_examples import WITHOUT_RULES
 from practicum.retrieval.search import Filter
 
@@ -126,27 +126,12 @@ class Settings(MemorySettings):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {**MemorySettings.PRESETS, "specification": SPECIFICATION}
 
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Without a memory bank its settings have no effect; a preset may still set the number of memories."""
-        found = dict(super().unused(values))
-        given = {**{name: cls.model_fields[name].default for name in ("memory", "rules")}, **values}
-        if is_off(given["memory"]):
-            memories = () if values.get("preset") else ("memories",)
-            bank = ("items", "extract", "extraction", "index", "consolidate", *memories)
-            found |= dict.fromkeys(bank, "needs memory=true")
-        if given["rules"] == "reflected":
-            found |= dict.fromkeys(
-                ("passes", "proposal", "delta_min", "delta_max", "outcomes", "bullets"), "needs rules=proposed"
-            )
-        return found
-
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        yield (
-            self.delta_min > self.delta_max,
-            f"delta_min={self.delta_min} is more than delta_max={self.delta_max}: lower delta_min or raise delta_max",
-        )
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        needs("items", "extract", "extraction", "index", "consolidate", memory=True),
+        needs("memories", memory=True, preset=ON),
+        needs("passes", "proposal", "delta_min", "delta_max", "outcomes", "bullets", rules="proposed"),
+        Clash(lambda s: s.delta_min > s.delta_max, "delta_min exceeds delta_max={s.delta_max}: lower delta_min"),
+    )
 
 
 def method(s: Settings) -> Method:

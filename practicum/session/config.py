@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, TypedDict, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from practicum.agents.guard import GuardTools
 from practicum.agents.kinds import kind_of
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.core.clashes import ON, Clash
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import KINDS, Kind
 from practicum.core.types import Profile, Task
@@ -222,6 +223,45 @@ class Config(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1)
     max_usd: float | None = Field(default=None, gt=0)
     max_minutes: float | None = Field(default=None, gt=0)
+
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash(
+            {}, "`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out",
+            ("redact_map",), {"redact": ON}, code="settings.unused",
+        ),
+        Clash(
+            {"labels": True, "from_traces": False},
+            "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
+            ("judged",), code="settings.unused",
+        ),
+        Clash(
+            {}, "`reasoning` is for the chat agent, not for {s.agent}: leave it out",
+            ("reasoning",), {"agent": "chat"}, code="settings.unused",
+        ),
+        Clash(
+            {"agent": "chat", "from_traces": False},
+            "`trust_tools` is for an agent with tools, and the chat agent has none: leave it out",
+            ("trust_tools",), code="settings.unused",
+        ),
+        Clash(
+            {}, "`{setting}` is for an agent with tools, not for {s.agent}: leave it out",
+            ("max_turns", "tool_timeout", "guard_tools"), {"uses_tools": True}, code="settings.unused",
+        ),
+        Clash(
+            lambda s: s.choices and kind_of(s.agent) is not None,
+            "the tasks of {s.agent} have no choice of answers: leave out `choices`", code="settings.conflict",
+        ),
+        Clash(
+            {"engine": LOCAL}, "`{setting}` is for `engine=ray`: give that too, or leave it out",
+            ("ray_address", "resources"), code="settings.unused",
+        ),
+    )  # fmt: skip
+    """Settings of a run that exclude each other or have no effect, whatever its tasks and its method are."""
+
+    def given(self, *names: str) -> tuple[str, ...]:
+        """Those of the named settings that differ from their defaults."""
+        defaults = type(self).model_fields
+        return tuple(name for name in names if getattr(self, name) != defaults[name].default)
 
     @property
     def asks(self) -> bool:

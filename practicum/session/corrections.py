@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from practicum.agents.guard import GuardTools
+from practicum.core.clashes import refuse
 from practicum.core.errors import UsageError
 from practicum.engine.resources import LOCAL, Resources
 from practicum.models.budget import LIMITS
@@ -16,7 +17,7 @@ from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from, prices_for, require_names
 from practicum.session.records import Kept
-from practicum.session.setup import OF_WORKERS, Setup, build_setup, check_engine, set_up
+from practicum.session.setup import Setup, build_setup, check_engine, set_up
 
 
 class Corrections(TypedDict, total=False):
@@ -56,7 +57,7 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
     if "prices" in values:
         values["prices"] = {**config.prices, **read_prices(values["prices"])}
     if values.get("engine") == LOCAL:
-        values = {**OF_WORKERS, **values}
+        values = {"ray_address": None, "resources": Resources(), **values}
     new = config_from({**config.model_dump(), **values})
     if "api_key_env" not in values and new.hosts != config.hosts:
         new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
@@ -66,6 +67,7 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
     _check_unchanged(config, new, changed, kept)
     if not changed & {"model", "roles", "agent", "guard_tools"}:
+        refuse(new, Config.CLASHES)
         setup = build_setup(new, splits, parts)
         check_engine(setup)
         return setup

@@ -10,7 +10,7 @@ from typing import Any
 from practicum import methods
 from practicum.agents.base import Agent
 from practicum.agents.kinds import kind_of
-from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.core.clashes import ON, Clash, refuse
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.installation import derived_key
 from practicum.core.redact import Redactor
@@ -18,7 +18,7 @@ from practicum.core.requirements import pip_install
 from practicum.core.trust import LEVELS, Trust
 from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
-from practicum.engine.resources import LOCAL, Resources
+from practicum.engine.resources import LOCAL
 from practicum.engine.state import Scorer
 from practicum.engine.workers import ENGINES, scorer_moves
 from practicum.methods.settings import GateSettings
@@ -33,14 +33,57 @@ from practicum.tasks.scoring.registry import JUDGED
 from practicum.tasks.stored import StoredTasks, survey
 from practicum.tasks.survey import Survey
 
-AGAIN = ("rounds", "refine", "lessons")
+AGAIN = ("lessons", "refine", "rounds")
 """Settings of trying a task again, which stored traces do not allow."""
-
-OF_WORKERS: Mapping[str, Any] = {"ray_address": None, "resources": Resources()}
-"""The settings of engines with workers, with their defaults."""
 
 NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
 """Settings with which a task is run once alone."""
+
+
+CLASHES: tuple[Clash, ...] = (
+    Clash(
+        lambda s: s.config.from_traces and getattr(s.settings, "online", False),
+        "`online` predicts before it learns, but stored traces hold attempts already: leave it out",
+        code="settings.conflict",
+    ),
+    Clash(
+        {"config.from_traces": True}, "with `from_traces` no task is tried again: leave out `settings: {setting}=...`",
+        AGAIN, code="settings.unused",
+    ),
+    Clash(
+        {"settings.NEEDS_LABELS": True, "config.labels": False},
+        "method {s.config.method} shows right answers, so it cannot learn without labels: choose another method",
+        code="method.unsuitable",
+    ),
+    Clash(
+        {"settings.gate": True, "settings.NO_GATE": ON, "splits.train": ON},
+        "method {s.config.method} {s.settings.NO_GATE}: leave out gate=true", code="method.unsuitable",
+    ),
+    Clash(
+        {"settings.gate": True, "splits.train": ON},
+        "gate=true tries each delta on validation tasks: give `val`, or leave it out",
+        unless={"splits.val": ON}, code="tasks.missing", fields={"tasks": "val"},
+    ),
+    Clash(
+        {"config.before": True}, "`before` scores the test tasks: give `test`, or leave it out",
+        unless={"splits.test": ON}, code="tasks.missing", fields={"tasks": "test"},
+    ),
+    Clash(
+        {}, "`validate_every` is for validation tasks: give `val`, or leave it out",
+        unless={"config.validate_every": 1, "splits.val": ON}, code="tasks.missing", fields={"tasks": "val"},
+    ),
+    Clash(
+        lambda s: (kind := getattr(s.scorer, "agent", None)) and not s.config.agent.startswith(f"{kind}:"),
+        "scorer {s.config.scorer!r} needs the agent {s.scorer.agent}:ARGUMENT, not {s.config.agent}",
+        code="settings.conflict",
+    ),
+    Clash(
+        {"config.api_key_env": ON},
+        "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out",
+        unless={"models": hosts}, code="settings.unused", fields={"setting": "api_key_env"},
+    ),
+)  # fmt: skip
+"""Settings of a run that do not go with its method or its tasks."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +110,15 @@ class Setup:
         """What is known of all the tasks to learn from."""
         return self.known or survey(self.splits.train)
 
+    @property
+    def models(self) -> set[str | None]:
+        """The names of the models that the run asks, or could ask; None where one has no name."""
+        return {self.config.model, *self.config.roles.values(), *self.method.models.values()}
+
+    def given(self, *names: str) -> tuple[str, ...]:
+        """Those of the named settings of the method that were given."""
+        return tuple(name for name in names if name in self.config.settings)
+
     def client(self, role: str) -> Client | None:
         """The client that the caller gave for a role, if one was given."""
         return given_client(self.config, self.parts, role)
@@ -89,6 +141,8 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if not splits.train and not splits.test:
         raise UsageError("tasks.missing", "there are no tasks")
     setup = build_setup(with_defaults(config, parts), splits, parts)
+    refuse(setup.config, Config.CLASHES)
+    refuse(setup, CLASHES)
     setup = replace(setup, known=survey(setup.splits.train))
     # A run that was begun keeps its nonce.
     if "nonce" not in values:
@@ -99,25 +153,17 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if scored:
         _check_tasks(setup)
     _check_method(setup)
-    _check_agent(setup)
     check_engine(setup)
     roles = _check_roles(setup)
     for role in setup.roles if splits.train else setup.act_roles:
         if setup.client(role) is None:
             config.model_copy(update={"roles": roles}).model_of(role)
-    models = {config.model, *roles.values(), *setup.method.models.values()}
-    if unknown := [name for name in config.prices if name not in (*models, UNLISTED)]:
-        asked = ", ".join(sorted(filter(None, models))) or "none"
+    if unknown := [name for name in config.prices if name not in (*setup.models, UNLISTED)]:
+        asked = ", ".join(sorted(filter(None, setup.models))) or "none"
         raise UsageError(
             "settings.unused",
             f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})",
             setting="prices",
-        )
-    if config.api_key_env and not hosts(models):
-        raise UsageError(
-            "settings.unused",
-            "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out",
-            setting="api_key_env",
         )
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
@@ -174,16 +220,10 @@ def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
 
 
 def make_redactor(config: Config) -> Redactor | None:
-    """What redacts in a run, if anything does. Raises UsageError for a file of values that nothing is written to."""
-    if config.redact:
-        return Redactor(config.redact, derived_key("redact"), Path(config.redact_map) if config.redact_map else None)
-    if config.redact_map:
-        raise UsageError(
-            "settings.unused",
-            "`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out",
-            setting="redact_map",
-        )
-    return None
+    """What redacts in a run, if anything does."""
+    if not config.redact:
+        return None
+    return Redactor(config.redact, derived_key("redact"), Path(config.redact_map) if config.redact_map else None)
 
 
 def _check_tasks(setup: Setup) -> None:
@@ -204,43 +244,18 @@ def _check_tasks(setup: Setup) -> None:
 
 
 def _check_method(setup: Setup) -> None:
-    """Refuse what the method cannot do, or what would have no effect."""
-    config, settings, splits = setup.config, setup.settings, setup.splits
+    """Refuse a method that lacks a package, or whose edits cannot wait for review."""
+    config = setup.config
     if extra := methods.missing_extra(config.method):
         raise UsageError(
             "extra.missing", f"method {config.method} needs the package {extra}: {pip_install(extra)}", package=extra
         )
-    if settings.NEEDS_LABELS and not config.labels:
-        raise UsageError(
-            "method.unsuitable", f"method {config.method} shows right answers, so it cannot learn without labels"
-        )
-    if config.judged and config.labels and not config.from_traces:
-        raise UsageError(
-            "settings.unused",
-            "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
-            setting="judged",
-        )
-    if settings.gate and splits.train:
-        if settings.NO_GATE:
-            raise UsageError("method.unsuitable", f"method {config.method} {settings.NO_GATE}: leave out gate=true")
-        if not splits.val:
-            raise UsageError(
-                "tasks.missing",
-                "gate=true tries each delta on validation tasks: give `val`, or leave it out",
-                tasks="val",
-            )
-    tries_at_once = settings.NO_GATE and setup.method.roles and splits.train
+    tries_at_once = setup.settings.NO_GATE and setup.method.roles and setup.splits.train
     if config.review != "none" and tries_at_once and strangers(config, setup.survey.levels):
         raise UsageError(
             "review.impossible",
             f"method {config.method} tries what it writes at once, so what strangers may have taught it cannot wait "
             "for review: give `review=none`, or learn with another method",
-        )
-    if config.before and not splits.test:
-        raise UsageError("tasks.missing", "`before` scores the test tasks: give `test`, or leave it out", tasks="test")
-    if config.validate_every > 1 and not splits.val:
-        raise UsageError(
-            "tasks.missing", "`validate_every` is for validation tasks: give `val`, or leave it out", tasks="val"
         )
 
 
@@ -252,51 +267,10 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
     return " and ".join(found)
 
 
-def _check_agent(setup: Setup) -> None:
-    config, kind = setup.config, kind_of(setup.config.agent)
-    if config.reasoning and config.agent != "chat":
-        raise UsageError(
-            "settings.unused",
-            f"`reasoning` is for the chat agent, not for {config.agent}: leave it out",
-            setting="reasoning",
-        )
-    if config.trust_tools and config.agent == "chat" and not config.from_traces:
-        raise UsageError(
-            "settings.unused",
-            "`trust_tools` is for an agent with tools, which the chat agent has not: leave it out",
-            setting="trust_tools",
-        )
-    wanted = getattr(setup.scorer, "agent", None)
-    if wanted and not config.agent.startswith(f"{wanted}:"):
-        raise UsageError(
-            "settings.conflict", f"scorer {config.scorer!r} needs the agent {wanted}:ARGUMENT, not {config.agent}"
-        )
-    if config.choices and kind is not None:
-        raise UsageError(
-            "settings.conflict", f"the tasks of {config.agent} have no choice of answers: leave out `choices`"
-        )
-    if not config.uses_tools:
-        of_tools = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
-        for name, default in of_tools.items():
-            if getattr(config, name) != default:
-                option = f"`{name}`"
-                raise UsageError(
-                    "settings.unused",
-                    f"{option} is for an agent with tools, not for {config.agent}: leave it out",
-                    setting=option,
-                )
-
-
 def check_engine(setup: Setup) -> None:
-    """Raises UsageError for an unknown engine, for one without work, and for its settings without it."""
+    """Raises UsageError for an unknown engine, or for one without work."""
     config = setup.config
     if config.engine == LOCAL:
-        if given := [name for name, default in OF_WORKERS.items() if getattr(config, name) != default]:
-            raise UsageError(
-                "settings.unused",
-                f"`{given[0]}` is for `engine=ray`: give that too, or leave it out",
-                setting=given[0],
-            )
         return
     ENGINES.load(config.engine)
     # Workers load local models.
@@ -331,20 +305,8 @@ def _check_roles(setup: Setup) -> dict[str, str]:
 
 
 def _check_traces(setup: Setup) -> None:
-    """Refuse settings that would run tasks again."""
-    config, settings = setup.config, setup.settings
-    if config.settings.get("online"):
-        raise UsageError(
-            "settings.conflict",
-            "`online` predicts before it learns, but stored traces hold attempts already: leave it out",
-        )
-    if unused := sorted(set(AGAIN) & set(config.settings)):
-        raise UsageError(
-            "settings.unused",
-            f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`",
-            setting=unused[0],
-        )
-    if on := {name: off for name, off in NOT_AGAIN.items() if getattr(settings, name, off) != off}:
+    """Refuse to run tasks again, and tasks without recorded attempts."""
+    if on := {name: off for name, off in NOT_AGAIN.items() if getattr(setup.settings, name, off) != off}:
         how = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())
         raise UsageError(
             "settings.conflict",

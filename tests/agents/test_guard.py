@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from helpers import client
-from refusals import refused
 
 import practicum
 from practicum.agents.guard import Guard, GuardedCall
@@ -140,9 +139,3 @@ def test_the_terminal_asks_with_the_call_and_where_its_text_comes_from(
     assert "t1: the agent calls send with" in shown
     assert "[e0] (foreign) Before each order" in shown
     assert "\x1b[2J" not in shown
-
-
-def test_an_agent_without_tools_has_no_guard() -> None:
-    parts = practicum.Parts(clients={"agent": client(lambda call: "x")})
-    with refused("settings.unused"):
-        practicum.run_sync(practicum.evaluate([TASK], Context(), parts=parts, guard_tools="ask"))

@@ -329,7 +329,7 @@ def test_unusable_tools_are_refused() -> None:
             attempt(tools, finish())
 
 
-def test_settings_of_another_agent_and_two_agents_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_that_do_not_load_and_two_agents_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
@@ -338,12 +338,9 @@ def test_settings_of_another_agent_and_two_agents_are_refused(tmp_path: Path, mo
         return practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=made, **config))
 
     for config, code in (
-        ({"max_turns": 3}, "settings.unused"),
-        ({"tool_timeout": 3.0}, "settings.unused"),
         ({"agent": "tools:nowhere:tools"}, "code.cannot_load"),
         ({"agent": "tools:"}, "code.cannot_load"),
         ({"agent": "tools:python:Box"}, "run.needs_objects"),
-        ({"agent": "tools:json:loads", "reasoning": True}, "settings.unused"),
     ):
         with refused(code):
             evaluate(**config)

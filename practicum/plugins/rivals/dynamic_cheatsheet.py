@@ -7,14 +7,15 @@ context collapses. docs/methods/dynamic_cheatsheet.md says what differs from the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from practicum.core.bounded import MaxChars, Output, clean
+from practicum.core.clashes import needs
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
@@ -45,9 +46,7 @@ class Settings(Batched, RetrievalSettings):
     k: int = Field(default=3, ge=1)
     """synthesis: the number of attempts that a sheet is written from."""
 
-    @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
-        return {} if values.get("form") == "synthesis" else {"k": "needs form=synthesis"}
+    CLASHES: ClassVar = (needs("k", form="synthesis"),)
 
 
 def method(s: Settings) -> Method:

@@ -8,13 +8,14 @@ Each iteration is a step, and each accepted candidate an entry: the best one is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from practicum.core.clashes import Clash
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
 from practicum.core.types import Instructions, Lesson, Task
@@ -58,11 +59,10 @@ class Settings(CandidateSettings):
     groups: int = Field(default=1, ge=1)
     """Groups of a minibatch that are reflected on in parallel before one call joins the results; 1: one call in all."""
 
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        groups, size = self.groups, self.minibatch
-        yield groups > size, f"there are {groups} groups for a minibatch of {size}: lower groups"
-        yield groups > 1 and size < FEW, f"groups need a minibatch of {FEW} or more: raise minibatch, or lower groups"
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash(lambda s: s.groups > s.minibatch, "groups={s.groups} exceeds minibatch={s.minibatch}: lower groups"),
+        Clash(lambda s: s.groups > 1 and s.minibatch < FEW, f"groups need minibatch={FEW} or more: raise minibatch"),
+    )
 
 
 def method(s: Settings) -> Method:

@@ -9,7 +9,7 @@ what differs from the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from statistics import fmean
@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, Field, create_model
 
 from practicum.core.bounded import MaxChars, Output
+from practicum.core.clashes import ON, Clash
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update, ordered_union
@@ -63,10 +64,12 @@ class Settings(CandidateSettings):
     labeled: int = Field(default=4, ge=0)
     """The number of demonstrations up to which a set is filled with target answers."""
 
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        none = self.labeled and not self.bootstrapped
-        yield none, "sets are drawn from the agent's own answers first: set bootstrapped, or labeled=0 too"
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash(
+            {"labeled": ON, "bootstrapped": 0},
+            "sets are drawn from the agent's own answers first: set bootstrapped, or labeled=0 too",
+        ),
+    )
 
 
 def method(s: Settings) -> Method:

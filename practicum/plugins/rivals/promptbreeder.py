@@ -8,13 +8,14 @@ docs/methods/promptbreeder.md says what differs from the paper.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from practicum.core.clashes import Clash
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, ordered_union
 from practicum.core.types import Instructions, Lesson
@@ -60,11 +61,12 @@ class Settings(BeamSettings):
     beam: int = Field(default=20, ge=2)
     """The size of the population (paper: 50)."""
 
-    def conflicts(self) -> Iterator[tuple[object, str]]:
-        yield from super().conflicts()
-        pairs = self.beam // 2
-        many = self.given("candidates") and self.candidates > pairs
-        yield many, f"a population of {self.beam} has {pairs} pairs for tournaments: lower candidates, or raise beam"
+    CLASHES: ClassVar[tuple[Clash, ...]] = (
+        Clash(
+            lambda s: s.given("candidates") and s.candidates > s.beam // 2,
+            "a population of {s.beam} has fewer than {s.candidates} pairs for tournaments: lower candidates",
+        ),
+    )
 
 
 def method(s: Settings) -> Method:

@@ -23,7 +23,6 @@ from python_kit import (
     number,
     playbook,
     reflecting,
-    refused,
     word_alone,
 )
 
@@ -212,23 +211,3 @@ def test_summarized_shows_the_curator_the_points_of_one_summary(tmp_path: Path) 
     assert not any(insight(n) in curation.text for n in range(9))
     assert seen.texts == ["Answer by the name.", "Wait for the rest."]
     assert all({f"task:t{n}" for n in range(9)} <= set(entry.sources) for entry in seen.result.context)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"exact": True, "shuffle": "random"},
-        {"copies": 3, "groups": 2},
-        {"copies": 21},
-        {"slope": 0.1, "batch": 4},
-        {"levels": 2},
-        {"steps": 2, "epochs": 2},
-        {"asynchronous": True, "join": "model"},
-    ],
-    ids=str,
-)
-def test_settings_without_an_effect_together_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
-    played = model()
-    with refused("settings.invalid"):
-        learned(tmp_path, messages(0), played, "combee", settings)
-    assert played.calls == []

@@ -10,7 +10,6 @@ import pytest
 from python_kit import (
     OTHER,
     Seen,
-    agent,
     asks,
     change,
     citing,
@@ -25,7 +24,6 @@ from python_kit import (
     number,
     playbook,
     reflecting,
-    refused,
     word,
 )
 
@@ -283,26 +281,3 @@ def test_adaptive_primitives_measure_before_they_choose(tmp_path: Path) -> None:
     # An agent that fails whatever it does shows no contrast: groups are switched off after the probe.
     assert len(seen.steps[3].rollouts[0].group) == 1
     assert all("primitives" in str(report.batch.data) or report.batch.data for report in seen.steps)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"group": 3, "rounds": 2},
-        {"heads": True, "reflection": "batched"},
-        {"twin": True, "reflector": False},
-        {"state": True, "curator": "append"},
-        {"replay": 0.5, "online": True},
-        {"graduate": 2},
-        {"state_tokens": 300},
-        {"rollouts": 2, "batch": 4},
-        {"primitives": "adaptive", "group": 3},
-        {"reflection": "batched", "batch": 25},
-    ],
-    ids=str,
-)
-def test_combinations_without_an_effect_are_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
-    played = model(agent=agent)
-    with refused("settings.invalid"):
-        learned(tmp_path, messages(0), played, "ace", settings)
-    assert played.calls == []

@@ -261,8 +261,6 @@ def test_wrong_use_is_refused_before_anything_is_opened(server: AppWorlds) -> No
         ({"agent": "appworld:"}, "environment.invalid_address"),
         ({"agent": "appworld:localhost:8000"}, "environment.invalid_address"),
         ({"agent": f"{good},{server.address}/"}, "environment.invalid_address"),
-        ({"agent": "chat", "scorer": "appworld"}, "settings.conflict"),
-        ({"agent": good, "choices": ("a", "b")}, "settings.conflict"),
         ({"agent": good, "scorer": "exact"}, "tasks.no_target"),
     ):
         parts = practicum.Parts(clients={"agent": coding(solved)})

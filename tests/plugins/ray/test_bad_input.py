@@ -48,13 +48,6 @@ def test_resources_that_say_nothing_are_refused(text: str) -> None:
         evaluated(engine="ray", resources=text)
 
 
-def test_what_is_for_a_cluster_is_refused_without_one() -> None:
-    with refused("settings.unused"):
-        evaluated(resources="cpu=2")
-    with refused("settings.unused"):
-        evaluated(ray_address="auto")
-
-
 def test_a_cluster_is_refused_where_there_is_no_work_to_move() -> None:
     parts = practicum.Parts(clients={"agent": client()})
     with refused("settings.unused"):
