@@ -12,6 +12,9 @@ The load is closed for throughput and CPU time: 32 connections, each of which se
 latency: requests come at random times at half of the target rate (half of the throughput, for a server that does not
 reach the target), and the clock runs from the sending to the first byte of the body. The servers are measured in turn
 in each of several runs; a value is the median of the runs.
+
+Latencies at half load depend on how long the core keeps its caches, which a virtual one may lose within milliseconds.
+So the bench also reads a megabyte at random places, after pauses in which the core is busy and the memory is not read.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -36,6 +39,7 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 import httptools
+import numpy as np
 import uvloop
 from measure import BenchError, OnResult, Target, arguments, load_average, print_end, print_table, rounded
 from simulated_upstream import CHUNKS, SCRIPT, TEXT, answer
@@ -55,6 +59,8 @@ MORE_P50, MORE_P99, UNCHANGED = 3.0, 10.0, 0.95
 CONNECTIONS, SESSIONS, TURNS = 32, 8, 10
 """Connections of the closed load, sessions of each, and turns of the session whose prompts are compared."""
 VOCABULARY = 5_000
+PAUSES = (0, 1, 5, 10, 50)
+"""Milliseconds between two readings of the same memory."""
 _READY_SECONDS = 180.0
 _WARM_SECONDS = 1.0
 
@@ -113,10 +119,12 @@ class ServeRow:
 @dataclass(frozen=True, kw_only=True)
 class ServeResult:
     """All measurements. `prefix` holds a share for each turn but the first: how much of the prompt before it, in
-    characters, is unchanged at the front of its prompt."""
+    characters, is unchanged at the front of its prompt. `megabyte_us` is how long a megabyte is read, in microseconds,
+    by the pause since it was read before, in milliseconds."""
 
     rows: Sequence[ServeRow]
     prefix: Sequence[float]
+    megabyte_us: Mapping[int, float]
 
     def targets(self) -> list[Target]:
         """The targets of the proxy that looks entries up, and what it was measured at."""
@@ -144,6 +152,7 @@ class ServeResult:
         return {
             "rows": [rounded(asdict(row)) for row in self.rows],
             "prefix": rounded({"mean": mean(self.prefix), "lowest": min(self.prefix)}),
+            "megabyte_us": {str(pause): round(us, 1) for pause, us in self.megabyte_us.items()},
             "targets": [target.as_json() for target in self.targets()],
         }
 
@@ -158,7 +167,24 @@ def serve(plan: ServePlan, report: OnResult = lambda line: None) -> ServeResult:
         rows = bench.rows()
         prefix = uvloop.run(bench.prefix())
         report(f"prefix: {mean(prefix):.1%} unchanged")
-        return ServeResult(rows=rows, prefix=prefix)
+        with _affinity({cores[0]}):
+            megabyte = {pause: _megabyte_us(pause) for pause in PAUSES}
+        return ServeResult(rows=rows, prefix=prefix, megabyte_us=megabyte)
+
+
+def _megabyte_us(pause: int) -> float:
+    """The median time to read a megabyte at random places, in microseconds, after a pause in milliseconds."""
+    lines, times = 2**14, list[float]()
+    memory, out = np.ones(8 * lines), np.empty(lines)
+    places = 8 * np.random.default_rng(0).permutation(lines)
+    for _ in range(30):
+        end = time.perf_counter() + pause / 1000
+        while time.perf_counter() < end:
+            pass
+        began = time.perf_counter()
+        np.take(memory, places, out=out, mode="clip")
+        times.append(1e6 * (time.perf_counter() - began))
+    return median(times)
 
 
 @dataclass(frozen=True)
@@ -498,6 +524,8 @@ def show(found: ServeResult) -> None:
         "limit); p50, p99: to the first byte, at so many requests/s; more: than without a proxy; late: requests that\n"
         "went on unchanged, because what to show came too late"
     )
+    cold = ", ".join(f"{us:.0f} us after {pause} ms" for pause, us in found.megabyte_us.items())
+    print(f"a megabyte is read in {cold}")
     print(f"prompt unchanged at the front: {mean(found.prefix):.1%} on average, {min(found.prefix):.1%} at least")
 
 
