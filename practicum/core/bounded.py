@@ -8,8 +8,11 @@ a second call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from functools import cache
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -18,8 +21,12 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     WithJsonSchema,
+    create_model,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
+
+F = TypeVar("F", bound="Output")
 
 MOST_CHARS = 8_000
 MOST_ITEMS = 100
@@ -30,9 +37,48 @@ LENIENT = frozenset({"maxLength", "maxItems", "pattern", "default"})
 
 
 class Output(BaseModel):
-    """Base class of all structured outputs."""
+    """Base class of all structured outputs.
+
+    `SHORT` derives the form of small models: the fields that they are asked for, in order, each with its bound (the
+    characters of a text, the items of a list; None: as it is). A field that only the short form has is given as (type,
+    Field), and `from_short` turns it into a field of this form. An answer in the short form is read into this form;
+    fields that were not asked for are empty.
+    """
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
+
+    SHORT: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def from_short(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of this form by those of the short one."""
+        return values
+
+
+@cache
+def short_form(form: type[Output]) -> type[Output]:
+    """The form in which small models are asked; the same form if it has no other."""
+    if not form.SHORT:
+        return form
+    fields: dict[str, Any] = {}
+    for name, bound in form.SHORT.items():
+        fields[name] = bound if isinstance(bound, tuple) else _bounded(form.model_fields[name], bound)
+    return create_model(f"Short{form.__name__}", __base__=Output, __doc__=form.__doc__, **fields)
+
+
+def _bounded(field: FieldInfo, bound: int | None) -> tuple[Any, FieldInfo]:
+    kept = copy(field)
+    if bound is not None:
+        limit = MaxChars(bound) if field.annotation is str else MaxItems(bound)
+        kept.metadata = [*(one for one in field.metadata if not isinstance(one, MaxChars | MaxItems)), limit]
+    return field.annotation, kept
+
+
+def read_short(form: type[F], answer: BaseModel) -> F:
+    """What a small model answered in the short form, in the full one."""
+    values = form.from_short({name: getattr(answer, name) for name in type(answer).model_fields})
+    empty = {name: "" if field.annotation is str else [] for name, field in form.model_fields.items()}
+    return form.model_construct(**{**empty, **values})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ Where the output is read does not matter, so an attempt on another machine reads
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
+from practicum.core.bounded import Output, read_short, short_form
 from practicum.core.errors import OutputError
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Profile, Prompt
@@ -51,19 +52,21 @@ async def ask_for(
     """The object that a model gives, which is asked again, twice, if its output does not fit. Raises OutputError if no
     output fits."""
     wanted = json_schema(schema, run.profile) if form is None else form
+    small = run.profile == "small" and issubclass(schema, Output)
+    asked: type[BaseModel] = short_form(schema) if small else schema
     for again in range(REPAIRS + 1):
         reply = await run.reply(
             role, prompt, wanted, again=again, temperature=temperature, output_tokens=output_tokens
         )  # fmt: skip
         try:
-            value, mended = read_object(schema, reply.text, reply.cut)
+            value, mended = read_object(asked, reply.text, reply.cut)
         except ValidationError as error:
             problem = describe_validation_error(error, reply.cut)
             prompt = repair_prompt(prompt, reply.text, problem)
         else:
             if mended:
                 await run.mended(role)
-            return value
+            return cast(M, value if asked is schema else read_short(cast(type[Output], schema), value))
     if reply.silence is not None:
         raise await run.give_up(role, f"the answer {SILENCES[reply.silence]}", "")
     advice = "raise `max_output_tokens`" if reply.cut else "try `structure=tool` or `structure=prompted`"

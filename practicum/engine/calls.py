@@ -136,13 +136,11 @@ class Calls(Place):
         self._state.last_error = refused
         raise OutputError("window.exceeded", refused)
 
-    async def try_ask(
-        self, role: str, prompt: Prompt, schema: type[M], lost: Count, *, temperature: float | None = None
-    ) -> M | None:
+    async def try_ask(self, role: str, prompt: Prompt, schema: type[M], lost: Count, **how: Any) -> M | None:
         """`ask_fitted` for what a run can do without. Returns None, and raises the counter `lost`, if there
         is no answer or none that can be parsed."""
         try:
-            return await self.ask_fitted(role, prompt, schema, temperature=temperature)
+            return await self.ask_fitted(role, prompt, schema, **how)
         except (OutputError, ProviderError):
             self.count(lost)
             return None

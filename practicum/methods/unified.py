@@ -57,10 +57,9 @@ from practicum.methods.blocks.show import (
     similar_turns,
     with_memories,
 )
-from practicum.methods.cases import CLOSED, LICE, MEETING
 from practicum.methods.episodes import EPISODES
 from practicum.methods.memory import MemorySettings, acting
-from practicum.methods.worked_examples import WITHOUT_RULES
+from practicum.methods.worked_examples import CLOSED, LICE, MEETING, WITHOUT_RULES
 from practicum.retrieval.search import Filter
 
 SPECIFICATION: Mapping[str, Any] = {

@@ -1,27 +1,75 @@
-"""Worked examples for the prompts of methods that grow a playbook, for small models: a choice, a number, a tool's use
-and a piece of writing, about subjects that no data set here is about.
+"""Worked examples for the prompts of small models: cases, and the answer of a role to each, as data. The cases are a
+choice, a number, a tool's use and a piece of writing, about subjects of no data set here.
 
 A small model learns the form from them better than from any description.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from practicum.core.types import Turn
-from practicum.methods.blocks.heads import ShortDiagnosis, ShortOfMany, ShortReflections
-from practicum.methods.blocks.reflect import ShortReflection, Tag
-from practicum.methods.cases import (
-    CALENDAR,
-    CLOSED,
-    COAT,
-    GARDEN,
-    HINGE,
-    LICE,
-    MEETING,
-    NOTICES,
-    SHOP,
-    WORKSHOP,
-    YELLOW,
-)
+
+
+def written(answer: Mapping[str, Any]) -> str:
+    """An answer as a model writes it."""
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+# ---- cases
+
+SHOP = """\
+# What the agent is told
+Answer with a number."""
+
+COAT = "Task: A coat of 80 is sold with 25% off. What is left to pay?"
+
+WORKSHOP = """\
+# What the agent is told
+Name the material for a part. Materials: oak, steel, bronze."""
+
+HINGE = """\
+Task: a hinge for a garden gate right by the sea
+Answer: steel
+Feedback: The answer is wrong. The right answer is: bronze"""
+
+CALENDAR = """\
+# What the agent is told
+Keep the calendar with the tools you have."""
+
+MEETING = """\
+Task: Put the dentist into my calendar, on 9 May at half past two.
+Action: add_event {"title": "dentist", "start": "9 May 14:30"}
+Observation: error: start must look like 2026-05-09T14:30
+Answer: The dentist is in your calendar.
+Feedback: The answer is wrong. There is no such event in the calendar."""
+
+NOTICES = """\
+# What the agent is told
+Write notices for a swimming pool. A notice has at most 12 words."""
+
+CLOSED = """\
+Task: Tell visitors that the pool is closed on Sunday for cleaning.
+Answer: Dear visitors, please note that our swimming pool will unfortunately be closed on Sunday, since it is cleaned.
+Feedback: The answer is wrong. It has 18 words, and the limit is 12."""
+
+GARDEN = """\
+# What the agent is told
+Say what a gardener needs. Remedies: chalk, ash, soap."""
+
+YELLOW = """\
+Task: hi, the leaves of my hydrangea turn yellow and I have no idea why
+Answer: soap
+Feedback: The answer is wrong. The right answer is: ash"""
+
+LICE = """\
+Task: What can I do about the lice on my roses?
+Answer: chalk
+Feedback: The answer is wrong. The right answer is: soap"""
+
+# ---- what the roles of a playbook say of them
 
 INSECTS = "If a gardener has lice or other insects on a plant, answer soap."
 SEASIDE = "If a metal part stands near the sea, answer bronze."
@@ -36,89 +84,87 @@ def case(told: str, attempt: str, rule: str = "") -> str:
     return f"{told}\n\n{rules}# The attempt\n{attempt}"
 
 
-REFLECTED = (
+REFLECTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (
         (GARDEN, YELLOW, f"[e4] (rules) {INSECTS}"),
-        ShortReflection(
-            kind="leaves that turn yellow", correction="ash",
-            insight="If a gardener reports leaves that turn yellow, answer ash.",
-            diagnosis="took what helps against insects", tags=[Tag(id="e4", verdict="harmful")],
-        ),
+        {
+            "kind": "leaves that turn yellow", "correction": "ash",
+            "insight": "If a gardener reports leaves that turn yellow, answer ash.",
+            "diagnosis": "took what helps against insects", "tags": [{"id": "e4", "verdict": "harmful"}],
+        },
     ),
     (
         (SHOP, f"{COAT}\nAnswer: 20\nFeedback: The answer is wrong. The right answer is: 60"),
-        ShortReflection(
-            kind="the price after a discount", correction="80 - 20 = 60", insight=DISCOUNT,
-            diagnosis="gave the discount itself", tags=[],
-        ),
+        {
+            "kind": "the price after a discount", "correction": "80 - 20 = 60", "insight": DISCOUNT,
+            "diagnosis": "gave the discount itself", "tags": [],
+        },
     ),
     (
         (CALENDAR, MEETING),
-        ShortReflection(
-            kind="adding an event to a calendar", correction="start 2026-05-09T14:30", insight=DATES,
-            diagnosis="the tool refused the format, and it answered as if the event were there", tags=[],
-        ),
+        {
+            "kind": "adding an event to a calendar", "correction": "start 2026-05-09T14:30", "insight": DATES,
+            "diagnosis": "the tool refused the format, and it answered as if the event were there", "tags": [],
+        },
     ),
     (
         (NOTICES, CLOSED, "[e7] (rules) If visitors are addressed, be polite."),
-        ShortReflection(
-            kind="a notice with a limit of words", correction="Closed on Sunday for cleaning.", insight=SHORT,
-            diagnosis="politeness took more words than there were", tags=[Tag(id="e7", verdict="neutral")],
-        ),
+        {
+            "kind": "a notice with a limit of words", "correction": "Closed on Sunday for cleaning.", "insight": SHORT,
+            "diagnosis": "politeness took more words than there were", "tags": [{"id": "e7", "verdict": "neutral"}],
+        },
     ),
     (
         (GARDEN, LICE, "[e5] (rules) If the soil is sour, answer chalk."),
-        ShortReflection(
-            kind="insects on a plant", correction="soap", insight=INSECTS,
-            diagnosis="took what helps against sour soil", tags=[Tag(id="e5", verdict="harmful")],
-        ),
+        {
+            "kind": "insects on a plant", "correction": "soap", "insight": INSECTS,
+            "diagnosis": "took what helps against sour soil", "tags": [{"id": "e5", "verdict": "harmful"}],
+        },
     ),
 )  # fmt: skip
 """Attempts, and the reflections on them. Two are choices in a person's words, first and last: with one choice about a
 thing, a 1.5B model wrote rules about the form of the answer, such as "If a name is asked for, give the name"."""
 
-EXAMPLES = tuple(Turn(case(*parts), said.model_dump_json()) for parts, said in REFLECTED)
+EXAMPLES = tuple(Turn(case(*parts), written(said)) for parts, said in REFLECTED)
 """Reflections on one attempt each."""
 
-WITHOUT_RULES = tuple(
-    Turn(case(*parts[:2]), said.model_copy(update={"tags": []}).model_dump_json()) for parts, said in REFLECTED
-)
+WITHOUT_RULES = tuple(Turn(case(*parts[:2]), written({**said, "tags": []})) for parts, said in REFLECTED)
 """The same examples as a reflector sees its cases that does not read the rules."""
 
-SEVERAL = [ShortOfMany(**dict(said), attempt=n) for n, (_, said) in enumerate(REFLECTED[:2], 1)]
+SEVERAL = [{**said, "attempt": n} for n, (_, said) in enumerate(REFLECTED[:2], 1)]
 
 AT_A_TIME = Turn(
-    "\n\n".join(f"# Case {one.attempt}\n{turn.user}" for one, turn in zip(SEVERAL, EXAMPLES, strict=False)),
-    ShortReflections(reflections=SEVERAL).model_dump_json(),
+    "\n\n".join(f"# Case {one['attempt']}\n{turn.user}" for one, turn in zip(SEVERAL, EXAMPLES, strict=False)),
+    written({"reflections": SEVERAL}),
 )
 """Two of them in one call."""
 
 DIAGNOSED = (
     (
         case(WORKSHOP, HINGE, "[e4] (rules) If a part has to bear a load, answer steel."),
-        ShortDiagnosis(
-            evidence="a rule for parts under load was used by the sea, and no rule is about salt",
-            attribution="actionable_gap", cause="it took the only rule there was, which is about something else",
-            tags=[Tag(id="e4", verdict="harmful")],
-            kind="a metal part near the sea", gap="what salt does to metal", insight=SEASIDE,
-        ),
+        {
+            "evidence": "a rule for parts under load was used by the sea, and no rule is about salt",
+            "attribution": "actionable_gap", "cause": "it took the only rule there was, which is about something else",
+            "tags": [{"id": "e4", "verdict": "harmful"}],
+            "kind": "a metal part near the sea", "gap": "what salt does to metal", "insight": SEASIDE,
+        },
     ),
     (
         case(NOTICES, CLOSED, f"[e9] (rules) {SHORT}"),
-        ShortDiagnosis(
-            evidence="the rule it relied on says to leave out politeness, and it did not",
-            attribution="execution_variance", cause="it found the right rule and did not follow it",
-            tags=[Tag(id="e9", verdict="helpful")],
-            kind="a notice with a limit of words", gap="nothing: the rule says it", insight=SHORT,
-        ),
+        {
+            "evidence": "the rule it relied on says to leave out politeness, and it did not",
+            "attribution": "execution_variance", "cause": "it found the right rule and did not follow it",
+            "tags": [{"id": "e9", "verdict": "helpful"}],
+            "kind": "a notice with a limit of words", "gap": "nothing: the rule says it", "insight": SHORT,
+        },
     ),
     (
         f"{EXAMPLES[1].user}\n\n# The agent's notes, from another run of the same task\nconsulted: no rule",
-        ShortDiagnosis(
-            evidence="no rule says what to do with a discount; one that does would have given the answer",
-            attribution="actionable_gap", cause="it took the discount for the answer", tags=[],
-            kind="the price after a discount", gap="how a discount is reckoned", insight=DISCOUNT,
-        ),
+        {
+            "evidence": "no rule says what to do with a discount; one that does would have given the answer",
+            "attribution": "actionable_gap", "cause": "it took the discount for the answer", "tags": [],
+            "kind": "the price after a discount", "gap": "how a discount is reckoned", "insight": DISCOUNT,
+        },
     ),
 )  # fmt: skip
 """Failures with what the three heads say of them: a rule that misled, one that was not followed, and none at all. A

@@ -10,7 +10,7 @@ from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
-from practicum.core.bounded import strict_schema
+from practicum.core.bounded import Output, short_form, strict_schema
 from practicum.core.errors import WindowError
 from practicum.core.types import Profile, Prompt, Turn
 from practicum.core.views import count_tokens, truncate
@@ -92,8 +92,9 @@ def _schema_text(schema: JSON) -> str:
 def json_schema(schema: type[BaseModel], profile: Profile) -> JSON:
     """The JSON schema of an output class, strict in the profile full; always the same object for the same class and
     profile."""
-    made = schema.model_json_schema()
-    return made if profile == "small" else cast(JSON, strict_schema(made))
+    if profile == "small":
+        return (short_form(schema) if issubclass(schema, Output) else schema).model_json_schema()
+    return cast(JSON, strict_schema(schema.model_json_schema()))
 
 
 def extract_json(text: str) -> str:

@@ -4,16 +4,16 @@ curator, one model call over all reflections (ACE, section 3.1). With guards, co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean
+from practicum.core.bounded import EntryId, LongText, MaxChars, Output, clean, read_short, short_form
 from practicum.core.context import ApplyResult, Context
 from practicum.core.counts import Count
 from practicum.core.edits import (
@@ -30,7 +30,7 @@ from practicum.core.edits import (
     ordered_union,
 )
 from practicum.core.errors import OutputError, ProviderError, UsageError
-from practicum.core.types import Instructions, Lesson, Profile, Prompt
+from practicum.core.types import Instructions, Lesson, Prompt
 from practicum.core.views import behind, count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
@@ -216,11 +216,13 @@ class Change(Output):
     )
     reason: LongText = Field(default="", description="why")
 
+    SHORT: ClassVar = {
+        "lesson": (int, Field(description="number of the lesson")), "op": None, "ids": 3, "text": 300, "reason": 80
+    }  # fmt: skip
 
-class Changes(Output):
-    """A small set of edits, never the whole playbook."""
-
-    changes: Sequence[Change] = Field(min_length=1, description="together they account for every insight")
+    @classmethod
+    def from_short(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "insights": [values["lesson"]]}
 
 
 class Mutation(Change):
@@ -229,54 +231,30 @@ class Mutation(Change):
     op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
 
 
+def decisions(form: type[Change]) -> dict[str, Any]:
+    """What a small model is asked for in place of changes: a decision about each lesson."""
+    several = Field(min_length=1, max_length=128, description="one for each lesson, or more")
+    return {"decisions": (list[short_form(form)], several)}  # type: ignore[misc]
+
+
+class Changes(Output):
+    """A small set of edits, never the whole playbook."""
+
+    changes: Sequence[Change] = Field(min_length=1, description="together they account for every insight")
+
+    SHORT: ClassVar = decisions(Change)
+
+    @classmethod
+    def from_short(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"changes": [read_short(Change, one) for one in values["decisions"]]}
+
+
 class Mutations(Changes):
     """A small set of edits, never the whole playbook."""
 
     changes: Sequence[Mutation] = Field(min_length=1, description="together they account for every insight")
 
-
-class Decision(Output):
-    """What a curator does about one lesson: one edit, or the entry that says it already."""
-
-    lesson: int = Field(description="number of the lesson")
-    op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
-    ids: Annotated[list[EntryId], MaxItems(3)] = Field(default=[], description="the rules meant; none for ADD")
-    text: Annotated[str, MaxChars(300)] = Field(
-        default="", description="new text of the rule, for UPDATE and MERGE; for ADD only if it should differ"
-    )
-    reason: Annotated[str, MaxChars(80)] = Field(default="", description="why, in a few words")
-
-    def as_change(self) -> Change:
-        """The same as an edit that rests on one insight."""
-        return Change.model_construct(**{**dict(self), "insights": [self.lesson], "section": ""})
-
-
-class Decisions(Output):
-    """What a curator writes: a small set of edits, never the whole playbook."""
-
-    decisions: Sequence[Decision] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
-
-    @property
-    def changes(self) -> list[Change]:
-        return [decision.as_change() for decision in self.decisions]
-
-
-class ShortMutation(Decision):
-    """What a mutator does about one lesson: one edit, or the entry that says it already."""
-
-    op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
-
-
-class ShortMutations(Decisions):
-    """What a mutator writes: a small set of edits, never the whole playbook."""
-
-    decisions: Sequence[ShortMutation] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
-
-
-FORMS: Mapping[tuple[Profile, bool], type[Changes] | type[Decisions]] = {
-    ("full", True): Changes, ("full", False): Mutations, ("small", True): Decisions, ("small", False): ShortMutations,
-}  # fmt: skip
-"""The curator's form by profile, and whether entries may be merged."""
+    SHORT: ClassVar = decisions(Mutation)
 
 
 @lru_cache(maxsize=64)
@@ -369,10 +347,8 @@ class Curator:
             refused=(*decided.refused, *(Refused(edit, why) for edit in deletions)),
         )
 
-    async def _ask(
-        self, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
-    ) -> Changes | Mutations | Decisions:
-        form = FORMS[run.profile, self.merges]
+    async def _ask(self, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run) -> Changes:
+        form = Changes if self.merges else Mutations
         if run.profile == "full":
             prompt = await reflections_prompt(self.told, lessons, context, voted, run)
             return await run.ask_fitted("curator", prompt, form)

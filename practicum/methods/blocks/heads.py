@@ -11,35 +11,39 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Annotated, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
-from practicum.core.bounded import LongText, MaxChars, MaxItems, Output, rule_schema
+from practicum.core.bounded import LongText, Output, read_short, short_form
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import ordered_union
 from practicum.core.errors import OutputError, ProviderError
-from practicum.core.types import Instructions, Lesson, Profile, Prompt, Rollout, Round, Turn
+from practicum.core.types import Instructions, Lesson, Prompt, Rollout, Round, Turn
 from practicum.engine.loop import ReflectSeam, sources_of
 from practicum.engine.run import Run
 from practicum.engine.specifics import answers_named
 from practicum.methods.blocks.reflect import (
+    KIND,
+    RULE,
     Insight,
     LearnFrom,
     Reflection,
     Reflector,
-    ShortReflection,
     Tag,
     case,
     case_prompt,
     cases_prompt,
     contrast,
+    of_one_insight,
     reflected_lesson,
     relied_on,
     tagged,
     verdicts,
 )
+from practicum.methods.worked_examples import written
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 
@@ -59,6 +63,8 @@ class Attribution(Output):
     evidence: LongText = Field(description="what in the attempt decides it")
     attribution: FailureKind
 
+    SHORT: ClassVar = {"evidence": 160, "attribution": None}
+
 
 class RootCause(Output):
     """Why it failed."""
@@ -66,57 +72,28 @@ class RootCause(Output):
     cause: LongText = Field(description="the first wrong step, and why it was taken")
     tags: list[Tag] = Field(description="a verdict on each entry that the agent used")
 
+    SHORT: ClassVar = {"cause": 160, "tags": 3}
+
 
 class CoverageGap(Output):
     """What the playbook does not say, or says wrongly."""
 
+    kind: SkipJsonSchema[str] = ""
     gap: LongText = Field(description="what is missing, wrong, or not where it would be found")
     correction: LongText = Field(description="the correct approach, concretely")
     insights: list[Insight] = Field(description="what closes the gap; none if there is none")
+
+    SHORT: ClassVar = {"kind": KIND, "gap": 120, "insight": RULE}
+    from_short = staticmethod(of_one_insight)
 
 
 class Diagnosis(CoverageGap, RootCause, Attribution):
     """All three in one answer."""
 
-
-class ShortAttribution(Output):
-    """Whether guidance could have changed the outcome."""
-
-    evidence: Annotated[str, MaxChars(160)] = Field(description="what in the attempt decides it")
-    attribution: FailureKind
+    SHORT: ClassVar = {**Attribution.SHORT, **RootCause.SHORT, **CoverageGap.SHORT}
 
 
-class ShortRootCause(Output):
-    """Why it failed."""
-
-    cause: Annotated[str, MaxChars(160)] = Field(description="the first wrong step, and why it was taken")
-    tags: Annotated[list[Tag], MaxItems(3)] = Field(description="a verdict on each rule that was relied on")
-
-
-class ShortCoverageGap(Output):
-    """What the playbook does not say."""
-
-    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
-    gap: Annotated[str, MaxChars(120)] = Field(description="what no rule says yet, or a rule says wrongly")
-    insight: Annotated[str, rule_schema(160, empty=False)] = Field(description="the rule that closes the gap")
-
-    @property
-    def insights(self) -> list[Insight]:
-        """Its one insight, in no section."""
-        return [Insight(section="", text=self.insight)]
-
-
-class ShortDiagnosis(ShortCoverageGap, ShortRootCause, ShortAttribution):
-    """All three in one answer."""
-
-
-Forms = tuple[type[Output], type[Output], type[Output]]
-
-HEADS: Mapping[Profile, tuple[Forms, type[Diagnosis] | type[ShortDiagnosis]]] = {
-    "full": ((Attribution, RootCause, CoverageGap), Diagnosis),
-    "small": ((ShortAttribution, ShortRootCause, ShortCoverageGap), ShortDiagnosis),
-}
-"""The forms of the three heads, and that of all three in one call."""
+HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
 
 
 def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
@@ -138,10 +115,10 @@ def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def attributing(shape: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
+def attributing(form: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
     """The form's schema for a small model, limited to these attributions; a server that enforces schemas allows no
     others."""
-    schema = deepcopy(json_schema(shape, "small"))
+    schema = deepcopy(json_schema(form, "small"))
     if attribution := schema["properties"].get("attribution"):
         attribution["enum"] = [*kinds]
     return schema
@@ -162,7 +139,7 @@ class Heads:
     otherwise: Reflector
     gated: bool = False
     one_call: bool = False
-    examples: tuple[tuple[str, ShortDiagnosis], ...] = ()
+    examples: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
     async def __call__(self, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(rollout)
@@ -170,20 +147,19 @@ class Heads:
             return await self.otherwise(rollout, context, earlier, run)
         prompt = await case_prompt(self.case, rollout, context, earlier, run)
         kinds = possible(rollout, context, run.choices)
-        forms, whole = HEADS[run.profile]
         try:
             if self.one_call:
-                answers = [await self._ask(self.heads, prompt, whole, kinds, run)]
+                answers = [await self._ask(self.heads, prompt, Diagnosis, kinds, run)]
             else:
                 jobs = [
-                    (form.__name__.removeprefix("Short").lower(), partial(self._ask, (head,), prompt, form, kinds))
-                    for head, form in zip(self.heads, forms, strict=True)
+                    (form.__name__.lower(), partial(self._ask, (head,), prompt, form, kinds))
+                    for head, form in zip(self.heads, HEADS, strict=True)
                 ]
                 answers = await run.gather(jobs)
         except (OutputError, ProviderError):
             run.count(Count.LOST_REFLECTIONS)
             return None
-        found = whole.model_validate({name: value for answer in answers for name, value in answer})
+        found = Diagnosis.model_validate({name: value for answer in answers for name, value in answer})
         run.count(ATTRIBUTED[found.attribution])
         gap = found.attribution == "actionable_gap"
         votes = verdicts(found.tags, rollout, context, run)
@@ -200,8 +176,9 @@ class Heads:
         told = "\n\n".join(head.text(run.profile) for head in heads)
         if run.profile == "full":
             return await run.ask_fitted("reflector", replace(case, closing=f"# What to say of it\n{told}"), form)
-        fields = set(form.model_fields)
-        turns = tuple(Turn(case, diagnosis.model_dump_json(include=fields)) for case, diagnosis in self.examples)
+        turns = tuple(
+            Turn(case, written({name: diagnosis[name] for name in form.SHORT})) for case, diagnosis in self.examples
+        )
         prompt = replace(case, system=f"{case.system}\n\n{told}", turns=turns)
         return await run.ask_fitted("reflector", prompt, form, form=attributing(form, kinds))
 
@@ -215,23 +192,24 @@ class OfMany(Reflection):
 
     attempt: int = Field(description="number of the attempt", json_schema_extra={"minimum": 1, "maximum": AT_ONCE})
 
+    SHORT: ClassVar = {**Reflection.SHORT, "attempt": None}
+
 
 class Reflections(Output):
     """What a reflector writes about several attempts at once."""
 
     reflections: list[OfMany] = Field(min_length=1, description="one for each attempt")
 
+    SHORT: ClassVar = {
+        "reflections": (
+            list[short_form(OfMany)],  # type: ignore[misc]
+            Field(min_length=1, max_length=AT_ONCE, description="one for each attempt"),
+        )
+    }  # fmt: skip
 
-class ShortOfMany(ShortReflection):
-    """One reflection among several."""
-
-    attempt: int = Field(description="number of the attempt", json_schema_extra={"minimum": 1, "maximum": AT_ONCE})
-
-
-class ShortReflections(Output):
-    """What a reflector writes about several attempts at once."""
-
-    reflections: list[ShortOfMany] = Field(min_length=1, max_length=AT_ONCE, description="one for each attempt")
+    @classmethod
+    def from_short(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"reflections": [read_short(OfMany, one) for one in values["reflections"]]}
 
 
 def batched(told: Instructions, learn_from: LearnFrom) -> ReflectSeam:
@@ -260,16 +238,14 @@ def batched(told: Instructions, learn_from: LearnFrom) -> ReflectSeam:
             lessons += [replace(x, sources=sources, data=data) for x in lesson.each]
         return [*lessons, *(tagged(r, r.place) for r in passing)]
 
-    async def ask(asked: Sequence[Rollout], context: Context, run: Run) -> Mapping[int, OfMany | ShortOfMany]:
+    async def ask(asked: Sequence[Rollout], context: Context, run: Run) -> Mapping[int, OfMany]:
         """The reflections by the numbers of their attempts; none if the call failed."""
         cases = [case(r, context, (), run) for r in asked]
         parts = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
-        small = run.profile == "small"
-        form: type[ShortReflections] | type[Reflections] = ShortReflections if small else Reflections
         about = replace(run, about=sources_of(asked))
         try:
             prompt = await cases_prompt(told, parts, asked, context, about)
-            found = await about.ask_fitted("reflector", prompt, form)
+            found = await about.ask_fitted("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.count(Count.LOST_REFLECTIONS, len(asked))
             return {}

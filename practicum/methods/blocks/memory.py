@@ -23,7 +23,7 @@ from practicum.methods.blocks.curate import votes
 from practicum.methods.blocks.reflect import evidence, in_words, judged_by_outcome
 from practicum.methods.blocks.scaling import outcome_of
 from practicum.methods.blocks.show import FAILURE
-from practicum.methods.cases import CALENDAR, CLOSED, COAT, GARDEN, LICE, MEETING, NOTICES, SHOP, YELLOW
+from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, GARDEN, LICE, MEETING, NOTICES, SHOP, YELLOW
 
 MEMORIES = "memories"
 """The section of memories."""

@@ -5,12 +5,14 @@ and the contrast between several attempts at one task.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from statistics import pvariance
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
+from pydantic.json_schema import SkipJsonSchema
 
 from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean, rule_schema
 from practicum.core.context import Context
@@ -21,7 +23,9 @@ from practicum.core.views import behind, entry_line, truncate
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.methods.blocks.show import described, playbook_pages, section_of
-from practicum.methods.cases import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.models.client import JSON
+from practicum.models.prompting import json_schema
 
 # ---- evidence: one attempt alone, a failed one beside one that succeeded, with the run of a twin
 
@@ -207,9 +211,19 @@ class Insight(Output):
     text: LongText = Field(description="what to keep, as long as it needs to be, at most 2,000 characters")
 
 
+def of_one_insight(values: dict[str, Any]) -> dict[str, Any]:
+    """The one insight that a small model is asked for, as insights without a section."""
+    return {**values, "insights": [Insight(section="", text=values["insight"])]}
+
+
+RULE = (Annotated[str, rule_schema(160, empty=False)], Field(description="the rule to keep for tasks of this kind"))
+KIND = (Annotated[str, MaxChars(80)], Field(description="what kind of task this is, by its subject"))
+
+
 class Reflection(Output):
     """What a reflector writes about one attempt."""
 
+    kind: SkipJsonSchema[str] = ""
     reasoning: LongText = Field(description="the analysis of the attempt, step by step")
     diagnosis: LongText = Field(description="what went right or wrong")
     cause: LongText = Field(description="the root cause of that")
@@ -217,34 +231,19 @@ class Reflection(Output):
     tags: list[Tag] = Field(description="a verdict on each entry that the agent used")
     insights: list[Insight] = Field(description="what is worth keeping; none if the playbook says it already")
 
-
-class ShortReflection(Output):
-    """What a reflector writes about a failure.
-
-    The kind of task comes first: a small model that begins with what went wrong goes on about that, and its rule
-    repeats the rule that was relied on.
-    """
-
-    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
-    correction: Annotated[str, MaxChars(60)] = Field(description="what would have been right")
-    insight: Annotated[str, rule_schema(160, empty=False)] = Field(
-        description="the rule to keep for tasks of this kind"
-    )
-    diagnosis: Annotated[str, MaxChars(100)] = Field(description="what went right or wrong, and why")
-    tags: Annotated[list[Tag], MaxItems(3)] = Field(description="a verdict on each rule that was relied on")
-
-    @property
-    def insights(self) -> list[Insight]:
-        """Its one insight, in no section."""
-        return [Insight(section="", text=self.insight)]
+    # The kind of task comes first: a small model that begins with what went wrong goes on about that, and its rule
+    # repeats the rule that was relied on.
+    SHORT: ClassVar = {"kind": KIND, "correction": 60, "insight": RULE, "diagnosis": 100, "tags": 3}
+    from_short = staticmethod(of_one_insight)
 
 
-class ShortReview(ShortReflection):
-    """What a reflector writes about a success, which need not teach anything."""
-
-    insight: Annotated[str, rule_schema(160, empty=True)] = Field(
-        description="the rule to keep; empty if it is known already"
-    )
+@cache
+def teaching_or_not() -> JSON:
+    """The schema of a small model's reflection on a success, which need not teach anything."""
+    schema = deepcopy(json_schema(Reflection, "small"))
+    optional = Annotated[str, rule_schema(160, empty=True)]
+    schema["properties"]["insight"] |= TypeAdapter(optional).json_schema()
+    return schema
 
 
 def by_model(told: Instructions, rules_shown: bool = True) -> Reflector:
@@ -257,9 +256,8 @@ def by_model(told: Instructions, rules_shown: bool = True) -> Reflector:
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(rollout)
         prompt = await case_prompt(told, rollout, context, earlier, run, rules_shown)
-        short = ShortReflection if failed.feedback.success is False else ShortReview
-        form: type[ShortReflection] | type[Reflection] = short if run.profile == "small" else Reflection
-        said = await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS)
+        form = teaching_or_not() if run.profile == "small" and failed.feedback.success is not False else None
+        said = await run.try_ask("reflector", prompt, Reflection, Count.LOST_REFLECTIONS, form=form)
         if said is None:
             return None
         votes = verdicts(said.tags, rollout, context, run) if rules_shown else judged_by_outcome(failed)

@@ -14,7 +14,7 @@ from pydantic import Field
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
-from practicum.methods.cases import CALENDAR, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.methods.worked_examples import CALENDAR, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, propose, search
 

@@ -29,8 +29,8 @@ from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.reflect import evidence
 from practicum.methods.blocks.sample import batches
 from practicum.methods.blocks.show import answer, full_view, similarities
-from practicum.methods.cases import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.methods.settings import Batched, RetrievalSettings
+from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.retrieval.search import Filter
 
 SHEET = "cheatsheet"

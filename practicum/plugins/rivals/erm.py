@@ -25,8 +25,8 @@ from practicum.methods.blocks.curate import newest_per_key, pruned
 from practicum.methods.blocks.reflect import evidence
 from practicum.methods.blocks.sample import drawn
 from practicum.methods.blocks.show import Solved, answer, similarities
-from practicum.methods.cases import HINGE, SHOP, WORKSHOP
 from practicum.methods.settings import RetrievalSettings
+from practicum.methods.worked_examples import HINGE, SHOP, WORKSHOP
 from practicum.plugins.rivals.examples import CUPS_WRONG, example
 from practicum.plugins.rivals.protegi import Critic, asked_about, expanded, gradients
 from practicum.plugins.rivals.search import (

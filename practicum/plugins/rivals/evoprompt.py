@@ -14,7 +14,7 @@ from pydantic import Field
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
-from practicum.methods.cases import CALENDAR, WORKSHOP
+from practicum.methods.worked_examples import CALENDAR, WORKSHOP
 from practicum.plugins.rivals.ape import guesses
 from practicum.plugins.rivals.examples import example
 from practicum.plugins.rivals.search import BeamSettings, Request, propose, roulette, search

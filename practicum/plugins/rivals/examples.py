@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from practicum.core.bounded import Output
 from practicum.core.types import Turn
-from practicum.methods.cases import COAT
+from practicum.methods.worked_examples import COAT
 from practicum.plugins.rivals.search import Instruction
 
 CUPS = "Three cups at 4 each, and 2 off the whole. What is left to pay?"

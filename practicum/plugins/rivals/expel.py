@@ -29,9 +29,9 @@ from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.reflect import evidence, solved_as
 from practicum.methods.blocks.sample import batches
 from practicum.methods.blocks.show import answer, joined, rest, similar_turns
-from practicum.methods.cases import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
 from practicum.methods.episodes import EPISODES
 from practicum.methods.settings import Batched, RetrievalSettings
+from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
 from practicum.plugins.rivals.reflexion import by_self, without_target
 
 INSIGHTS = "rules"

@@ -27,8 +27,8 @@ from practicum.methods.blocks.reflect import per_trace, without_reflector
 from practicum.methods.blocks.sample import shuffled_epochs
 from practicum.methods.blocks.scan import FEW, Dealing, Join, scan
 from practicum.methods.blocks.show import answer
-from practicum.methods.cases import CALENDAR, HINGE, SHOP, WORKSHOP
 from practicum.methods.settings import CandidateSettings
+from practicum.methods.worked_examples import CALENDAR, HINGE, SHOP, WORKSHOP
 from practicum.plugins.rivals.bridge import AskModel, PackageSearch
 from practicum.plugins.rivals.examples import COAT_RIGHT, CUPS_WRONG, PRICES, example
 from practicum.plugins.rivals.search import (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
-from practicum.methods.cases import CLOSED, NOTICES, SHOP
+from practicum.methods.worked_examples import CLOSED, NOTICES, SHOP
 from practicum.plugins.rivals.examples import CUPS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, history, propose, search
 

@@ -21,7 +21,7 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Entry, ordered_union
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
-from practicum.methods.cases import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.methods.worked_examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.plugins.rivals.ape import INDUCE
 from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import (

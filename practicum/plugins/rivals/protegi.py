@@ -24,7 +24,7 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.reflect import evidence
 from practicum.methods.blocks.sample import drawn
 from practicum.methods.blocks.show import answer
-from practicum.methods.cases import CALENDAR, HINGE, MEETING, SHOP, WORKSHOP
+from practicum.methods.worked_examples import CALENDAR, HINGE, MEETING, SHOP, WORKSHOP
 from practicum.plugins.rivals.ape import VARY
 from practicum.plugins.rivals.examples import CUPS_WRONG, DATES, PRICES, example
 from practicum.plugins.rivals.search import (

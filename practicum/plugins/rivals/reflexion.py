@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from practicum.core.bounded import MaxChars, Output, clean, rule_schema
+from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry
@@ -26,11 +26,11 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
 from practicum.methods.blocks.curate import votes
 from practicum.methods.blocks.gate import always
-from practicum.methods.blocks.reflect import evidence, judged_by_outcome, per_trace
+from practicum.methods.blocks.reflect import KIND, RULE, evidence, judged_by_outcome, per_trace
 from practicum.methods.blocks.sample import shuffled, stream
 from practicum.methods.blocks.show import answer, with_memories
-from practicum.methods.cases import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
 from practicum.methods.settings import Batched, RetrievalSettings
+from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP, written
 from practicum.tasks.stored import ids, picked
 
 SECTION = "reflections"
@@ -131,18 +131,14 @@ class SelfReflection(Output):
         description="what went wrong, why, and what to do the next time"
     )
 
+    SHORT: ClassVar = {
+        "kind": KIND, "diagnosis": (Annotated[str, MaxChars(100)], Field(description="what probably went wrong")),
+        "insight": RULE,
+    }  # fmt: skip
 
-class ShortSelfReflection(Output):
-    """What an agent says to itself after a failed attempt, before it tries again."""
-
-    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
-    diagnosis: Annotated[str, MaxChars(100)] = Field(description="what probably went wrong, and why")
-    insight: Annotated[str, rule_schema(160, empty=False)] = Field(description="what to do the next time")
-
-    @property
-    def reflection(self) -> str:
-        """What is kept of it."""
-        return self.insight
+    @classmethod
+    def from_short(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"reflection": values["insight"]}
 
 
 def without_target(rollout: Rollout) -> Rollout:
@@ -166,17 +162,15 @@ async def by_self(rollout: Rollout, context: Context, earlier: Sequence[Round], 
     before = "\n\n".join(one.lesson.text for one in earlier if one.lesson.text)
     said_before = [f"# Your earlier reflections on this task\n{before}"] if before else []
     prompt = SELF.prompt(run.profile, [*run.agent_instructions, *said_before, f"# The attempt\n{tried}"])
-    form: type[SelfReflection | ShortSelfReflection]
-    form = SelfReflection if run.profile == "full" else ShortSelfReflection
-    said = await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS)
+    said = await run.try_ask("reflector", prompt, SelfReflection, Count.LOST_REFLECTIONS)
     if said is None:
         return None
     return Lesson(run.place, clean(said.reflection), tried, judged_by_outcome(rollout), rollout.sources)
 
 
 def _example(told: str, attempt: str, kind: str, diagnosis: str, insight: str) -> Turn:
-    said = ShortSelfReflection(kind=kind, diagnosis=diagnosis, insight=insight)
-    return Turn(f"{told}\n\n# The attempt\n{attempt}", said.model_dump_json())
+    said = {"kind": kind, "diagnosis": diagnosis, "insight": insight}
+    return Turn(f"{told}\n\n# The attempt\n{attempt}", written(said))
 
 
 REFLECTED = (

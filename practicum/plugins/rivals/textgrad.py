@@ -25,7 +25,7 @@ from practicum.methods.blocks.attempt import once
 from practicum.methods.blocks.reflect import evidence
 from practicum.methods.blocks.sample import drawn
 from practicum.methods.blocks.show import answer
-from practicum.methods.cases import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
+from practicum.methods.worked_examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.plugins.rivals.examples import COAT_RIGHT, PRICES, SHORT, example
 from practicum.plugins.rivals.search import (
     FEEDBACK,

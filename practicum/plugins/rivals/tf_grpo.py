@@ -28,8 +28,8 @@ from practicum.methods.blocks.reflect import evidence, tagged
 from practicum.methods.blocks.sample import batches
 from practicum.methods.blocks.scan import accounted
 from practicum.methods.blocks.show import answer, full_view
-from practicum.methods.cases import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
 from practicum.methods.settings import Batched, RetrievalSettings
+from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
 from practicum.plugins.rivals.search import visible_score
 
 

@@ -186,7 +186,7 @@ def test_small_models_get_examples_and_bounds_and_capable_ones_neither(tmp_path:
     for call in asked:
         assert bool(call.prompt.turns) is small, call.prompt.system
         # The core's curator has a form of its own for each call.
-        for turn in () if shape(call) == "Decisions" else call.prompt.turns:
+        for turn in () if shape(call) == "ShortChanges" else call.prompt.turns:
             Draft202012Validator(call.schema).validate(json.loads(turn.assistant))
         bounds = {"maxLength", "maxItems", "pattern"} & {*re.findall(r"\w+", json.dumps(call.schema))}
         assert bool(bounds) is small
