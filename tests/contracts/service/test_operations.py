@@ -32,6 +32,7 @@ from service_model import FAULT, UNKNOWN, Model
 METRICS = {
     "requests_total": "counter", "request_duration_seconds": "histogram", "added_duration_seconds": "histogram",
     "interactions_total": "counter", "uncounted_interactions_total": "counter", "unchanged_requests_total": "counter",
+    "views_without_a_model_total": "counter",
     "unread_requests_total": "counter", "oversized_requests_total": "counter", "oversized_answers_total": "counter",
     "unread_answers_total": "counter", "wrong_numbers_total": "counter", "empty_answers_total": "counter",
     "refused_answers_total": "counter", "filtered_answers_total": "counter", "unsaid_thoughts_total": "counter",
