@@ -103,6 +103,9 @@ LATE = 0.02
 OPENS = 0.5
 """Seconds that a request waits for a space that is not open; then it goes on unchanged."""
 
+SAID = ("query", "question", "steps", "answer", "calls", "thoughts")
+"""What of an interaction's data somebody said."""
+
 SHOWS = 2.5
 """Seconds that a request waits for the view of an open space, which a method of another package may hold up; then it
 goes on unchanged. It is longer than a version is read from a database (`space.READ`)."""
@@ -699,6 +702,8 @@ class Service:
             data["screened"] = True
         if answer.thoughts:
             data["thoughts"] = answer.thoughts
+        if shown.redactor is not None:
+            data |= shown.redactor({name: data[name] for name in SAID if name in data})
         if answer.silence is not None and status < 300:
             data["silence"] = answer.silence
             self.counts[answer.silence.replace("_", " ")] += purpose is None
@@ -773,6 +778,8 @@ class Service:
         `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does
         not know, and StoreError if it cannot be written."""
         space = await self.space(name)
+        said = feedback.model_dump(include={"target", "correction", "comment", "answer"}, exclude_unset=True)
+        feedback = feedback.model_copy(update=space.reader.redacted(said))
         async with space.lock:
             known = self.recent.get(f"{space.id} {feedback.interaction}")
             if known is None:
@@ -830,6 +837,7 @@ class Service:
         returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
         space, t = await self.space(name), tables.corrections
         by = said_by(user)
+        text, about = space.reader.redacted((text, about))
         draft = Correction(0, about, words=text, trust=by, note=True)
         holds = self._believes(draft) and not is_flagged(about, text, by, None, screened)
         async with space.lock:

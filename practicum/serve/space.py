@@ -20,6 +20,7 @@ import numpy as np
 from practicum.agents.chat import USING
 from practicum.core.context import Context
 from practicum.core.errors import StoreError, UsageError
+from practicum.core.redact import Redactor
 from practicum.core.types import Turn
 from practicum.core.views import View, exchanges
 from practicum.core.visible import visible_to_model
@@ -94,6 +95,8 @@ class Shown:
     vector: np.ndarray | None = field(default=None, compare=False)
     space: str = ""
     """The identity of the space that showed it."""
+    redactor: Redactor | None = field(default=None, compare=False)
+    """What the space keeps goes through it."""
 
 
 @dataclass(frozen=True)
@@ -336,12 +339,12 @@ class Space:
             version = self.live
         if not request.points:
             view = await self.view("-", context)
-            return Shown(version, session, fixed=self._fixed_text(view), space=self.id)
+            return Shown(version, session, fixed=self._fixed_text(view), space=self.id, redactor=self.reader.redactor)
         *earlier, (place, digest) = request.points
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
         point = self._points.get(digest)
         if point is None or (point.version, point.changes) != (version, self.corrections.changes):
-            asked, pieces = self.questions.ask(request.query)
+            asked, pieces = self.questions.ask(self.reader.redacted(request.query))
             self.corrections.reconsider(pieces)
             question = asked.text
             view = await self.view(question, context)
@@ -360,6 +363,7 @@ class Space:
             version, session, "", point.fixed, learned, point.entries, point.corrections, point.question,
             rollout.number if rollout is not None and counted else None,
             rollout.kind_of(vector) if rollout is not None and counted else None, vector, self.id,
+            self.reader.redactor,
         )  # fmt: skip
 
     async def show_again(

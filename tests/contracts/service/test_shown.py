@@ -414,3 +414,26 @@ def test_the_program_sends_a_model_what_is_shown(teach: Teach, model: Model, nam
         said = [message["content"].removeprefix("Answer: ") for message in messages if message["role"] != "system"]
         assert system.endswith("\n".join(it.shown[0].pages))
         assert tuple(zip(said[:-1:2], said[1:-1:2], strict=True)) == it.texts[0].turns
+
+
+def test_a_space_of_a_run_with_redaction_keeps_no_value(tmp_path: Path, model: Model) -> None:
+    """The request itself goes to the model server as it came."""
+    address = "bob.byron@example.com"
+    parts = practicum.Parts(clients={"agent": scripted()})
+    practicum.run_sync(practicum.learn(LEARNED, method="episodes", out=tmp_path / "run", parts=parts, redact="emails"))
+    question = f"Who is {address}?"
+    with serving(model, tmp_path / "store", "--no-learning") as running:
+        space = as_space(running, tmp_path / "run")
+        reply = space.send("POST", CHAT, {"messages": [{"role": "user", "content": question}]})
+        assert address in reply.sent.json["messages"][-1]["content"]
+        id = reply.headers["x-practicum-interaction"]
+        assert space.post("/v1/feedback", interaction=id, target=f"He is {address}.")["status"] == "kept"
+        space.post("/v1/notes", text=f"Write to {address}.")
+        kept = json.dumps(space.get("/v1/interactions")) + json.dumps(space.get("/v1/corrections", state="live"))
+        assert address not in kept
+        assert kept.count("<email-") >= 3
+        # The same placeholder is looked up, so the correction is found again.
+        again = space.send("POST", CHAT, {"messages": [{"role": "user", "content": question}]})
+        assert "He is <email-" in json.dumps(again.sent.json)
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+    assert address.encode() not in stored
