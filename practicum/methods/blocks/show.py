@@ -324,10 +324,10 @@ def section_of(name: str, run: Run) -> str:
     Case, punctuation, plurals and missing words do not matter ("Strategy", "2. formulas"). A name that fits no section,
     or several, is counted and stands for the first section, as does an empty name.
     """
-    same = [section for section in run.sections if _plain_name(section) == _plain_name(name)]
-    words = _stems(name)
-    near = [section for section in run.sections if words and (words <= _stems(section) or _stems(section) <= words)]
-    if len(found := same or near) == 1:
+    found = [section for section in run.sections if _plain_name(section) == _plain_name(name)]
+    if not found and (words := _stems(name)):
+        found = [section for section in run.sections if words <= _stems(section) or _stems(section) <= words]
+    if len(found) == 1:
         return found[0]
     run.count(Count.UNKNOWN_SECTIONS, bool(name.strip()))
     return next(iter(run.sections))
