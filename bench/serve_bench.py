@@ -10,8 +10,9 @@ the load, which are two processes, share the others. Every request has a last me
 
 The load is closed for throughput and CPU time: 32 connections, each of which sends when it was answered. It is open for
 latency: requests come at random times at half of the target rate (half of the throughput, for a server that does not
-reach the target), and the clock runs from the sending to the first byte of the body. The servers are measured in turn
-in each of several runs; a value is the median of the runs.
+reach the target), and the clock runs from the sending to the first byte of the body. Last, one connection sends one
+request after the other, each with words that no entry has and that were not sent before: no search shares anything with
+another. The servers are measured in turn in each of several runs; a value is the median of the runs.
 
 Latencies at half load depend on how long the core keeps its caches, which a virtual one may lose within milliseconds.
 So the bench also reads a megabyte at random places, after pauses in which the core is busy and the memory is not read.
@@ -35,6 +36,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from random import Random
 from statistics import mean, median
+from string import ascii_lowercase
 from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
@@ -63,6 +65,7 @@ PAUSES = (0, 1, 5, 10, 50)
 """Milliseconds between two readings of the same memory."""
 _READY_SECONDS = 180.0
 _WARM_SECONDS = 1.0
+_ALONE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ class ServePlan:
 @dataclass(frozen=True, kw_only=True)
 class ServeRow:
     """One server and one kind of requests. `busy` is the share of its core that the server took at `per_second`: far
-    below 1, the load or the machine was the limit. `p50_ms` and `p99_ms` are times to the first byte at `rate` requests
+    below 1, the load or the machine was the limit. `alone_ms` is the CPU time of a request of one connection with words
+    that no entry has. `p50_ms` and `p99_ms` are times to the first byte at `rate` requests
     a second, `over_p50_ms` and `over_p99_ms` what they are above those of the bare upstream. `late` is the share of all
     requests that the proxy sent on unchanged, because what to show came too late. `mb` is resident memory."""
 
@@ -106,6 +110,7 @@ class ServeRow:
     kind: str
     per_second: float
     cpu_ms: float
+    alone_ms: float
     busy: float
     rate: float
     p50_ms: float
@@ -250,13 +255,16 @@ class _Bench:
                     wall, cpu = time.perf_counter() - began, server.cpu - cpu
                     rate = min(TARGETS[kind], count / wall) / 2
                     p50, p99 = await _quantiles(server.port, traffic, rate, self.plan.seconds)
+                    before = server.cpu
+                    alone = await closed_load(server.port, Traffic(kind, run, new_words=True), _ALONE_SECONDS, 1)
+                    alone_ms = 1000 * (server.cpu - before) / alone
                     if server.name == UPSTREAM:
                         os.sched_setaffinity(server.process.pid, self.others)
                     base = base or (p50, p99)
                     row = ServeRow(
                         server=server.name, kind=kind, per_second=count / wall, cpu_ms=1000 * cpu / count,
-                        busy=cpu / wall, rate=rate, p50_ms=p50, p99_ms=p99, over_p50_ms=p50 - base[0],
-                        over_p99_ms=p99 - base[1], mb=server.mb,
+                        alone_ms=alone_ms, busy=cpu / wall, rate=rate, p50_ms=p50, p99_ms=p99,
+                        over_p50_ms=p50 - base[0], over_p99_ms=p99 - base[1], mb=server.mb,
                         late=(server.late() - late) / (count + rate * self.plan.seconds),
                     )  # fmt: skip
                     found.setdefault((server.name, kind), []).append(row)
@@ -314,10 +322,12 @@ class _Bench:
 
 
 class Traffic:
-    """Requests of one kind, in sessions that have a system message and three earlier turns each."""
+    """Requests of one kind, in sessions that have a system message and three earlier turns each. The words of the last
+    message are of the vocabulary that the entries have, or random letters."""
 
-    def __init__(self, kind: str, seed: int) -> None:
-        self._name = f"{kind}-{seed}"
+    def __init__(self, kind: str, seed: int, *, new_words: bool = False) -> None:
+        self._name = f"{kind}-{seed}{'-new' if new_words else ''}"
+        self._new_words = new_words
         self._rng, self._words = Random(self._name), vocabulary()
         self._more = {"stream": True} if kind == "stream" else {}
         self._end = b"[DONE]\n\n" if kind == "stream" else b"}"
@@ -325,6 +335,9 @@ class Traffic:
 
     def message(self, chars: int = 200) -> str:
         return " ".join(self._rng.choices(self._words, k=chars // 8))[:chars]
+
+    def _letters(self, chars: int = 200) -> str:
+        return " ".join("".join(self._rng.choices(ascii_lowercase, k=7)) for _ in range(chars // 8))
 
     def opening(self) -> list[dict[str, str]]:
         roles = ("user", "assistant") * 3
@@ -336,7 +349,8 @@ class Traffic:
     def request(self, session: int) -> tuple[bytes, bytes]:
         """A request with a new last message, and the bytes that its answer ends with."""
         session %= len(self._sessions)
-        turns = [*self._sessions[session], {"role": "user", "content": self.message()}]
+        last = self._letters() if self._new_words else self.message()
+        turns = [*self._sessions[session], {"role": "user", "content": last}]
         body = {"model": "sim", "messages": turns, **self._more}
         return _request(body, f"{self._name}-{session}"), self._end
 
@@ -386,8 +400,8 @@ async def _connect(port: int) -> _Connection:
     return connection
 
 
-async def closed_load(port: int, traffic: Traffic, seconds: float) -> int:
-    """Send from all connections, each as soon as it was answered; returns how many requests were answered."""
+async def closed_load(port: int, traffic: Traffic, seconds: float, connections: int = CONNECTIONS) -> int:
+    """Send from some connections, each as soon as it was answered; returns how many requests were answered."""
     end = time.perf_counter() + seconds
 
     async def send(number: int) -> int:
@@ -398,7 +412,7 @@ async def closed_load(port: int, traffic: Traffic, seconds: float) -> int:
         connection.transport.abort()
         return count
 
-    return sum(await asyncio.gather(*(send(number) for number in range(CONNECTIONS))))
+    return sum(await asyncio.gather(*(send(number) for number in range(connections))))
 
 
 async def open_load(port: int, traffic: Traffic, rate: float, seconds: float) -> list[float]:
@@ -515,14 +529,33 @@ def show(found: ServeResult) -> None:
     lines = []
     for row in found.rows:
         times = (f"{ms:.2f}" for ms in (row.p50_ms, row.p99_ms, row.over_p50_ms, row.over_p99_ms))
-        counts = (f"{row.per_second:,.0f}", f"{row.busy:.0%}", f"{row.cpu_ms:.2f}", f"{row.rate:.0f}")
+        counts = (
+            f"{row.per_second:,.0f}",
+            f"{row.busy:.0%}",
+            f"{row.cpu_ms:.2f}",
+            f"{row.alone_ms:.2f}",
+            f"{row.rate:.0f}",
+        )
         lines.append((row.server, row.kind, *counts, *times, f"{row.late:.1%}", f"{row.mb:.0f}"))
-    columns = ("requests/s", "busy", "CPU ms", "at /s", "p50 ms", "p99 ms", "more p50", "more p99", "late", "MB")
+    columns = (
+        "requests/s",
+        "busy",
+        "CPU ms",
+        "alone",
+        "at /s",
+        "p50 ms",
+        "p99 ms",
+        "more p50",
+        "more p99",
+        "late",
+        "MB",
+    )
     print_table(("server", "kind", *columns), lines)
     print(
         "busy: share of the server's core at that many requests/s (far below 100%: the load or the machine was the\n"
-        "limit); p50, p99: to the first byte, at so many requests/s; more: than without a proxy; late: requests that\n"
-        "went on unchanged, because what to show came too late"
+        "limit); alone: CPU ms of one request after the other, with words that no entry has; p50, p99: to the first\n"
+        "byte, at so many requests/s; more: than without a proxy; late: requests that went on unchanged, because what\n"
+        "to show came too late"
     )
     cold = ", ".join(f"{us:.0f} us after {pause} ms" for pause, us in found.megabyte_us.items())
     print(f"a megabyte is read in {cold}")

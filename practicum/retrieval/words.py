@@ -55,9 +55,10 @@ MOST_COUNT = 2**8 - 1
 
 @cache
 def _stemmer() -> Callable[[str], str]:
-    import snowballstemmer
+    import Stemmer
 
-    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    # Without its cache, which two threads may not share; `_key` has one.
+    stem: Callable[[str], str] = Stemmer.Stemmer("english", 0).stemWord
     return stem
 
 

@@ -19,10 +19,10 @@ MAX_NAMED = 12  # missing concepts in a note
 
 def concept_coverage(concepts: Sequence[str], text: str) -> Score:
     """The share of the concepts that the text uses, in [0, 1]; the note names the missing ones."""
-    import snowballstemmer
+    import Stemmer
 
     wanted = list(dict.fromkeys(concepts))
-    stem = snowballstemmer.stemmer("english").stemWord
+    stem = Stemmer.Stemmer("english").stemWord
     # An irregular form may be a word of its own as well: "shot" is a noun, and a form of "shoot".
     stems = [{stem(word), stem(_base_forms().get(word, word))} for word in _words(text)]
 
