@@ -1,8 +1,9 @@
 """How often practicum's own processes collect cyclic garbage; a program that uses it as a library decides for itself.
 
 Calls in flight are young objects that stay alive, which Python would look through again and again: a quarter of the CPU
-of 1,000 attempts at once (`bench/speed_bench.py --only in-flight`). So are the classes and functions of what is imported:
-a tenth of the start of a command. Objects outside cycles are freed at once as ever.
+of 1,000 attempts at once (`bench/speed_bench.py --only in-flight`). So are the classes and functions of what is
+imported: a tenth of the start of a command. Objects outside cycles are freed at once as ever.
+
 When the process ends, Python would go through all modules and classes that were ever loaded, which takes half a second
 (`bench/start_bench.py`); the system takes the memory back anyhow. What must be closed is closed before.
 """
