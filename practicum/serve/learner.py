@@ -44,6 +44,7 @@ from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
 from practicum.session import space as sessions
 from practicum.session.amend import roll_back, writing
+from practicum.session.ask import CHANGEABLE
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.foreign import Origin
@@ -467,7 +468,10 @@ class Learner(threading.Thread):
             async with open_state(store, store.run_id, space.folder, setup, act_only=True, budget=budget) as state:
                 run = Run(state).at(f"gate {base} {version}")
                 old, new = read_context(store, store.run_id, base), read_context(store, store.run_id, version)
-                split = f"held-out-{digest([task.id for task in tasks])[:8]}"
+                # The same request may have another question now, and another model may answer it.
+                asked = [(task.id, task.input, task.target) for task in tasks]
+                config = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
+                split = f"held-out-{digest(asked, config)[:12]}"
                 return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
 
     async def _vectors(self, space: Space) -> np.ndarray:

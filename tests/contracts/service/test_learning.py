@@ -19,10 +19,11 @@ from service_kit import (
     score_until_decided,
     serving,
     teach,
+    teach_to_try,
     unique,
     until,
 )
-from service_model import Model, prompt_of
+from service_model import Model, prompt_of, running_model
 
 SESSIONS = 24
 
@@ -105,12 +106,29 @@ def test_the_held_out_test_drops_a_version_that_answers_worse(locked: Client, mo
         return "I am confused" if confused else f"{word} team {number}"
 
     model.answers[word] = knowing
-    teach(locked, 80, word)
+    teach_to_try(locked, word)
     locked.post("/v1/learn")
     (rollout,) = until(lambda: rollouts(locked), "a rollout")
     assert rollout["state"] == "dropped"
     assert rollout["gate"]["tasks"] >= 1
     assert (locked.health()["version"], locked.health()["candidate"]) == (0, None)
+
+
+@pytest.mark.slow
+def test_the_held_out_test_goes_on_with_another_model(model: Model, tmp_path: Path) -> None:
+    options = (tmp_path / "store", *LEARNING, "--canary", 0)
+    with serving(model, *options) as service:
+        teach_to_try(service.client)
+        service.client.post("/v1/learn")
+        (first,) = until(lambda: rollouts(service.client), "a rollout")
+        # That the version is live is written after its trial.
+        until(lambda: service.client.health()["version"] == first["version"])
+    with running_model() as other, serving(other, *options) as service:
+        # A score alone is not held out, so the same requests are asked again, also under the version that was tried.
+        service.client.report(service.client.ask(), score=1.0)
+        service.client.post("/v1/learn")
+        second, _ = until(lambda: tried if len(tried := rollouts(service.client)) > 1 else None, "another rollout")
+    assert (second["base"], second["gate"]["tasks"]) == (first["version"], first["gate"]["tasks"])
 
 
 def test_no_round_begins_while_a_version_is_tried(locked: Client) -> None:
