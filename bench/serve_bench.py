@@ -60,7 +60,8 @@ MORE_P50, MORE_P99, UNCHANGED = 3.0, 10.0, 0.95
 """Targets: milliseconds that the proxy adds, and the least share of a prompt that the next one begins with."""
 CONNECTIONS, SESSIONS, TURNS = 32, 8, 10
 """Connections of the closed load, sessions of each, and turns of the session whose prompts are compared."""
-VOCABULARY = 5_000
+VOCABULARY, NEW_WORDS = 5_000, 25
+"""Words that the entries are made of, and words of a message that no entry has."""
 PAUSES = (0, 1, 5, 10, 50)
 """Milliseconds between two readings of the same memory."""
 _READY_SECONDS = 180.0
@@ -101,10 +102,10 @@ class ServePlan:
 @dataclass(frozen=True, kw_only=True)
 class ServeRow:
     """One server and one kind of requests. `busy` is the share of its core that the server took at `per_second`: far
-    below 1, the load or the machine was the limit. `alone_ms` is the CPU time of a request of one connection with words
-    that no entry has. `p50_ms` and `p99_ms` are times to the first byte at `rate` requests
-    a second, `over_p50_ms` and `over_p99_ms` what they are above those of the bare upstream. `late` is the share of all
-    requests that the proxy sent on unchanged, because what to show came too late. `mb` is resident memory."""
+    below 1, the load or the machine was the limit. `alone_ms` is the CPU time of a request of one connection, with
+    words that no entry has. `p50_ms` and `p99_ms` are times to the first byte at `rate` requests a second,
+    `over_p50_ms` and `over_p99_ms` what they are above those of the bare upstream. `late` is the share of all requests
+    that the proxy sent on unchanged, because what to show came too late. `mb` is resident memory."""
 
     server: str
     kind: str
@@ -323,21 +324,17 @@ class _Bench:
 
 class Traffic:
     """Requests of one kind, in sessions that have a system message and three earlier turns each. The words of the last
-    message are of the vocabulary that the entries have, or random letters."""
+    message are of the vocabulary that the entries have, or of random letters."""
 
     def __init__(self, kind: str, seed: int, *, new_words: bool = False) -> None:
         self._name = f"{kind}-{seed}{'-new' if new_words else ''}"
-        self._new_words = new_words
-        self._rng, self._words = Random(self._name), vocabulary()
+        self._rng, self._words, self._new_words = Random(self._name), vocabulary(), new_words
         self._more = {"stream": True} if kind == "stream" else {}
         self._end = b"[DONE]\n\n" if kind == "stream" else b"}"
         self._sessions = [self.opening() for _ in range(CONNECTIONS * SESSIONS)]
 
     def message(self, chars: int = 200) -> str:
         return " ".join(self._rng.choices(self._words, k=chars // 8))[:chars]
-
-    def _letters(self, chars: int = 200) -> str:
-        return " ".join("".join(self._rng.choices(ascii_lowercase, k=7)) for _ in range(chars // 8))
 
     def opening(self) -> list[dict[str, str]]:
         roles = ("user", "assistant") * 3
@@ -349,7 +346,8 @@ class Traffic:
     def request(self, session: int) -> tuple[bytes, bytes]:
         """A request with a new last message, and the bytes that its answer ends with."""
         session %= len(self._sessions)
-        last = self._letters() if self._new_words else self.message()
+        new = ("".join(self._rng.choices(ascii_lowercase, k=7)) for _ in range(NEW_WORDS))
+        last = " ".join(new) if self._new_words else self.message()
         turns = [*self._sessions[session], {"role": "user", "content": last}]
         body = {"model": "sim", "messages": turns, **self._more}
         return _request(body, f"{self._name}-{session}"), self._end
@@ -401,7 +399,7 @@ async def _connect(port: int) -> _Connection:
 
 
 async def closed_load(port: int, traffic: Traffic, seconds: float, connections: int = CONNECTIONS) -> int:
-    """Send from some connections, each as soon as it was answered; returns how many requests were answered."""
+    """Send from so many connections, each as soon as it was answered; returns how many requests were answered."""
     end = time.perf_counter() + seconds
 
     async def send(number: int) -> int:
@@ -529,28 +527,12 @@ def show(found: ServeResult) -> None:
     lines = []
     for row in found.rows:
         times = (f"{ms:.2f}" for ms in (row.p50_ms, row.p99_ms, row.over_p50_ms, row.over_p99_ms))
-        counts = (
-            f"{row.per_second:,.0f}",
-            f"{row.busy:.0%}",
-            f"{row.cpu_ms:.2f}",
-            f"{row.alone_ms:.2f}",
-            f"{row.rate:.0f}",
-        )
+        cpu = (f"{row.busy:.0%}", f"{row.cpu_ms:.2f}", f"{row.alone_ms:.2f}")
+        counts = (f"{row.per_second:,.0f}", *cpu, f"{row.rate:.0f}")
         lines.append((row.server, row.kind, *counts, *times, f"{row.late:.1%}", f"{row.mb:.0f}"))
-    columns = (
-        "requests/s",
-        "busy",
-        "CPU ms",
-        "alone",
-        "at /s",
-        "p50 ms",
-        "p99 ms",
-        "more p50",
-        "more p99",
-        "late",
-        "MB",
-    )
-    print_table(("server", "kind", *columns), lines)
+    columns = ("server", "kind", "requests/s", "busy", "CPU ms", "alone", "at /s")
+    latencies = ("p50 ms", "p99 ms", "more p50", "more p99")
+    print_table((*columns, *latencies, "late", "MB"), lines)
     print(
         "busy: share of the server's core at that many requests/s (far below 100%: the load or the machine was the\n"
         "limit); alone: CPU ms of one request after the other, with words that no entry has; p50, p99: to the first\n"
