@@ -44,7 +44,6 @@ from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
 from practicum.session import space as sessions
 from practicum.session.amend import roll_back, writing
-from practicum.session.ask import CHANGEABLE
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.foreign import Origin
@@ -54,7 +53,7 @@ from practicum.session.setup import set_up
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.dialects import insert_new
-from practicum.store.journal import Journal, digest
+from practicum.store.journal import Journal
 from practicum.store.names import name_version
 from practicum.store.snapshot import read_context
 
@@ -468,11 +467,8 @@ class Learner(threading.Thread):
             async with open_state(store, store.run_id, space.folder, setup, act_only=True, budget=budget) as state:
                 run = Run(state).at(f"gate {base} {version}")
                 old, new = read_context(store, store.run_id, base), read_context(store, store.run_id, version)
-                # The same request may have another question now, and another model may answer it.
-                asked = [(task.id, task.input, task.target) for task in tasks]
-                config = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
-                split = f"held-out-{digest(asked, config)[:12]}"
-                return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
+                act, split = setup.method.act, setup.test_name("held-out")
+                return await tried(Trial(GATE_ALPHA), act, split, tasks, old, new, run)
 
     async def _vectors(self, space: Space) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""

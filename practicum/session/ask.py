@@ -33,13 +33,6 @@ from practicum.session.records import read_by_origin
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
 from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store.database import Store
-from practicum.store.journal import digest
-
-CHANGEABLE = {
-    "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts",
-    "api_key_env", "max_reply_mb", "model_options",
-}  # fmt: skip
-"""Settings that may change when a query is asked again after an interruption."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +157,7 @@ async def learn_query(
         for warning in check_tasks([task], state):
             watch.warned(warning)
         # Only the same query, under the same configuration and context, continues what was interrupted.
-        values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
-        root = Run(state).at(f"ask {step} {digest(query, target or '', before.version, values)[:12]}")
+        root = Run(state).at(f"ask {step} {setup.digest(query, target or '', before.version)}")
         report, trouble = await _only_step(method.schedule(method, (task,), before, root, None), state)
         learned, usage, seconds = None, budget.spent, budget.elapsed
         if not (trouble and state.lost):

@@ -26,7 +26,6 @@ from practicum.models.budget import Budget
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot
-from practicum.session.ask import CHANGEABLE
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
 from practicum.session.foreign import Origin
@@ -158,8 +157,7 @@ class Learner:
             state.observer, state.counts = self.watch, self.counts
             sources = tuple(f"task:{task.id}" for task in tasks)
             state.journal.post(JournalRow(_note(step), NOTE_ROLE, NOTE_ROLE, json.dumps(members), sources=sources))
-            values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
-            root = Run(state).at(f"learn {step} {digest(members, before.version, values)[:12]}")
+            root = Run(state).at(f"learn {step} {setup.digest(members, before.version)}")
             seconds, reports = self.budget.elapsed, list[StepReport]()
             try:
                 async for report in method.schedule(method, tasks, before, root, None):

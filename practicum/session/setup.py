@@ -28,13 +28,20 @@ from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
 from practicum.session.config import Config, Splits, config_from, require_tasks
+from practicum.store.journal import digest
 from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scoring.registry import JUDGED
-from practicum.tasks.stored import StoredTasks, survey
+from practicum.tasks.stored import TASK, StoredTasks, survey
 from practicum.tasks.survey import Survey
 
 AGAIN = ("lessons", "refine", "rounds")
 """Settings of trying a task again, which stored traces do not allow."""
+
+CHANGEABLE = {
+    "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts",
+    "api_key_env", "max_reply_mb", "model_options",
+}  # fmt: skip
+"""Settings on which no result depends: they may change when the same is asked again."""
 
 NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
 """Settings with which a task is run once alone."""
@@ -114,6 +121,16 @@ class Setup:
     def models(self) -> set[str | None]:
         """The names of the models that the run asks, or could ask; None where one has no name."""
         return {self.config.model, *self.config.roles.values(), *self.method.models.values()}
+
+    def digest(self, *parts: Any) -> str:
+        """A digest of strings or JSON values, and of the settings on which results depend. A place in the journal that
+        has it in its name holds no result of other work."""
+        return digest(*parts, self.config.model_dump(mode="json", exclude=CHANGEABLE))[:12]
+
+    def test_name(self, name: str) -> str:
+        """The name of an evaluation of the test tasks. It differs for other tasks, and for the same ids with other
+        texts."""
+        return f"{name}-{self.digest([TASK.dump_python(task, mode='json') for task in self.splits.test])}"
 
     def given(self, *names: str) -> tuple[str, ...]:
         """Those of the named settings of the method that were given."""

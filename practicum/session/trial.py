@@ -22,7 +22,6 @@ from practicum.engine.state import RunState
 from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget
 from practicum.session.amend import writing
-from practicum.session.ask import CHANGEABLE
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import Origin
@@ -30,7 +29,7 @@ from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import read_run, rollout_row
 from practicum.session.result import RunInfo, Watch, usage_json
 from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
-from practicum.session.setup import Setup, set_up, take_objects
+from practicum.session.setup import CHANGEABLE, Setup, set_up, take_objects
 from practicum.session.watching import one_watch
 from practicum.store import schema
 from practicum.store.database import Store
@@ -113,9 +112,8 @@ async def try_reviews(
         reviews = [review for review in pending if ids is not None or not review.held.flags]
         setup = set_up(values, Splits(test=tasks), parts)
         same = tasks == own_tasks and not {name for name, value in given.items() if value is not None} - CHANGEABLE
-        kept = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
         # The run's own validation counts as long as the same is asked.
-        split = "val" if same else f"try-{digest(kept, [task.id for task in tasks])[:8]}"
+        split = "val" if same else setup.test_name("try")
         budget, watch = Budget(setup.config.limits), one_watch(watch)
         async with open_state(store, store.run_id, folder, setup, act_only=True, budget=budget) as state:
             trying = _Trying(store, setup, state, watch, Present(store), tasks, split)

@@ -295,6 +295,17 @@ def test_a_trial_that_was_cut_off_goes_on_and_pays_nothing_twice(shell: Shell, m
     assert again["tried"] == value["tried"]
 
 
+def test_a_trial_on_tasks_with_the_same_ids_and_other_texts_asks_again(shell: Shell, model: Model) -> None:
+    model.answer = by_script(SCRIPT)
+    tried = f"review theirs --try all --val tasks.jsonl --role agent={model.name}"
+    tasks = [json.loads(line) for line in (shell / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    for number, more in enumerate(("", " Please help."), 1):
+        others = [{**task, "id": f"t{n}", "input": task["input"] + more} for n, task in enumerate(tasks)]
+        write_lines(shell / "tasks.jsonl", others)
+        assert {one["tried"]["tasks"] for one in shell.json(tried)["tried"]} == {4}
+        assert len(model.bodies) == 8 * number
+
+
 def test_the_gate_approves_alone_what_is_shown_to_be_better(shell: Shell) -> None:
     tasks = [{"id": f"v{n}", "input": f"A dark screen, case {n}.", "target": "K7"} for n in range(30)]
     write_lines(shell / "val.jsonl", tasks)
