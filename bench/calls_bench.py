@@ -106,9 +106,7 @@ async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, in_flig
 
     client.complete = counted
     seat = Seat(client, CallOptions(temperature=0.0))
-    state = RunState(
-        Journal(store, "run"), {"agent": seat}, ChatAgent(), None, Vectors(WordLlama()), concurrency=at_once
-    )
+    state = RunState(Journal(store), {"agent": seat}, ChatAgent(), None, Vectors(WordLlama()), concurrency=at_once)
     root = Run(state)
 
     async def one(n: int) -> object:

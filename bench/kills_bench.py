@@ -183,12 +183,12 @@ class PostgresStore:
 def facts(store: FolderStore | PostgresStore) -> dict[Fact, str]:
     """What the store has."""
     found: dict[Fact, str] = {}
-    names = dict(store.rows("SELECT run_id, name FROM spaces WHERE state = 'live'"))
-    for id, state, data in store.rows("SELECT run_id, state, data FROM corrections"):
+    names = dict(store.rows("SELECT space, name FROM spaces WHERE state = 'live'"))
+    for id, state, data in store.rows("SELECT space, state, data FROM corrections"):
         said, space = json.loads(data), names.get(id, f"no space {id}")
         if said.get("note"):
             found["note", space, said["words"]] = state
-    for of, id, data in store.rows("SELECT run_id, id, data FROM outcomes"):
+    for of, id, data in store.rows("SELECT space, id, data FROM outcomes"):
         said, space = json.loads(data), names.get(of, f"no space {of}")
         for name in ("score", "target"):
             if (value := said["own"].get(name, said["user"].get(name))) is not None:
@@ -736,11 +736,11 @@ async def check(at: Campaign) -> None:
     for space in (await node.send("GET", "/v1/spaces"))[1]["spaces"]:
         actual["space", space] = THERE
     ledger.settle(actual)
-    known = {(space, id) for space, id in at.store.rows("SELECT run_id, id FROM interactions")}
-    for space, id in at.store.rows("SELECT run_id, id FROM outcomes"):
+    known = {(space, id) for space, id in at.store.rows("SELECT space, id FROM interactions")}
+    for space, id in at.store.rows("SELECT space, id FROM outcomes"):
         if (space, id) not in known:
             ledger.violated("half-written", f"an outcome of {id} without its interaction")
-    canaries = at.store.rows("SELECT run_id FROM rollouts WHERE state = 'canary'")
+    canaries = at.store.rows("SELECT space FROM rollouts WHERE state = 'canary'")
     if len(canaries) != len(set(canaries)):
         ledger.violated("half-written", "two canaries of one space")
     await check_shown(at)

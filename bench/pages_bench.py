@@ -76,9 +76,10 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
     for name, seed in ((SPACE, context), ("other", Context())):
         with create(runs / name) as store:
             begin(store, Config(method="unified"), Splits(), seed, "done")
-            name_version(store, store.run_id, LIVE)
+            name_version(store, LIVE)
             if name == SPACE:
-                store.execute(*(schema.reviews.insert().values(run_id=store.run_id, **one) for one in waiting(chance)))
+                with store.transaction() as at:
+                    at.insert(schema.reviews, *waiting(chance))
     for n in range(spaces):
         shutil.copytree(runs / "other", runs / f"team-{n:05}")
     log = Log(FolderDatabase(folder))
@@ -96,7 +97,7 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 "model": model, "counted": model, "tokens": [900, 700 if n % 3 else 0, 120],
             }  # fmt: skip
             row = {
-                "run_id": SPACE, "id": an_id(at, n), "at": at, "session": f"s{n // 3}",
+                "space": SPACE, "id": an_id(at, n), "at": at, "session": f"s{n // 3}",
                 "user": f"u{n % 5_000}" if n % 2 else None, "response": None, "version": version, "rollout": None,
                 "kind": None, "data": json.dumps(data),
             }  # fmt: skip
@@ -106,12 +107,12 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 score = float(chance.random() < 0.6 + 0.3 * n / interactions)
                 report = {"at": at + 60, "trust": "own", "score": score}
                 told.append({
-                    "run_id": SPACE, "id": row["id"], "at": at + 60, "number": n + 1, "revision": 1, "score": score,
+                    "space": SPACE, "id": row["id"], "at": at + 60, "number": n + 1, "revision": 1, "score": score,
                     "trust": "own", "state": "learned",
                     "data": json.dumps({"reports": [report], "own": {"score": score}, "user": {}}),
                 })  # fmt: skip
                 sums.append({
-                    "run_id": SPACE, "at": at + 60, "version": version, "model": model, "scored": 1, "total": score
+                    "space": SPACE, "at": at + 60, "version": version, "model": model, "scored": 1, "total": score
                 })  # fmt: skip
         chosen = str(asked[len(asked) // 2]["id"])
 
@@ -132,7 +133,7 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
     days = [now - DAYS * 86_400 * (1 - n / 20) for n in range(20)]
     rollouts = [
         {
-            "run_id": SPACE, "number": n, "version": n, "base": n - 1, "state": "promoted" if n % 4 else "taken back",
+            "space": SPACE, "number": n, "version": n, "base": n - 1, "state": "promoted" if n % 4 else "taken back",
             "data": json.dumps({
                 "share": 0.2, "length": 200, "alpha": 0.05, "began": days[n] - 7_200, "ended": days[n], "gate": {},
                 "reason": "better (80% of 200 against 70% of 800)", "test": {**test, "all": arms}, "centroids": [],
@@ -142,7 +143,7 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
     ]  # fmt: skip
     corrections = [
         {
-            "run_id": SPACE, "number": n, "interaction": "", "state": "waiting" if n % 10 == 0 else "live",
+            "space": SPACE, "number": n, "interaction": "", "state": "waiting" if n % 10 == 0 else "live",
             "data": json.dumps({
                 "query": a_text(chance, 20), "question": "", "target": a_text(chance, 5), "words": "", "trust": "own",
                 "note": False,
@@ -151,11 +152,11 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
         for n in range(1, 2_001)
     ]  # fmt: skip
     alarms = [
-        {"run_id": SPACE, "number": n, "at": now - 3_600 * (500 - n), "kind": "outcomes", "text": a_text(chance, 9)}
+        {"space": SPACE, "number": n, "at": now - 3_600 * (500 - n), "kind": "outcomes", "text": a_text(chance, 9)}
         for n in range(1, 501)
     ]
-    credits = [{"run_id": SPACE, "item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
-    space = {"name": SPACE, "run_id": SPACE, "state": "live", "corrected": 1, "numbered": 2_000}
+    credits = [{"space": SPACE, "item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
+    space = {"name": SPACE, "space": SPACE, "state": "live", "corrected": 1, "numbered": 2_000}
     for table, rows in (
         (tables.rollouts, rollouts), (tables.corrections, corrections), (tables.alarms, alarms),
         (tables.credits, credits), (tables.spaces, [space]),

@@ -45,10 +45,10 @@ def tagged(first: int, end: int) -> list[Add]:
 async def saved(store: Store, retriever: Retriever, context: Context) -> float:
     """Save a context with its index. Returns the seconds for the index."""
     began = time.perf_counter()
-    indexed = await retriever.save(context, store.run_id)
+    indexed = await retriever.save(context, store.space)
     took = time.perf_counter() - began
     retriever.saved.settle()
-    write_snapshot(store, store.run_id, context, indexed)
+    write_snapshot(store, context, indexed)
     return took
 
 
@@ -74,7 +74,7 @@ async def measure(folder: Path, url: str, n: int, asked: int) -> dict[str, dict[
         vectors = Vectors(embedder, store)
         await vectors.passing([entry.embedded_text for entry in seed])
         found[where] = {"build_s": await saved(store, Retriever(vectors, 1), seed)}
-        retrievers[where], contexts[where] = Retriever(Vectors(embedder, store), 1), read_context(store, store.run_id)
+        retrievers[where], contexts[where] = Retriever(Vectors(embedder, store), 1), read_context(store)
         await retrievers[where].vectors.ready(questions)
     for name in EVERY:
         times: dict[str, list[float]] = {where: [] for where in stores}

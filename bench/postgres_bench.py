@@ -32,7 +32,7 @@ FILE, DATABASE = "file", "postgresql"
 
 async def journal(store: Store, calls: int, at_once: int, name: str) -> float:
     """Milliseconds a call."""
-    kept, numbers = Journal(store, store.run_id), iter(range(calls))
+    kept, numbers = Journal(store), iter(range(calls))
 
     async def write() -> None:
         for number in numbers:

@@ -126,11 +126,11 @@ async def _make(folder: Path, spaces: int, report: OnResult) -> None:
         some = Random(number).sample(range(TEXTS), ENTRIES)
         context = initial_context(Add("memories" if at % 500 else "rules", texts[i]) for at, i in enumerate(some))
         with Store.beside(made) as store:
-            version = version_row(store.run_id, seed_version(context))
-            own = [{**rows[i], "run_id": store.run_id} for i in some]
-            store.execute_all(
-                [(vectors.delete(), ()), (vectors.insert(), own), (store.upsert(schema.versions), [version])]
-            )
+            version = version_row(seed_version(context))
+            with store.transaction() as at:
+                at.run(at.delete(vectors))
+                at.insert(vectors, *(rows[i] for i in some))
+                at.put(schema.versions, version)
         made.rename(space)
         if number % 1_000 == 0:
             report(f"{number:,} spaces made")

@@ -28,7 +28,7 @@ import concurrency
 import simulated_world
 from concurrency import ConcurrencyRow
 from measure import BenchError, OnResult, Target, arguments, load_average, print_end, print_table, rounded, timed_run
-from sqlalchemy import case, update
+from sqlalchemy import case
 
 from practicum.session.learn import resume
 from practicum.store import schema
@@ -204,8 +204,8 @@ def critical_path(folder: Path, latencies: ServerOptions) -> float:
         raise ValueError("with a heavy tail, a latency does not follow from the tokens")
     columns: Any = schema.journal.c
     exact = latencies.latency_of("", columns.input_tokens, columns.output_tokens)
-    with Store.open(folder) as store:
-        store.execute(update(schema.journal).values(seconds=case((columns.calls > 0, exact), else_=0.0)))
+    with Store.open(folder) as store, store.transaction() as at:
+        at.run(at.update(schema.journal).values(seconds=case((columns.calls > 0, exact), else_=0.0)))
     return asyncio.run(resume(folder)).critical
 
 

@@ -253,7 +253,7 @@ def forget(
         has_forgotten = store.has_forgotten
         kept = free_folder(Path(f"{run}-before-forget")) if copy else None
         found = unlearn(
-            store, store.run_id, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
+            store, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
             copy_to=kept,
         )  # fmt: skip
     out = Printer(json_)
@@ -344,8 +344,8 @@ def rollback(
     from practicum.store.snapshot import read_context
 
     with as_stored(run), Store.open(run) as store:
-        number = find_version(store, store.run_id, version)
-        was, now = read_context(store, store.run_id), read_context(store, store.run_id, number)
+        number = find_version(store, version)
+        was, now = read_context(store), read_context(store, number)
         if now.version == was.version:
             raise UsageError("version.unchanged", f"version {was.version} is the last one of {run} already")
         sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"

@@ -41,7 +41,7 @@ def edit(
         return
     with Store.read(run) as store:
         require_ended(store)
-        text = as_text(run, read_context(store, store.run_id))
+        text = as_text(run, read_context(store))
     path = _edited(run, text)
     now = playbook.read_file(path)
     try:

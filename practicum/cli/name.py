@@ -25,7 +25,7 @@ def name(
     out = Printer(json_)
     if name is None:
         with Store.read(run) as store:
-            names = read_names(store, store.run_id)
+            names = read_names(store)
         out.result({"run": str(run), "names": names})
         for one, number in names.items():
             out.item(f"{one}: version {number}")
@@ -34,8 +34,8 @@ def name(
         return
     with as_stored(run), Store.beside(run) as store:
         if delete:
-            delete_name(store, store.run_id, name)
+            delete_name(store, name)
         else:
-            number = name_version(store, store.run_id, name, version)
-        out.result({"run": str(run), "names": read_names(store, store.run_id)})
+            number = name_version(store, name, version)
+        out.result({"run": str(run), "names": read_names(store)})
     out.print(f"{name} names no version of {run} now" if delete else f"{name} is version {number} of {run}")

@@ -225,7 +225,7 @@ def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Re
                 "--trust, --flag and --section say which edits `all` are: give `all`, or leave them out",
             )
         return find_reviews(store, _ids(ids))
-    pending, context = read_reviews(store), read_context(store, store.run_id)
+    pending, context = read_reviews(store), read_context(store)
     chosen = [one for one in pending if wanted(one, context)]
     if not wanted.flagged and not wanted.flag:
         every = Wanted(wanted.trust, None, wanted.section)

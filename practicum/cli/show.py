@@ -109,8 +109,8 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
     from practicum.store.snapshot import read_context
 
     with Store.read(run) as store:
-        names, version = read_names(store, store.run_id), find_version(store, store.run_id, named)
-        context = read_context(store, store.run_id, version)
+        names, version = read_names(store), find_version(store, named)
+        context = read_context(store, version)
         summary = run_summary(store, version)
         config, state = read_config(store)
         held = count_pending(store)

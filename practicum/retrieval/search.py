@@ -124,7 +124,7 @@ class SavedIndex(Protocol):
         """About the k entries most similar to a text, best first, with their exact similarities. None if the context
         has no index, or if too little of what the index proposes matches."""
 
-    async def save(self, context: Context, run_id: str) -> int:
+    async def save(self, context: Context) -> int:
         """Save an index of a context, the last version of its run. Returns its number of entries."""
 
 
@@ -197,12 +197,12 @@ class Retriever:
         found = [(context.get(f"e{members.numbers[place]}"), similarity) for place, similarity in best]
         return SearchResult(tuple(Match(entry, similarity) for entry, similarity in found if entry is not None), exact)
 
-    async def save(self, context: Context, run_id: str) -> int:
+    async def save(self, context: Context) -> int:
         """Save an index of a context, the last version of the run that the vectors have their store from. Returns its
         number of entries, 0 if none is saved because they are few."""
         if len(context) < self.many or self.saved is None:
             return 0
-        return await self.saved.save(context, run_id)
+        return await self.saved.save(context)
 
     @cached_property
     def saved(self) -> SavedIndex | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from sqlalchemy import select
 
 from practicum.core.errors import ModelError, ProviderError, StoreError
 from practicum.core.requirements import pip_install, require
@@ -437,10 +436,8 @@ class Vectors:
         """Write the vectors of these texts to the store, unless it is read-only."""
         if self.store is not None and not self.store.read_only:
             name = self.embedder.name
-            rows = [
-                {"run_id": self.store.run_id, "embedder": name, "key": text_key(t), "vector": v.tobytes()}
-                for t, v in zip(texts, vectors, strict=True)
-            ]
+            found = zip(texts, vectors, strict=True)
+            rows = [{"embedder": name, "key": text_key(text), "vector": vector.tobytes()} for text, vector in found]
             if len(texts) <= INLINE:
                 # A result that depends on them is written later, so they are on the disk before it.
                 self.store.post(schema.vectors, rows)
@@ -495,10 +492,9 @@ def stored_vectors(store: Store, embedder: str, texts: Iterable[str]) -> dict[st
     table = schema.vectors
     by_key = {text_key(text): text for text in texts}
     keys, vectors = list(by_key), dict[str, np.ndarray]()
-    mine = (table.c.run_id == store.run_id) & (table.c.embedder == embedder)
+    query = store.select(table.c.key, table.c.vector).where(table.c.embedder == embedder)
     for start in range(0, len(keys), KEYS):
-        where = mine & table.c.key.in_(keys[start : start + KEYS])
-        for row in store.rows(select(table.c.key, table.c.vector).where(where)):
+        for row in store.rows(query.where(table.c.key.in_(keys[start : start + KEYS]))):
             vectors[by_key[row.key]] = np.frombuffer(row.vector, dtype=np.float32)
     return vectors
 
@@ -509,16 +505,15 @@ def stored_dims(store: Store, embedder: str) -> int:
     Raises StoreError if the store holds vectors of another embedder: they cannot be compared.
     """
     table = schema.vectors
-    mine = table.c.run_id == store.run_id
     # With "!=" SQLite would read all rows.
     for other in (table.c.embedder < embedder, table.c.embedder > embedder):
-        for row in store.rows(select(table.c.embedder).where(mine, other).limit(1)):
+        for row in store.rows(store.select(table.c.embedder).where(other).limit(1)):
             raise StoreError(
                 "embedder.mismatch",
                 f"{store.folder} holds vectors of embedder {row.embedder!r}, not of {embedder!r}: continue with "
                 f"`embedder={row.embedder}`, or {_advice(store, embedder)}",
             )
-    found = store.rows(select(table.c.vector).where(mine, table.c.embedder == embedder).limit(1))
+    found = store.rows(store.select(table.c.vector).where(table.c.embedder == embedder).limit(1))
     return len(found[0].vector) // 4 if found else 0
 
 

@@ -244,7 +244,7 @@ class Keys:
         """The cookie of who signs in with a key. Raises Wrong, TooMany or StoreError."""
         grant, cookie, now = await self.grant(key, address), secrets.token_urlsafe(32), time.time()
         until = min(now + SIGNED_IN, grant.expires or float("inf"))
-        row = {"run_id": "", "token": digest_of(cookie), "digest": grant.digest, "expires": until}
+        row = {"space": "", "token": digest_of(cookie), "digest": grant.digest, "expires": until}
 
         def write(db: Connection) -> None:
             t = tables.logins
@@ -259,7 +259,7 @@ class Keys:
         if not self.required:
             return EVERYBODY
         t = tables.logins
-        mine = (t.c.run_id == "") & (t.c.token == digest_of(cookie)) & (t.c.expires > time.time())
+        mine = (t.c.space == "") & (t.c.token == digest_of(cookie)) & (t.c.expires > time.time())
         rows = await asyncio.to_thread(self._log.rows, select(t.c.digest).where(mine))
         if not rows:
             return None
@@ -271,7 +271,7 @@ class Keys:
     async def sign_out(self, cookie: str) -> None:
         """Let a cookie be nobody's."""
         t = tables.logins
-        gone = delete(t).where(t.c.run_id == "", t.c.token == digest_of(cookie))
+        gone = delete(t).where(t.c.space == "", t.c.token == digest_of(cookie))
         await asyncio.wrap_future(self._log.do(lambda db: db.execute(gone).rowcount))
 
     def form_token(self, cookie: str) -> str:
@@ -288,11 +288,11 @@ class Keys:
 def stored_keys(log: Log) -> Sequence[Grant]:
     """The keys in the store, by space and name."""
     t, s = tables.keys, tables.spaces
-    named = select(t, s.c.name.label("space")).outerjoin(s, s.c.run_id == t.c.run_id)
-    rows = log.rows(named.where((t.c.run_id == "") | s.c.name.is_not(None)))
+    named = select(t, s.c.name.label("of")).outerjoin(s, s.c.space == t.c.space)
+    rows = log.rows(named.where((t.c.space == "") | s.c.name.is_not(None)))
     return [
-        Grant(r.name, r.space or "", frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute, r.run_id)
-        for r in sorted(rows, key=lambda row: (row.space or "", row.name))
+        Grant(r.name, r.of or "", frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute, r.space)
+        for r in sorted(rows, key=lambda row: (row.of or "", row.name))
     ]
 
 
@@ -320,14 +320,14 @@ def add_key(
         known = None
         if space:
             known = add_space(db, space, "reserved") if id is None else find_space(db, space)
-            if known is None or known.state == "deleted" or id not in (None, known.run_id):
+            if known is None or known.state == "deleted" or id not in (None, known.space):
                 raise unknown(space)
-        run_id = known.run_id if known is not None else ""
-        if db.execute(select(t.c.name).where(t.c.run_id == run_id, t.c.name == name)).first() is not None:
+        id_ = known.space if known is not None else ""
+        if db.execute(select(t.c.name).where(t.c.space == id_, t.c.name == name)).first() is not None:
             raise UsageError(
                 "key.duplicate", f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name"
             )
-        db.execute(t.insert().values({**row, "run_id": run_id}))
+        db.execute(t.insert().values({**row, "space": id_}))
 
     log.do(write).result()
     return key
@@ -349,13 +349,13 @@ def remove_key(log: Log, name: str, space: str) -> None:
 
     def write(db: Connection) -> None:
         known = find_space(db, space) if space else None
-        run_id = "" if not space else None if known is None else known.run_id
-        if not db.execute(delete(t).where(t.c.run_id == run_id, t.c.name == name)).rowcount:
+        id_ = "" if not space else None if known is None else known.space
+        if not db.execute(delete(t).where(t.c.space == id_, t.c.name == name)).rowcount:
             raise UsageError(
                 "key.unknown", f"there is no key {name!r:.80}{_of(space)}: practicum key list shows those there are"
             )
-        left = db.execute(select(t.c.name).where(t.c.run_id == run_id).limit(1)).first()
+        left = db.execute(select(t.c.name).where(t.c.space == id_).limit(1)).first()
         if known is not None and known.state == "reserved" and left is None:
-            db.execute(delete(tables.spaces).where(tables.spaces.c.run_id == run_id))
+            db.execute(delete(tables.spaces).where(tables.spaces.c.space == id_))
 
     log.do(write).result()

@@ -65,7 +65,7 @@ async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
 
 
 def _return_to(store: Store, version: int) -> None:
-    name_version(store, store.run_id, LIVE, roll_back(store, version))
+    name_version(store, LIVE, roll_back(store, version))
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def edit_entry(
                 raise UsageError("edit.refused", outcome.refused[0].reason)
             if not outcome.applied:
                 raise UsageError("edit.empty", f"this changes nothing of {id}")
-            version = name_version(store, store.run_id, EDITED, outcome.context.version)
+            version = name_version(store, EDITED, outcome.context.version)
             _make_live(service, space, store, version, BY_HAND)
             return {"id": outcome.applied[0].id, "version": version}
 
@@ -129,7 +129,7 @@ async def edit_entry(
 def _make_live(service: Service, space: Space, store: Store, version: int, reason: str) -> None:
     """Let all see a version, and note that: it is not tried again, also after somebody takes it back."""
     base = space.live
-    name_version(store, store.run_id, LIVE, version)
+    name_version(store, LIVE, version)
 
     def note(db: Connection) -> None:
         number = next_number(db, tables.rollouts, space.id)
@@ -140,7 +140,7 @@ def _make_live(service: Service, space: Space, store: Store, version: int, reaso
 
 
 def _gone(store: Store, id: str) -> UsageError:
-    events = entry_history(read_versions(store, store.run_id), id)
+    events = entry_history(read_versions(store), id)
     if not events:
         return Unknown("entry.unknown", f"there has never been an entry {id!r:.80}", entry=id)
     return Conflict(

@@ -158,7 +158,7 @@ class Conflict(UsageError):
 def find_interaction(db: Connection, space: str, feedback: Feedback) -> Interaction:
     """The interaction that feedback is about. Raises Unknown if this space has none."""
     t = tables.interactions
-    mine = select(t).where(t.c.run_id == space)
+    mine = select(t).where(t.c.space == space)
     if feedback.session is not None:
         wanted = [t.c.session == feedback.session]
         what = f"session {feedback.session!r}: give the session that its requests were sent with"
@@ -182,7 +182,7 @@ def list_interactions(
     in which a client asked for a title are left out."""
     t = tables.interactions
     # Quotes within texts are escaped in JSON, so only the field itself is found.
-    found = select(t).where(t.c.run_id == space, t.c.data.not_like('%"purpose": "title"%'))
+    found = select(t).where(t.c.space == space, t.c.data.not_like('%"purpose": "title"%'))
     if session is not None:
         found = found.where(t.c.session == session)
     if user is not None:
@@ -190,7 +190,7 @@ def list_interactions(
     if since is not None:
         # Rows before the first one of these need not be read.
         later = t.alias()
-        first = select(func.min(later.c.number)).where(later.c.run_id == space, later.c.at >= since)
+        first = select(func.min(later.c.number)).where(later.c.space == space, later.c.at >= since)
         found = found.where(t.c.at >= since, t.c.number >= first.scalar_subquery())
     rows = [(row, json.loads(row.data)) for row in db.execute(found.order_by(t.c.number.desc()).limit(limit))]
     return [
@@ -223,7 +223,7 @@ def write_outcome(
     """Add a report to the outcome of an interaction, in a transaction beside which nobody changes the space. Scores are
     counted in the order of their numbers: a later score has a larger one, whatever clocks say."""
     t = tables.outcomes
-    row = db.execute(select(t).where(t.c.run_id == space, t.c.id == interaction.id)).first()
+    row = db.execute(select(t).where(t.c.space == space, t.c.id == interaction.id)).first()
     data = {"reports": [], "own": {}, "user": {}} if row is None else json.loads(row.data)
     own, whose, before = data["own"], data["own" if trust == "own" else "user"], None if row is None else row.score
     said = {name: value for name, value in feedback.said.items() if whose.get(name) != value}
@@ -247,17 +247,17 @@ def write_outcome(
     held_out = fresh and "target" in own and drawn(interaction.id, HELD_OUT)
     state = NOTHING if not TEACHING & fields.keys() else HELD if held_out else WAITING
     if row is None or row.number is None or (row.score is None and score is not None):
-        newest = db.execute(select(func.max(t.c.number)).where(t.c.run_id == space)).scalar_one()
+        newest = db.execute(select(func.max(t.c.number)).where(t.c.space == space)).scalar_one()
         at, number = now, (newest or 0) + 1
     else:
         at, number = row.at, row.number
     values = {
-        "run_id": space, "id": interaction.id, "at": at, "number": number,
+        "space": space, "id": interaction.id, "at": at, "number": number,
         "revision": 1 if row is None else row.revision + 1, "score": score, "trust": least, "state": state,
         "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
     db.execute(upsert(t, db.dialect.name), values)
-    about = {"run_id": space, "at": at, "version": interaction.version, "model": interaction.data["counted"]}
+    about = {"space": space, "at": at, "version": interaction.version, "model": interaction.data["counted"]}
     if row is None and "purpose" in interaction.data:
         tables.count_later(db, {**about, "requests": 1})
     if score is not None and score != before:
@@ -284,7 +284,7 @@ def shown_items(db: Connection, space: str, interaction: Interaction, session: b
     """What was shown in an interaction, or in its whole session: the entries that were looked up, and the versions."""
     t, found = tables.interactions, [(interaction.version, interaction.data)]
     if session and interaction.session is not None:
-        whole = select(t.c.version, t.c.data).where(t.c.run_id == space, t.c.session == interaction.session)
+        whole = select(t.c.version, t.c.data).where(t.c.space == space, t.c.session == interaction.session)
         found = [(row.version, json.loads(row.data)) for row in db.execute(whole)]
     items = [item for version, data in found for item in (f"version {version}", *(id for id, _ in data["entries"]))]
     return [*dict.fromkeys(items)]
@@ -293,7 +293,7 @@ def shown_items(db: Connection, space: str, interaction: Interaction, session: b
 def _credit(db: Connection, space: str, items: Sequence[str], score: float, before: float | None) -> None:
     """Count a score, or its change, for each of these."""
     t = tables.credits
-    counted = {"run_id": space, "scored": int(before is None), "total": score - (before or 0.0)}
+    counted = {"space": space, "scored": int(before is None), "total": score - (before or 0.0)}
     add = insert_adding(t, db.dialect.name, ("scored", "total"))
     db.execute(add.values([{"item": item, **counted} for item in items]))
 

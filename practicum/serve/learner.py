@@ -85,7 +85,7 @@ class Spent:
 def _spent(space: Space) -> Spent:
     """What learning has cost in a space until now."""
     with Store.read(space.folder) as store:
-        spent = Journal(store, store.run_id).before
+        spent = Journal(store).before
     return Spent(spent.calls, spent.usd or 0.0)
 
 
@@ -257,7 +257,7 @@ class Learner(threading.Thread):
         """Whether it was decided before what becomes of the newest version."""
         if self._known.get(space.id) != space.last:
             t = tables.rollouts
-            mine = (t.c.run_id == space.id) & (t.c.version == space.last)
+            mine = (t.c.space == space.id) & (t.c.version == space.last)
             if not self.service.log.rows(select(t.c.number).where(mine).limit(1)):
                 return False
             self._known[space.id] = space.last
@@ -299,7 +299,7 @@ class Learner(threading.Thread):
         """Go on from the live version: the newest one was dropped or taken back."""
         async with writing(space.folder) as store:
             version = roll_back(store, space.live)
-            name_version(store, store.run_id, LIVE, version)
+            name_version(store, LIVE, version)
         space.read_versions()
 
     def _budget(self, space: Space) -> BudgetLimits | None:
@@ -308,9 +308,9 @@ class Learner(threading.Thread):
         spent = _spent(space)
 
         def first_today(db: Connection) -> Any:
-            row = {"run_id": space.id, "day": _today(), "calls": spent.calls, "usd": spent.usd}
+            row = {"space": space.id, "day": _today(), "calls": spent.calls, "usd": spent.usd}
             db.execute(insert_new(t, db.dialect.name), row)
-            return db.execute(select(t).where(t.c.run_id == space.id, t.c.day == row["day"])).one()
+            return db.execute(select(t).where(t.c.space == space.id, t.c.day == row["day"])).one()
 
         began = self.service.log.do(first_today, space.id).result()
         calls, usd = settings.max_calls_day, settings.max_usd_day
@@ -326,15 +326,15 @@ class Learner(threading.Thread):
         t, today, found = tables.days, _today(), dict[str, Spent]()
         for start in range(0, len(spaces), AT_ONCE):
             some = {space.id: space for space in spaces[start : start + AT_ONCE]}
-            for row in self.service.log.rows(select(t).where(t.c.run_id.in_([*some]), t.c.day == today)):
+            for row in self.service.log.rows(select(t).where(t.c.space.in_([*some]), t.c.day == today)):
                 # On several nodes, another one may learn.
-                changes = some[row.run_id].name == self.at or self.service.log.database.shared
-                known, turns = self._spent.get(row.run_id), self._turns[some[row.run_id].name]
+                changes = some[row.space].name == self.at or self.service.log.database.shared
+                known, turns = self._spent.get(row.space), self._turns[some[row.space].name]
                 if known is None or known[:2] != (today, turns) or changes:
-                    now = _spent(some[row.run_id])
+                    now = _spent(some[row.space])
                     known = today, turns, Spent(now.calls - row.calls, now.usd - row.usd)
-                    self._spent[row.run_id] = known
-                found[row.run_id] = known[2]
+                    self._spent[row.space] = known
+                found[row.space] = known[2]
         return found
 
     def _give_up(self, space: Space, ids: Sequence[str]) -> None:
@@ -344,7 +344,7 @@ class Learner(threading.Thread):
         row = dropped.row(space.id, DROPPED, "another version was made live by hand meanwhile")
 
         def wait_again(db: Connection) -> None:
-            mine = (o.c.run_id == space.id) & o.c.id.in_(ids) & (o.c.state == LEARNED)
+            mine = (o.c.space == space.id) & o.c.id.in_(ids) & (o.c.state == LEARNED)
             db.execute(update(o).where(mine).values(state=WAITING, revision=o.c.revision + 1))
             begin_rollout(db, row)
 
@@ -354,14 +354,14 @@ class Learner(threading.Thread):
     def _hand_over(self, space: Space) -> list[str]:
         """Give the outcomes that wait to the run of the space, where they are learned from. Returns their ids."""
         o, i = tables.outcomes, tables.interactions
-        both = select(o).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
-        waiting = both.where(o.c.run_id == space.id, o.c.state == WAITING).order_by(i.c.number).limit(AT_ONCE)
+        both = select(o).join(i, (i.c.space == o.c.space) & (i.c.id == o.c.id))
+        waiting = both.where(o.c.space == space.id, o.c.state == WAITING).order_by(i.c.number).limit(AT_ONCE)
         rows = self.service.log.rows(waiting)
         with Store.beside(space.folder) as store:
             if store.is_written:
                 raise RunBusy("store.busy", f"another process is writing to the run {space.folder}")
             for row in rows:
-                mine = i.c.run_id == space.id
+                mine = i.c.space == space.id
                 own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
                 data = json.loads(row.data)
                 if "session" in data and own[0].session is not None:
@@ -370,14 +370,13 @@ class Learner(threading.Thread):
                 there = schema.outcomes
                 # "/" follows "." : all revisions, by the index.
                 revisions = there.c.id.between(f"{row.id}.", f"{row.id}/")
-                stale = (there.c.run_id == store.run_id) & revisions & there.c.step.is_(None)
+                stale = (there.c.space == store.space) & revisions & there.c.step.is_(None)
                 trust = self._trust(space, row.trust, own)
                 said = reported(taught(data)[0], own, space.question, row.score, trust)
-                values = {
-                    "run_id": store.run_id, "id": f"{row.id}.{row.revision}",
-                    "data": json.dumps(said, ensure_ascii=False),
-                }  # fmt: skip
-                store.execute(there.delete().where(stale), store.insert_new(there).values(**values))
+                values = {"id": f"{row.id}.{row.revision}", "data": json.dumps(said, ensure_ascii=False)}
+                with store.transaction() as at:
+                    at.run(at.delete(there).where(stale))
+                    at.insert_new(there, values)
         return [row.id for row in rows]
 
     def _trust(self, space: Space, by: Trust, own: Sequence[Any]) -> Trust:
@@ -386,7 +385,7 @@ class Learner(threading.Thread):
         i, last = tables.interactions, own[-1]
         users, material = {one.user for one in own}, any("material" in json.loads(one.data) for one in own)
         if last.session is not None:
-            before = (i.c.run_id == space.id) & (i.c.session == last.session) & (i.c.number <= last.number)
+            before = (i.c.space == space.id) & (i.c.session == last.session) & (i.c.number <= last.number)
             users |= {row.user for row in self.service.log.rows(select(i.c.user).where(before).distinct())}
             # Quotes within texts are escaped in JSON, so only the field itself is found.
             read = select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)
@@ -396,12 +395,12 @@ class Learner(threading.Thread):
     def _settle(self, space: Space, ids: Sequence[str]) -> None:
         """Note which of these outcomes were learned from."""
         o, there = tables.outcomes, schema.outcomes
-        mine = (o.c.run_id == space.id) & (o.c.state == WAITING)
+        mine = (o.c.space == space.id) & (o.c.state == WAITING)
         waiting = {
             f"{row.id}.{row.revision}": row.id for row in self.service.log.rows(select(o).where(mine, o.c.id.in_(ids)))
         }
         with Store.read(space.folder) as store:
-            known = (there.c.run_id == store.run_id) & there.c.id.in_([*waiting]) & there.c.step.is_not(None)
+            known = (there.c.space == store.space) & there.c.id.in_([*waiting]) & there.c.step.is_not(None)
             learned = [waiting[row.id] for row in store.rows(select(there.c.id).where(known))]
 
         def close(db: Connection) -> int:
@@ -417,7 +416,7 @@ class Learner(threading.Thread):
         service, settings = self.service, self.service.settings
         base = space.live
         with Store.read(space.folder) as store:
-            old, new = read_context(store, store.run_id, base), read_context(store, store.run_id, version)
+            old, new = read_context(store, base), read_context(store, version)
         evidence: dict[str, Any] = {"gate": "nothing that is shown changes"}
         tasks = self._held_out(space) if old.digest != new.digest else []
         if len(tasks) >= GATE_LEAST:
@@ -452,8 +451,8 @@ class Learner(threading.Thread):
     def _held_out(self, space: Space) -> list[Task]:
         o, i = tables.outcomes, tables.interactions
         rows = self.service.log.rows(
-            select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
-            .where(o.c.run_id == space.id, o.c.state == HELD).order_by(i.c.number.desc()).limit(GATE_TASKS)
+            select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.space == o.c.space) & (i.c.id == o.c.id))
+            .where(o.c.space == space.id, o.c.state == HELD).order_by(i.c.number.desc()).limit(GATE_TASKS)
         )  # fmt: skip
         found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
         return [Task(id, question, target) for id, question, target in found if question]
@@ -464,16 +463,16 @@ class Learner(threading.Thread):
             values = Origin.of(store, {}, self.parts, False).acting_values()
             setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
             budget = Budget(self._budget(space) or BudgetLimits(calls=0))
-            async with open_state(store, store.run_id, space.folder, setup, act_only=True, budget=budget) as state:
+            async with open_state(store, space.folder, setup, act_only=True, budget=budget) as state:
                 run = Run(state).at(f"gate {base} {version}")
-                old, new = read_context(store, store.run_id, base), read_context(store, store.run_id, version)
+                old, new = read_context(store, base), read_context(store, version)
                 act, split = setup.method.act, setup.test_name("held-out")
                 return await tried(Trial(GATE_ALPHA), act, split, tasks, old, new, run)
 
     async def _vectors(self, space: Space) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""
         i = tables.interactions
-        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.number.desc()).limit(KINDS_FROM)
+        newest = select(i.c.data).where(i.c.space == space.id).order_by(i.c.number.desc()).limit(KINDS_FROM)
         questions = [space.question(json.loads(row.data)) for row in self.service.log.rows(newest)]
         questions = [cut(question) for question in questions if question]
         embedder = run_embedder(space.reader.config, self.parts)

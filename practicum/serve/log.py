@@ -243,14 +243,14 @@ class Log:
         try:
             with self.database.engine.begin() as db:
                 self.database.begin(db, spaces)
-                live = living(db, {*spaces, *(row.values["run_id"] for row in rows)})
-                kept = [row for row in rows if row.values["run_id"] in live]
+                live = living(db, {*spaces, *(row.values["space"] for row in rows)})
+                kept = [row for row in rows if row.values["space"] in live]
                 for table, group in groupby(kept, lambda row: row.table):
                     db.execute(insert_new(table, db.dialect.name), [row.values for row in group])
                 db.info["hours"] = [row.sums for row in kept if row.sums is not None]
                 results = [_made(change, db, live) for change in changes]
                 tables.add_to_hours(db, db.info.pop("hours"))
-                self.database.end(db, sorted({*spaces, *(row.values["run_id"] for row in kept if row.told)}))
+                self.database.end(db, sorted({*spaces, *(row.values["space"] for row in kept if row.told)}))
         # Any error: the thread must go on, and what cannot be written must not hold up others, nor take them along.
         except Exception as error:
             if again and getattr(getattr(error, "orig", None), "sqlstate", None) == DEADLOCK:
@@ -291,7 +291,7 @@ class Log:
         self.lost += len(rows)
         for row in rows:
             logger.error("a row of %s is lost: the database refuses what is in it", row.table.name, exc_info=error)
-            self._refused(row.values["run_id"], row.table.name, type(error).__name__)
+            self._refused(row.values["space"], row.table.name, type(error).__name__)
 
     def _drop(self, rows: Sequence[_Row]) -> None:
         """Forget these rows, the oldest ones; some may have been given up meanwhile."""

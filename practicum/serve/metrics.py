@@ -144,8 +144,8 @@ class Metrics(Collector):
         """The corrections and notes that wait for review, by the identity of their space."""
         t, found = tables.corrections, Counter[str]()
         for start in range(0, len(spaces), AT_ONCE):
-            some = t.c.run_id.in_([space.id for space in spaces[start : start + AT_ONCE]])
-            count: Any = select(t.c.run_id, func.count()).where(some, t.c.state == "waiting").group_by(t.c.run_id)
+            some = t.c.space.in_([space.id for space in spaces[start : start + AT_ONCE]])
+            count: Any = select(t.c.space, func.count()).where(some, t.c.state == "waiting").group_by(t.c.space)
             found.update(dict(map(tuple, self._service.log.rows(count))))
         return found
 

@@ -122,7 +122,7 @@ class _Erasure:
     def write(self, log: Log, data: Mapping[str, Any], **values: Any) -> None:
         """Write the row anew, with these values."""
         t = tables.erasures
-        mine = (t.c.run_id == self.space) & (t.c.number == self.number)
+        mine = (t.c.space == self.space) & (t.c.number == self.number)
         log.do(lambda db: db.execute(update(t).where(mine).values(data=json.dumps(data), **values))).result()
 
 
@@ -245,12 +245,12 @@ def spaces_of(log: Log, user: str, space: str | None = None) -> dict[str, str]:
     """The identities of the spaces that keep something of a user, or in which the user's removal is not finished, by
     name; of this `space` alone, if it is given. Raises Unknown if there is none."""
     i, c, e, s = tables.interactions, tables.corrections, tables.erasures, tables.spaces
-    asked = select(i.c.run_id).where(i.c.user == user)
-    noted = select(c.c.run_id).where(c.c.interaction == tables.note_by(user))
-    begun = select(e.c.run_id).where(e.c.user == _digest(user), e.c.state != DONE)
-    live = select(s.c.name, s.c.run_id).where(s.c.state == "live", s.c.run_id.in_(asked.union(noted, begun)))
+    asked = select(i.c.space).where(i.c.user == user)
+    noted = select(c.c.space).where(c.c.interaction == tables.note_by(user))
+    begun = select(e.c.space).where(e.c.user == _digest(user), e.c.state != DONE)
+    live = select(s.c.name, s.c.space).where(s.c.state == "live", s.c.space.in_(asked.union(noted, begun)))
     mine = live if space is None else live.where(s.c.name == space)
-    found = {row.name: row.run_id for row in log.rows(mine.order_by(s.c.name))}
+    found = {row.name: row.space for row in log.rows(mine.order_by(s.c.name))}
     if not found:
         raise _nothing(user, space)
     return found
@@ -266,10 +266,10 @@ def exported(log: Log, folder: Path, space: str, user: str) -> Iterator[dict[str
         raise _nothing(user)
     i, o, c, s = tables.interactions, tables.outcomes, tables.corrections, tables.sessions
     queries: dict[str, Any] = {
-        "interaction": select(i).where(i.c.run_id == space, i.c.user == user).order_by(i.c.number),
-        "outcome": select(o).where(o.c.run_id == space, o.c.id.in_(mine)).order_by(o.c.id),
-        "correction": select(c).where(c.c.run_id == space, c.c.interaction.in_(mine)).order_by(c.c.number),
-        "session": select(s).where(s.c.run_id == space).order_by(s.c.session),
+        "interaction": select(i).where(i.c.space == space, i.c.user == user).order_by(i.c.number),
+        "outcome": select(o).where(o.c.space == space, o.c.id.in_(mine)).order_by(o.c.id),
+        "correction": select(c).where(c.c.space == space, c.c.interaction.in_(mine)).order_by(c.c.number),
+        "session": select(s).where(s.c.space == space).order_by(s.c.session),
     }
     for what, query in queries.items():
         for row in log.rows(query):
@@ -292,9 +292,9 @@ def forget_stored(log: Log, folder: Path, space: str, id: str, user: str, *, tex
 def unfinished_spaces(log: Log) -> dict[str, str]:
     """The identities of the spaces in which a removal is not finished, by name."""
     t, s = tables.erasures, tables.spaces
-    begun = select(t.c.run_id).where(t.c.state != DONE)
-    live = select(s.c.name, s.c.run_id).where(s.c.state == "live", s.c.run_id.in_(begun))
-    return {row.name: row.run_id for row in log.rows(live.order_by(s.c.name))}
+    begun = select(t.c.space).where(t.c.state != DONE)
+    live = select(s.c.name, s.c.space).where(s.c.state == "live", s.c.space.in_(begun))
+    return {row.name: row.space for row in log.rows(live.order_by(s.c.name))}
 
 
 def finish_stored(log: Log, folder: Path, space: str, id: str) -> None:
@@ -305,24 +305,24 @@ def finish_stored(log: Log, folder: Path, space: str, id: str) -> None:
 def _mine(space: str, user: str) -> Any:
     """The ids of a user's interactions, and what stands for one of a user's notes."""
     i = tables.interactions
-    return select(i.c.id).where(i.c.run_id == space, i.c.user == user).union_all(select(literal(tables.note_by(user))))
+    return select(i.c.id).where(i.c.space == space, i.c.user == user).union_all(select(literal(tables.note_by(user))))
 
 
 def _find(read: Callable[[Any], Iterable[Any]], space: str, user: str) -> _Found | None:
     """What is known of a user; None if that is nothing."""
     i, o, c = tables.interactions, tables.outcomes, tables.corrections
     ids, sessions, pins = set[str](), set[str](), set[str]()
-    for row in read(select(i.c.id, i.c.session, i.c.data).where(i.c.run_id == space, i.c.user == user)):
+    for row in read(select(i.c.id, i.c.session, i.c.data).where(i.c.space == space, i.c.user == user)):
         ids.add(row.id)
         sessions |= {row.session} - {None}
         pins.add(json.loads(row.data)["pin"])
-    noted = select(c.c.number).where(c.c.run_id == space, c.c.interaction == tables.note_by(user))
+    noted = select(c.c.number).where(c.c.space == space, c.c.interaction == tables.note_by(user))
     if not ids and not [*read(noted.limit(1))]:
         return None
     shared, others = set[str](), set[str]()
     for session in sessions:
-        theirs = (i.c.run_id == space) & (i.c.session == session) & i.c.user.is_distinct_from(user)
-        both = select(i.c.id, o.c.data).outerjoin(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
+        theirs = (i.c.space == space) & (i.c.session == session) & i.c.user.is_distinct_from(user)
+        both = select(i.c.id, o.c.data).outerjoin(o, (o.c.space == i.c.space) & (o.c.id == i.c.id))
         for row in read(both.where(theirs)):
             others.add(session)
             if row.data is not None and "session" in json.loads(row.data):
@@ -382,7 +382,7 @@ def _erase(
 
 def _unfinished(log: Log, space: str) -> list[_Erasure]:
     t = tables.erasures
-    rows = log.rows(select(t).where(t.c.run_id == space, t.c.state != DONE).order_by(t.c.number))
+    rows = log.rows(select(t).where(t.c.space == space, t.c.state != DONE).order_by(t.c.number))
     return [_Erasure(space, row.number, row.state, row.user, json.loads(row.data)) for row in rows]
 
 
@@ -392,7 +392,7 @@ def _forget_in_run(log: Log, store: Store | None, erasure: _Erasure) -> None:
     if store is not None:
         with as_stored(store.folder):
             sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
-            run = forget(store, store.run_id, sources=sorted(sources), text=data["text"]) if sources else None
+            run = forget(store, sources=sorted(sources), text=data["text"]) if sources else None
         if run is None:
             # It may have been handed over what was withdrawn since. And whoever has it open reads everything anew.
             store.scrub()
@@ -425,7 +425,7 @@ def _sources(store: Store, taught: frozenset[str]) -> set[str]:
         names.update(*(json.loads(row.sources) for row in store.rows(store.select(table.c.sources))))
     for row in store.rows(store.select(schema.reviews.c.data)):
         names.update(*(edit["sources"] for edit in json.loads(row.data)["edits"]))
-    names.update(*(done.edit.sources for version in read_versions(store, store.run_id) for done in version.applied))
+    names.update(*(done.edit.sources for version in read_versions(store) for done in version.applied))
     return _of(names, taught)
 
 
@@ -442,28 +442,28 @@ def _record(db: Connection, now: Callable[[Connection], float], space: str, user
         return None
     i, o, c, s, a = tables.interactions, tables.outcomes, tables.corrections, tables.sessions, tables.alarms
     mine, shown = _mine(space, user), set[str]()
-    for row in db.execute(select(i).where(i.c.run_id == space, i.c.user == user)):
+    for row in db.execute(select(i).where(i.c.space == space, i.c.user == user)):
         shown.update(shown_items(db, space, _interaction(row), False))
     of_user = {
-        "corrections": delete(c).where(c.c.run_id == space, c.c.interaction.in_(mine)),
-        "outcomes": delete(o).where(o.c.run_id == space, o.c.id.in_(mine)),
-        "interactions": delete(i).where(i.c.run_id == space, i.c.user == user),
+        "corrections": delete(c).where(c.c.space == space, c.c.interaction.in_(mine)),
+        "outcomes": delete(o).where(o.c.space == space, o.c.id.in_(mine)),
+        "interactions": delete(i).where(i.c.space == space, i.c.user == user),
     }
     removed = {name: db.execute(statement).rowcount for name, statement in of_user.items()}
     for id in found.shared:
-        again = (o.c.run_id == space) & (o.c.id == id) & o.c.state.in_((LEARNED, WAITING))
+        again = (o.c.space == space) & (o.c.id == id) & o.c.state.in_((LEARNED, WAITING))
         db.execute(update(o).where(again).values(state=WAITING, revision=o.c.revision + 1))
     for pin in found.pins:
-        db.execute(delete(s).where(s.c.run_id == space, s.c.session == pin))
+        db.execute(delete(s).where(s.c.space == space, s.c.session == pin))
     # What a failure of learning says may quote an answer, or a part of it.
-    db.execute(update(a).where(a.c.run_id == space, a.c.kind == "learning").values(text=QUOTED))
+    db.execute(update(a).where(a.c.space == space, a.c.kind == "learning").values(text=QUOTED))
     _count_credits(db, space, shown)
     known = tables.spaces
-    db.execute(update(known).where(known.c.run_id == space).values(corrected=known.c.corrected + 1))
+    db.execute(update(known).where(known.c.space == space).values(corrected=known.c.corrected + 1))
     counts = {**removed, "sessions": len(found.pins), "again": len(found.shared)}
     data = {"ids": sorted(found.ids), "shared": sorted(found.shared), "text": text, "counts": counts}
     values = {
-        "run_id": space, "number": next_number(db, tables.erasures, space), "state": REMOVED, "user": _digest(user),
+        "space": space, "number": next_number(db, tables.erasures, space), "state": REMOVED, "user": _digest(user),
         "began": now(db), "data": json.dumps(data),
     }  # fmt: skip
     db.execute(tables.erasures.insert(), values)
@@ -479,16 +479,16 @@ def _count_credits(db: Connection, space: str, items: set[str]) -> None:
     was counted for."""
     i, o, t = tables.interactions, tables.outcomes, tables.credits
     counted = {item: [0, 0.0] for item in items}
-    both = select(i, o.c.score, o.c.data.label("said")).join(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
-    scored = both.where(o.c.run_id == space, o.c.score.is_not(None)).execution_options(yield_per=READ)
+    both = select(i, o.c.score, o.c.data.label("said")).join(o, (o.c.space == i.c.space) & (o.c.id == i.c.id))
+    scored = both.where(o.c.space == space, o.c.score.is_not(None)).execution_options(yield_per=READ)
     for row in db.execute(scored):
         for item in items.intersection(shown_items(db, space, _interaction(row), "session" in json.loads(row.said))):
             counted[item][0] += 1
             counted[item][1] += row.score
     for item, (number, total) in counted.items():
-        db.execute(delete(t).where(t.c.run_id == space, t.c.item == item))
+        db.execute(delete(t).where(t.c.space == space, t.c.item == item))
         if number:
-            db.execute(t.insert().values(run_id=space, item=item, scored=number, total=total))
+            db.execute(t.insert().values(space=space, item=item, scored=number, total=total))
 
 
 def _scrub(database: Database) -> None:
@@ -511,7 +511,7 @@ def _rows_left(log: Log, space: str, ids: Sequence[str]) -> int:
     left = 0
     for column in (tables.interactions.c.id, tables.outcomes.c.id, tables.corrections.c.interaction):
         for start in range(0, len(ids), READ):
-            some = (column.table.c.run_id == space) & column.in_(ids[start : start + READ])
+            some = (column.table.c.space == space) & column.in_(ids[start : start + READ])
             left += log.rows(select(func.count()).where(some))[0][0]
     return left
 
@@ -521,7 +521,7 @@ def _rows_left(log: Log, space: str, ids: Sequence[str]) -> int:
 
 def _learned(store: Store, space: str, found: _Found) -> Iterator[dict[str, Any]]:
     """What a run keeps of these outcomes, and the entries and edits that rest on them."""
-    taught, versions = found.ids | found.shared, read_versions(store, store.run_id)
+    taught, versions = found.ids | found.shared, read_versions(store)
     for what, table, key in (("outcome of the run", schema.outcomes, "id"), ("task", schema.tasks, "task_id")):
         for row in store.rows(store.select(table)):
             if _of([f"task:{getattr(row, key)}"], taught):
@@ -545,7 +545,7 @@ def _learned(store: Store, space: str, found: _Found) -> Iterator[dict[str, Any]
 
 def _item(what: str, space: str, row: Any) -> dict[str, Any]:
     """A row as plain values."""
-    values = {name: value for name, value in row._mapping.items() if name != "run_id"}
+    values = {name: value for name, value in row._mapping.items() if name != "space"}
     for name in ("data", "sources"):
         if name in values:
             values[name] = json.loads(values[name])

@@ -108,14 +108,14 @@ class Rollout:
             "centroids": np.round(self.centroids, 5).tolist(),
         }  # fmt: skip
         return {
-            "run_id": space, "number": self.number, "version": self.version, "base": self.base, "state": state,
+            "space": space, "number": self.number, "version": self.version, "base": self.base, "state": state,
             "data": json.dumps(data),
         }  # fmt: skip
 
 
 def next_number(db: Connection, table: Any, space: str) -> int:
     """The next number of a row of a space."""
-    largest = db.execute(select(func.max(table.c.number)).where(table.c.run_id == space)).scalar_one()
+    largest = db.execute(select(func.max(table.c.number)).where(table.c.space == space)).scalar_one()
     return int(largest or 0) + 1
 
 
@@ -124,7 +124,7 @@ def begin_rollout(db: Connection, row: dict[str, Any]) -> bool:
     under way, or if it was decided before what becomes of the version."""
     t = tables.rollouts
     other = or_(t.c.state == CANARY, t.c.version == row["version"], t.c.number == row["number"])
-    if db.execute(select(t.c.number).where(t.c.run_id == row["run_id"], other).limit(1)).first() is not None:
+    if db.execute(select(t.c.number).where(t.c.space == row["space"], other).limit(1)).first() is not None:
         return False
     db.execute(t.insert(), row)
     return True
@@ -133,5 +133,5 @@ def begin_rollout(db: Connection, row: dict[str, Any]) -> bool:
 def end_rollout(db: Connection, row: dict[str, Any]) -> bool:
     """Write what became of a rollout. Returns whether it was under way until now: nobody else has decided it."""
     t = tables.rollouts
-    mine = (t.c.run_id == row["run_id"]) & (t.c.number == row["number"]) & (t.c.state == CANARY)
+    mine = (t.c.space == row["space"]) & (t.c.number == row["number"]) & (t.c.state == CANARY)
     return bool(db.execute(update(t).where(mine).values(state=row["state"], data=row["data"])).rowcount)

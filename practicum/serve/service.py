@@ -293,7 +293,7 @@ class Service:
         async with self._opens:
             space = await asyncio.to_thread(Space.open, name, id, self.folder(name, id), self._parts)
         o = tables.outcomes
-        newest: Any = select(func.max(o.c.number)).where(o.c.run_id == id)
+        newest: Any = select(func.max(o.c.number)).where(o.c.space == id)
         ((counted,),) = await asyncio.to_thread(self.log.rows, newest)
         space.counted = counted or 0
         await self.read_messages(space)
@@ -313,7 +313,7 @@ class Service:
     async def read_messages(self, space: Space) -> None:
         """Find questions by the messages that are stored, and by no others."""
         i = tables.interactions
-        newest = select(i.c.data).where(i.c.run_id == space.id).order_by(i.c.number.desc()).limit(MESSAGES)
+        newest = select(i.c.data).where(i.c.space == space.id).order_by(i.c.number.desc()).limit(MESSAGES)
 
         def read() -> None:
             space.questions.start([json.loads(row.data)["query"] for row in self.log.rows(newest)][::-1])
@@ -333,16 +333,16 @@ class Service:
             row = self.log.do(partial(_adopt, name=name)).result()
         if row is None or row.state != "live":
             return None
-        folder = self.folder(name, row.run_id)
+        folder = self.folder(name, row.space)
         if not database.has_run(name, folder):
             return None
         database.connect_run(name, folder)
-        return str(row.run_id)
+        return str(row.space)
 
     def is_live(self, space: Space) -> bool:
         """Whether an open space is still there; it may be called in any thread."""
         t = tables.spaces
-        return bool(self.log.rows(select(t.c.name).where(t.c.run_id == space.id, t.c.state == "live")))
+        return bool(self.log.rows(select(t.c.name).where(t.c.space == space.id, t.c.state == "live")))
 
     async def add_space(self, name: str) -> None:
         """Make a space, unless there is one of this name, and open it."""
@@ -434,7 +434,7 @@ class Service:
         async with space.counting:
             await self._read_rollout(space)
         o = tables.outcomes
-        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.run_id == space.id, o.c.state == WAITING)
+        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.space == space.id, o.c.state == WAITING)
         ((number, since),) = await asyncio.to_thread(self.log.rows, waiting)
         # What is known here of how long they wait stays, if a clock was set back.
         began = time.monotonic() - max(time.time() - (since or 0.0), 0.0)
@@ -446,7 +446,7 @@ class Service:
     async def _read_corrections(self, space: Space) -> None:
         """Let those corrections hold that are stored; whoever calls has the space's lock."""
         c = tables.corrections
-        live = (c.c.run_id == space.id) & (c.c.state == "live")
+        live = (c.c.space == space.id) & (c.c.state == "live")
         # First how many changes there were: what is read then has them all.
         corrected = await asyncio.to_thread(self._corrected, space.id)
         if corrected == space.corrected:
@@ -456,7 +456,7 @@ class Service:
         new = sorted({*numbers} - known)
         rows = list[Any]()
         for start in range(0, len(new), AT_ONCE):
-            some = select(c).where(c.c.run_id == space.id, c.c.number.in_(new[start : start + AT_ONCE]))
+            some = select(c).where(c.c.space == space.id, c.c.number.in_(new[start : start + AT_ONCE]))
             rows += await asyncio.to_thread(self.log.rows, some.order_by(c.c.number))
         added = [Correction(row.number, **json.loads(row.data)) for row in rows]
         space.corrections.change(known.difference(numbers), added)
@@ -465,12 +465,12 @@ class Service:
     def _corrected(self, space: str) -> int:
         """How often the corrections of a space were changed."""
         t = tables.spaces
-        return next((row.corrected for row in self.log.rows(select(t).where(t.c.run_id == space))), 0)
+        return next((row.corrected for row in self.log.rows(select(t).where(t.c.space == space))), 0)
 
     async def _read_rollout(self, space: Space) -> None:
         """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
         r = tables.rollouts
-        mine = (r.c.run_id == space.id) & (r.c.state == CANARY)
+        mine = (r.c.space == space.id) & (r.c.state == CANARY)
         for row in await asyncio.to_thread(self.log.rows, select(r).where(mine)):
             if space.rollout is None or space.rollout.number != row.number:
                 await self._continue_rollout(space, row)
@@ -489,8 +489,8 @@ class Service:
             await asyncio.wrap_future(self.log.do(ended, space.id))
             return
         i, o = tables.interactions, tables.outcomes
-        mine = (i.c.run_id == space.id) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
-        both = SCORED.join(o, (o.c.run_id == i.c.run_id) & (o.c.id == i.c.id))
+        mine = (i.c.space == space.id) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
+        both = SCORED.join(o, (o.c.space == i.c.space) & (o.c.id == i.c.id))
         for scored in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
             rollout.take(scored.version, scored.score, scored.kind, json.loads(scored.data)["pin"])
             rollout.seen = scored.number
@@ -501,9 +501,9 @@ class Service:
         """Count the scores that came since, whichever node they were reported to, all nodes in the same order: of a
         rollout, which they may decide, and of all requests, which may have become worse."""
         i, o = tables.interactions, tables.outcomes
-        both = SCORED.select_from(o).join(i, (i.c.run_id == o.c.run_id) & (i.c.id == o.c.id))
+        both = SCORED.select_from(o).join(i, (i.c.space == o.c.space) & (i.c.id == o.c.id))
         async with space.counting:
-            mine = (o.c.run_id == space.id) & (o.c.number > space.counted) & o.c.score.is_not(None)
+            mine = (o.c.space == space.id) & (o.c.number > space.counted) & o.c.score.is_not(None)
             for row in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
                 space.counted = row.number
                 if alarm := self._watcher(space.name).outcome(row.score):
@@ -549,14 +549,14 @@ class Service:
         row = self._find_space(name)
         if row is None or row.state not in HALF:
             return False
-        self.log.database.remove_run(name, self.folder(name, row.run_id))
+        self.log.database.remove_run(name, self.folder(name, row.space))
         change = partial(set_state, state="reserved") if row.state == "making" else end_space
-        self.log.do(partial(change, id=row.run_id)).result()
+        self.log.do(partial(change, id=row.space)).result()
         return bool(row.state == "deleted")
 
     def _remove_old_folders(self) -> None:
         """Remove the folders of this node for spaces that other nodes deleted."""
-        live = {row.run_id for row in self.log.rows(select(tables.spaces.c.run_id))}
+        live = {row.space for row in self.log.rows(select(tables.spaces.c.space))}
         for folder in (self.settings.folder / "spaces").glob("*.*"):
             if folder.suffix.removeprefix(".") not in live:
                 rmtree(folder, ignore_errors=True)
@@ -568,18 +568,18 @@ class Service:
         with database.alone(f"making space {name}", wait=True):
             id, row = self.identity(name), self._find_space(name)
             if id is None and row is not None and row.state == "live":
-                removed = self.log.do(partial(bury_space, id=row.run_id), row.run_id).result()
+                removed = self.log.do(partial(bury_space, id=row.space), row.space).result()
                 self.warnings.append(f"the run of space {name} is gone: {removed} rows of it are removed")
                 logger.warning(self.warnings[-1])
             if id is None:
                 self.finish_space(name)
                 row = self.log.do(partial(add_space, name=name, state="making")).result()
-                self.log.do(partial(set_state, id=row.run_id, state="making")).result()
-                folder = self.folder(name, row.run_id)
+                self.log.do(partial(set_state, id=row.space, state="making")).result()
+                folder = self.folder(name, row.space)
                 self._create_space(name, folder, context)
                 sync_folder(folder)
                 sync_folder(folder.parent)
-                self.log.do(partial(set_state, id=row.run_id, state="live")).result()
+                self.log.do(partial(set_state, id=row.space, state="live")).result()
                 return
         if context is not None or self.settings.settings:
             self.warnings.append(f"space {name} is there already: --context and --set change nothing of it")
@@ -608,8 +608,8 @@ class Service:
         model = {"model": self.learner.model} if self.learner.model else {}
         config = config_from({**config.model_dump(), **model, "review": settings.review})
         update_run(store, **config_columns(config))
-        if LIVE not in read_names(store, store.run_id):
-            name_version(store, store.run_id, LIVE)
+        if LIVE not in read_names(store):
+            name_version(store, LIVE)
 
     def _create_space(self, name: str, folder: Path, context: str | None) -> None:
         settings = self.settings
@@ -643,7 +643,7 @@ class Service:
             with create(folder) as store:
                 begin(store, config, Splits(), as_seed(seed) if seed is not None else Context(), "done")
         with Store.beside(folder) as store:
-            name_version(store, store.run_id, LIVE)
+            name_version(store, LIVE)
             if seed is not None:
                 # Kept, so that the space opens quickly ever after.
                 vectors = Vectors(run_embedder(config, self._parts), store)
@@ -710,7 +710,7 @@ class Service:
         if purpose is not None:
             data["purpose"] = purpose
         row = {
-            "run_id": shown.space, "id": id, "at": time.time(), "session": session, "user": user,
+            "space": shown.space, "id": id, "at": time.time(), "session": session, "user": user,
             "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
             "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
             "data": json.dumps(data, ensure_ascii=False),
@@ -734,7 +734,7 @@ class Service:
     def _judge_later(self, known: Interaction, id: str, space: Space | None) -> None:
         """Let an answer be learned from by a judge's verdict, unless an outcome is reported before."""
         row = {
-            "run_id": id, "id": known.id, "at": time.time(), "revision": 1, "trust": said_by(known.user),
+            "space": id, "id": known.id, "at": time.time(), "revision": 1, "trust": said_by(known.user),
             "state": WAITING, "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
         self.log.post(tables.outcomes, row, told=True)
@@ -849,7 +849,7 @@ class Service:
                 data = json.dumps(made.as_data(), ensure_ascii=False)
                 state = "live" if holds else "waiting"
                 about_none = {"interaction": tables.note_by(user), "state": state, "data": data}
-                db.execute(t.insert().values(run_id=space.id, number=made.number, **about_none))
+                db.execute(t.insert().values(space=space.id, number=made.number, **about_none))
                 if holds:
                     self._change_corrections(db, space, replaced)
                 return made
@@ -914,7 +914,7 @@ class Service:
         """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
         others than this node knows."""
         i = tables.interactions
-        if db.execute(select(i.c.id).where(i.c.run_id == space.id, i.c.id == known.id)).first() is None:
+        if db.execute(select(i.c.id).where(i.c.space == space.id, i.c.id == known.id)).first() is None:
             # Forgotten, by another node perhaps, which this one's memory has not heard of.
             raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
         if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
@@ -926,7 +926,7 @@ class Service:
         number = _next_correction(db, space.id)
         correction = replace(draft, number=number, target=outcome.target, words=outcome.words)
         row = {
-            "run_id": space.id, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
+            "space": space.id, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
             "data": json.dumps(correction.as_data(), ensure_ascii=False),
         }  # fmt: skip
         db.execute(tables.corrections.insert().values(**row))
@@ -937,15 +937,15 @@ class Service:
     def _is_known(self, db: Connection, space: Space) -> bool:
         """Whether this node knows all corrections that hold, in a transaction that changes the space."""
         t = tables.spaces
-        return (db.execute(select(t.c.corrected).where(t.c.run_id == space.id)).scalar() or 0) == space.corrected
+        return (db.execute(select(t.c.corrected).where(t.c.space == space.id)).scalar() or 0) == space.corrected
 
     def _change_corrections(self, db: Connection, space: Space, replaced: Sequence[int]) -> None:
         """Note that other corrections hold, and that these do not any more."""
         t = tables.corrections
         if replaced:
-            db.execute(update(t).where(t.c.run_id == space.id, t.c.number.in_(replaced)).values(state="replaced"))
+            db.execute(update(t).where(t.c.space == space.id, t.c.number.in_(replaced)).values(state="replaced"))
         known = tables.spaces
-        db.execute(update(known).where(known.c.run_id == space.id).values(corrected=space.corrected + 1))
+        db.execute(update(known).where(known.c.space == space.id).values(corrected=space.corrected + 1))
 
     async def _decide_scored(self, space: Space, rollout: Rollout, decision: Decision) -> None:
         try:
@@ -959,7 +959,7 @@ class Service:
         """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
         Raises UnknownSpace."""
         space, t = await self.space(name), tables.corrections
-        mine = (t.c.run_id == space.id) & (t.c.state == state)
+        mine = (t.c.space == space.id) & (t.c.state == state)
         number: Any = select(func.count()).where(mine)
         ((total,),) = await asyncio.to_thread(self.log.rows, number)
         some = select(t).where(mine, t.c.number > after).order_by(t.c.number).limit(limit)
@@ -980,7 +980,7 @@ class Service:
         number."""
         space = await self.space(name)
         t = tables.corrections
-        rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.run_id == space.id, t.c.number == number))
+        rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.space == space.id, t.c.number == number))
         if not rows:
             raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {name}")
         return rows[0].interaction if json.loads(rows[0].data)["note"] else None
@@ -990,10 +990,10 @@ class Service:
         space = await self.space(name)
         r, a, c, e = tables.rollouts, tables.alarms, tables.credits, tables.erasures
         queries = [
-            select(r).where(r.c.run_id == space.id).order_by(r.c.number.desc()).limit(most),
-            select(a).where(a.c.run_id == space.id).order_by(a.c.number.desc()).limit(most),
-            select(c).where(c.c.run_id == space.id).order_by(c.c.scored.desc()).limit(most),
-            select(e).where(e.c.run_id == space.id).order_by(e.c.number.desc()).limit(most),
+            select(r).where(r.c.space == space.id).order_by(r.c.number.desc()).limit(most),
+            select(a).where(a.c.space == space.id).order_by(a.c.number.desc()).limit(most),
+            select(c).where(c.c.space == space.id).order_by(c.c.scored.desc()).limit(most),
+            select(e).where(e.c.space == space.id).order_by(e.c.number.desc()).limit(most),
         ]
         rollouts, alarms, credits, erasures = [await asyncio.to_thread(self.log.rows, query) for query in queries]
         told: list[Any] = [
@@ -1013,7 +1013,7 @@ class Service:
         there is none of this number, and Conflict if it was decided before."""
         space, t = await self.space(name), tables.corrections
         mine, states = (
-            (t.c.run_id == space.id) & (t.c.number == number),
+            (t.c.space == space.id) & (t.c.number == number),
             ("waiting",) if approved else ("waiting", "live"),
         )
         async with space.lock:
@@ -1097,7 +1097,7 @@ class Service:
                 return {"version": space.live}
         if version is None:
             t = tables.rollouts
-            mine = (t.c.run_id == space.id) & (t.c.version == space.live) & (t.c.state == PROMOTED)
+            mine = (t.c.space == space.id) & (t.c.version == space.live) & (t.c.state == PROMOTED)
             rows = await asyncio.to_thread(self.log.rows, select(t.c.base).where(mine).order_by(t.c.number.desc()))
             version = rows[0].base if rows else space.parent
             if version is None:
@@ -1120,11 +1120,11 @@ class Service:
 
         def write(db: Connection) -> bool:
             now = self.log.database.now(db)
-            same = (t.c.run_id == id) & (t.c.kind == alarm.kind) & t.c.at.between(now - QUIET, now)
+            same = (t.c.space == id) & (t.c.kind == alarm.kind) & t.c.at.between(now - QUIET, now)
             if alarm.kind in DRIFTS and db.execute(select(t.c.number).where(same).limit(1)).first() is not None:
                 return False
             values = {"at": now, "kind": alarm.kind, "text": alarm.text}
-            db.execute(t.insert().values(run_id=id, number=next_number(db, t, id), **values))
+            db.execute(t.insert().values(space=id, number=next_number(db, t, id), **values))
             return True
 
         self._spawn(self._tell(alarm, self.log.do(write, id)))
@@ -1329,7 +1329,7 @@ def _adopt(db: Connection, name: str) -> Any:
     """Let the run be a space that stands where that of this name would."""
     row = add_space(db, name, "live")
     if row.state == "reserved":
-        set_state(db, row.run_id, "live")
+        set_state(db, row.space, "live")
     return find_space(db, name)
 
 
@@ -1337,8 +1337,8 @@ def _next_correction(db: Connection, space: str) -> int:
     """The number of a new correction or note, in a transaction that changes the space. That of a removed one is not
     given again: who has its id would decide on another text."""
     t = tables.spaces
-    db.execute(update(t).where(t.c.run_id == space).values(numbered=t.c.numbered + 1))
-    return int(db.execute(select(t.c.numbered).where(t.c.run_id == space)).scalar_one())
+    db.execute(update(t).where(t.c.space == space).values(numbered=t.c.numbered + 1))
+    return int(db.execute(select(t.c.numbered).where(t.c.space == space)).scalar_one())
 
 
 def new_id() -> str:

@@ -239,7 +239,7 @@ class Space:
         store = self.reader.store
         # First the number: a write that comes later is noticed by the next look.
         changes = store.changes()
-        head = read_head(store, store.run_id, None)
+        head = read_head(store, None)
         rewritten = head is not None and head.of_run != self._of_run and bool(self._of_run)
         if rewritten:
             # Such as by `forget`: what was read of the run may be gone.
@@ -249,7 +249,7 @@ class Space:
         parents = read_parents(store)
         if not parents:
             raise StoreError("store.not_found", f"the run of space {self.name} is gone")
-        names = read_names(store, store.run_id)
+        names = read_names(store)
         live = names.get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
         kept = {} if rewritten else self._contexts
@@ -279,7 +279,7 @@ class Space:
     def set_live(self, version: int) -> None:
         """Make a version the one that all see, on the disk."""
         with Store.beside(self.folder) as store:
-            name_version(store, store.run_id, LIVE, version)
+            name_version(store, LIVE, version)
 
     def context(self, version: int) -> Context:
         """A version. One that is gone, such as by `forget`, is replaced by the live one."""

@@ -1,6 +1,6 @@
 """The tables of the service: what was asked and answered in each space, what was reported about it, what follows.
 
-What a space learned is in a run folder of its own. `run_id` is the identity of the space (see `identities`).
+What a space learned is in a run folder of its own. `space` is the identity of the space (see `identities`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
 
 
 def _table(name: str, *items: Column[Any] | Index) -> Table:
-    return Table(name, metadata, Column("run_id", NAME, primary_key=True), *items)
+    return Table(name, metadata, Column("space", NAME, primary_key=True), *items)
 
 
 interactions = _table(
@@ -67,12 +67,12 @@ interactions = _table(
     Column("kind", Integer),  # of the request, during a rollout
     Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status, purpose
     Index("interactions_by_number", "number"),
-    Index("interactions_by_space", "run_id", "number"),
-    Index("interactions_by_time", "run_id", "at", "number"),
-    Index("interactions_by_session", "run_id", "session", "number"),
-    Index("interactions_by_response", "run_id", "response", "number"),
-    Index("interactions_by_rollout", "run_id", "rollout", "number"),
-    Index("interactions_by_user", "run_id", "user", "number"),
+    Index("interactions_by_space", "space", "number"),
+    Index("interactions_by_time", "space", "at", "number"),
+    Index("interactions_by_session", "space", "session", "number"),
+    Index("interactions_by_response", "space", "response", "number"),
+    Index("interactions_by_rollout", "space", "rollout", "number"),
+    Index("interactions_by_user", "space", "user", "number"),
 )
 
 outcomes = _table(
@@ -85,9 +85,9 @@ outcomes = _table(
     Column("trust", NAME, nullable=False),  # own or user: whose word is learned from
     Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
     Column("data", TEXT, nullable=False),  # JSON: what the operator and what users said, session, the last reports
-    Index("outcomes_by_state", "run_id", "state", "id"),
-    Index("outcomes_by_number", "run_id", "number"),
-    Index("outcomes_by_score", "run_id", "score", "at"),
+    Index("outcomes_by_state", "space", "state", "id"),
+    Index("outcomes_by_number", "space", "number"),
+    Index("outcomes_by_score", "space", "score", "at"),
 )
 
 credits = _table(
@@ -103,8 +103,8 @@ corrections = _table(
     Column("interaction", NAME, nullable=False),  # of a note: see `note_by`
     Column("state", NAME, nullable=False),  # live, waiting, replaced, rejected
     Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, note
-    Index("corrections_by_state", "run_id", "state", "number"),
-    Index("corrections_by_interaction", "run_id", "interaction"),
+    Index("corrections_by_state", "space", "state", "number"),
+    Index("corrections_by_interaction", "space", "interaction"),
 )
 
 rollouts = _table(
@@ -135,11 +135,11 @@ spaces = Table(
     "spaces",
     metadata,
     Column("name", NAME, primary_key=True),
-    Column("run_id", NAME, nullable=False),  # its identity, random
+    Column("space", NAME, nullable=False),  # its identity, random
     Column("state", NAME, nullable=False),  # reserved, making, live, deleted (see `identities`)
     Column("corrected", Integer, nullable=False),  # changes of what corrections hold
     Column("numbered", Integer, nullable=False),  # the last number of a correction or a note, removed or not
-    Index("spaces_by_identity", "run_id"),
+    Index("spaces_by_identity", "space"),
 )
 
 sessions = _table(
@@ -167,7 +167,7 @@ hours = _table(
 )
 """What pages and measurements add up, so that nobody reads a million interactions."""
 
-keys = _table(  # `run_id` is the identity of the space that a key is for; empty: all spaces
+keys = _table(  # `space` is the identity of the space that a key is for; empty: all spaces
     "keys",
     Column("name", NAME, primary_key=True),
     Column("digest", NAME, nullable=False),  # SHA-256 of the key, in hexadecimal digits
@@ -177,7 +177,7 @@ keys = _table(  # `run_id` is the identity of the space that a key is for; empty
     Column("a_minute", Integer),  # requests a minute; None: as the service limits keys
 )
 
-logins = _table(  # `run_id` is empty: who is signed in sees what the key is for
+logins = _table(  # `space` is empty: who is signed in sees what the key is for
     "logins",
     Column("token", NAME, primary_key=True),  # SHA-256 of the cookie, in hexadecimal digits
     Column("digest", NAME, nullable=False),  # of the key that signed in
@@ -216,14 +216,14 @@ def count_later(db: Connection, added: Mapping[str, Any]) -> None:
 
 
 def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
-    """Add numbers to rows of `hours`. Each has run_id, version, model, when it was (`at`, in seconds), and numbers."""
+    """Add numbers to rows of `hours`. Each has space, version, model, when it was (`at`, in seconds), and numbers."""
     sums: dict[tuple[Any, ...], dict[str, float]] = defaultdict(lambda: dict.fromkeys(SUMS, 0))
     for one in added:
-        row = sums[one["run_id"], int(one["at"] // HOUR), one["version"], one["model"][:LONGEST_NAME]]
+        row = sums[one["space"], int(one["at"] // HOUR), one["version"], one["model"][:LONGEST_NAME]]
         for name in SUMS:
             row[name] += one.get(name, 0)
     if sums:
-        keys = ("run_id", "hour", "version", "model")
+        keys = ("space", "hour", "version", "model")
         rows = [{**dict(zip(keys, key, strict=True)), **sums[key]} for key in sorted(sums)]
         db.execute(insert_adding(hours, db.dialect.name, SUMS), rows)
 
@@ -233,7 +233,7 @@ def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[st
     read, cached, written = data["tokens"]
     counted = "purpose" not in data
     return {
-        "run_id": row["run_id"], "at": row["at"], "version": row["version"], "model": data["counted"],
+        "space": row["space"], "at": row["at"], "version": row["version"], "model": data["counted"],
         "requests": int(counted), "failed": int(counted and data["status"] >= 400),
         "seconds": data["seconds"] if counted else 0.0, "input_tokens": read,
         "cached_tokens": cached, "output_tokens": written,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, delete, func
+from sqlalchemy import Column, func
 
 from practicum.core.context import ApplyResult, Context
 from practicum.core.edits import Applied, Delta
@@ -26,16 +26,17 @@ from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
 from practicum.session.records import (
     CHANGED,
+    change_run,
     config_columns,
     is_own,
     read_config,
-    run_update,
     seconds_spent,
     step_rows,
 )
 from practicum.store import schema
-from practicum.store.database import RowValues, Store
+from practicum.store.database import Store
 from practicum.store.schema import text_key
+from practicum.store.scope import Transaction
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, lineage, version_row
 from practicum.tasks.stored import task_row
@@ -106,19 +107,18 @@ def require_ended(store: Store) -> None:
 def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     """Apply edits made by hand to the last version. Raises UsageError for a run that can still be resumed."""
     require_ended(store)
-    before = read_context(store, store.run_id)
+    before = read_context(store)
     outcome = before.apply(edits(before))
     if outcome.applied:
-        store.execute(*add_version(store, before, outcome.context, outcome.applied, "edited"))
+        with store.transaction() as at:
+            add_version(at, before, outcome.context, outcome.applied, "edited")
     return outcome
 
 
-def add_version(
-    store: Store, before: Context, after: Context, applied: Sequence[Applied], state: str
-) -> tuple[Any, Any]:
-    """The statements that add a version to a run that does not learn now, whose state is this one from then on."""
-    version = _version_row(store.run_id, before, after, _largest(store, schema.versions.c.step), applied)
-    return _insert(store, schema.versions, [version]), run_update(store.run_id, state=state)
+def add_version(at: Transaction, before: Context, after: Context, applied: Sequence[Applied], state: str) -> None:
+    """Add a version to a run that does not learn now, whose state is this one from then on."""
+    at.put(schema.versions, _version_row(before, after, _largest(at, schema.versions.c.step), applied))
+    change_run(at, state=state)
 
 
 def roll_back(store: Store, version: int) -> int:
@@ -130,10 +130,9 @@ def roll_back(store: Store, version: int) -> int:
     lineage({row.version: row.parent for row in rows}, version)
     last = rows[-1]
     made = Version(last.version + 1, version, last.step, last.next_number, ())
-    store.execute(
-        _insert(store, schema.versions, [version_row(store.run_id, made)]),
-        run_update(store.run_id, state="rolled back"),
-    )
+    with store.transaction() as at:
+        at.put(schema.versions, version_row(made))
+        change_run(at, state="rolled back")
     return made.version
 
 
@@ -152,32 +151,28 @@ def task_id(store: Store, step: int) -> str:
 
 
 def add_steps(
-    store: Store, tasks: Sequence[Task], before: Context, reports: Sequence[StepReport], seconds: float, *also: Any
+    at: Transaction, tasks: Sequence[Task], before: Context, reports: Sequence[StepReport], seconds: float
 ) -> None:
-    """Add steps on these tasks to a run that has ended, together with further statements. They began with the context
-    `before` and took so many seconds."""
-    position = _largest(store, schema.tasks.c.position) + 1
-    statements = [
-        _insert(
-            store, schema.tasks, [task_row(store.run_id, task, "train", n) for n, task in enumerate(tasks, position)]
-        )
-    ]
+    """Add steps on these tasks to a run that has ended. They began with the context `before` and took so many
+    seconds."""
+    position = _largest(at, schema.tasks.c.position) + 1
+    at.put(schema.tasks, *(task_row(task, "train", n) for n, task in enumerate(tasks, position)))
     for report in reports:
-        statements += [_insert(store, table, rows) for table, rows in step_rows(store.run_id, report).items() if rows]
+        for table, rows in step_rows(report).items():
+            at.put(table, *rows)
         if report.context.version != before.version:
-            version = _version_row(store.run_id, before, report.context, report.step, report.applied)
-            statements.append(_insert(store, schema.versions, [version]))
+            at.put(schema.versions, _version_row(before, report.context, report.step, report.applied))
         before = report.context
-    store.execute(*statements, *also, run_update(store.run_id, state="asked", seconds=seconds_spent(store) + seconds))
+    change_run(at, state="asked", seconds=seconds_spent(at) + seconds)
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
     """Save what makes the next opening of a run fast, if that pays. `context` is the last version of its log."""
     # What was marked as foreign on reading is not what the log says.
-    if store.trusted and snapshot_due(store, store.run_id):
+    if store.trusted and snapshot_due(store):
         # The index is written first, so that a snapshot never waits for one.
-        indexed = await retriever.save(context, store.run_id) if retriever.vectors.folder == store.folder else 0
-        write_snapshot(store, store.run_id, context, indexed)
+        indexed = await retriever.save(context) if retriever.vectors.folder == store.folder else 0
+        write_snapshot(store, context, indexed)
 
 
 async def replace_embedder(store: Store, embedder: Embedder) -> int:
@@ -189,42 +184,31 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     """
     config, _ = read_config(store)
     own = is_own(store, config)
-    context = read_context(store, store.run_id)
+    context = read_context(store)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded_text for entry in context)
     store.remove_index()
     config = config.model_copy(update={"embedder": embedder.name})
 
-    def statements() -> Iterator[tuple[Any, list[RowValues]]]:
-        yield delete(schema.vectors).where(schema.vectors.c.run_id == store.run_id), []
+    with store.transaction() as at:
+        at.run(at.delete(schema.vectors))
         for start in range(0, len(vectors.texts), CHUNK):
             texts = vectors.texts[start : start + CHUNK]
             found = zip(texts, vectors.matrix.take(vectors.rows(texts)), strict=True)
-            yield (
-                schema.vectors.insert(),
-                [
-                    {"run_id": store.run_id, "embedder": embedder.name, "key": text_key(t), "vector": vector.tobytes()}
-                    for t, vector in found
-                ],
-            )
-        yield from ((statement, []) for statement in delete_snapshot(store.run_id))
+            rows = ({"embedder": embedder.name, "key": text_key(t), "vector": v.tobytes()} for t, v in found)
+            at.insert(schema.vectors, *rows)
+        delete_snapshot(at)
         columns = config_columns(config)
-        yield run_update(store.run_id, **(columns if own else {**columns, "mark": ""})), []
-
-    store.execute_all(statements())
-    await save_snapshot(store, read_context(store, store.run_id), Retriever(Vectors(embedder, store)))
+        change_run(at, **(columns if own else {**columns, "mark": ""}))
+    await save_snapshot(store, read_context(store), Retriever(Vectors(embedder, store)))
     return vectors.made
 
 
-def _version_row(run_id: str, before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:
-    return version_row(run_id, Version(after.version, before.version, step, after.next_number, tuple(applied)))
+def _version_row(before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:
+    return version_row(Version(after.version, before.version, step, after.next_number, tuple(applied)))
 
 
-def _largest(store: Store, column: Column[int]) -> int:
+def _largest(store: Store | Transaction, column: Column[int]) -> int:
     """The largest number in a column; 0 if there is none."""
     rows = store.rows(store.select(func.max(column)))
     return rows[0][0] or 0
-
-
-def _insert(store: Store, table: Any, rows: Sequence[dict[str, Any]]) -> Any:
-    return store.upsert(table).values(list(rows))

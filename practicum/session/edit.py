@@ -51,13 +51,13 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
     Without a title that names a version, the text counts as made of the last one. Raises ContextFileError with the line
     that cannot be read, and UsageError for the text of another run, or if what it changes was changed in the run since.
     """
-    base = last = read_context(store, store.run_id)
+    base = last = read_context(store)
     if titled := _TITLE.match(text):
         if titled[1] != (name := store.folder.resolve().name):
             raise UsageError(
                 "edit.refused", f"this is the playbook of {titled[1]}, not of {name}: if it fits, delete its first line"
             )
-        base = read_context(store, store.run_id, int(titled[2]))
+        base = read_context(store, int(titled[2]))
     delta = _delta(base, text)
     for edit in delta.edits:
         for id in changed_entries(edit):

@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, AnyStr
 
-from sqlalchemy import Table, delete, select
+from sqlalchemy import Table
 
 from practicum.core.edits import CONVERSATION, Applied, Delete, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import UsageError
@@ -32,6 +32,7 @@ from practicum.core.words import strings
 from practicum.engine.door import edit_texts
 from practicum.session.identity import namesakes
 from practicum.session.legs import is_note
+from practicum.session.records import change_run
 from practicum.store import schema
 from practicum.store.copy import copy_run
 from practicum.store.database import Store
@@ -92,7 +93,7 @@ class ForgetReport:
 
 
 def forget(
-    store: Store, run_id: str, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
+    store: Store, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
     entries: Sequence[str] = (), keep_mixed: bool = False, text: bool = False, copy_to: Path | None = None,
 ) -> ForgetReport:  # fmt: skip
     """Remove what came from these tasks, sources, tags or entries from a run for good, and look for what is left.
@@ -105,8 +106,8 @@ def forget(
     then reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another
     process reads the file, or if it cannot be written.
     """
-    run = _Rows(store, run_id)
-    old = read_versions(store, run_id)
+    run = _Rows(store)
+    old = read_versions(store)
     names = [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags]
     try:
         wanted = _sources(run, old, names)
@@ -138,7 +139,6 @@ def forget(
         half.rename(copy_to)
     removed = _remove(run, new, wanted, texts, words if text else frozenset())
     store.finish_forgetting()
-    run = _Rows(store, run_id)
     alike = _alike(run, new, words)
     left = _count_left(run, wanted, ids, texts)
     if text:
@@ -252,10 +252,9 @@ def _without(edit: Edit, sources: frozenset[str]) -> Any:
 @dataclass
 class _Rows:
     store: Store
-    run_id: str
 
     def of(self, table: Table) -> list[Any]:
-        return self.store.rows(select(table).where(table.c.run_id == self.run_id))
+        return self.store.rows(self.store.select(table))
 
     def records(self) -> Iterator[tuple[Table, str, Any]]:
         """The rows that are removed one by one, each with its table and its key."""
@@ -281,9 +280,8 @@ class _Rows:
 
     def asked(self) -> list[Any]:
         """The outcomes of queries that are no tasks of the run."""
-        outcomes, tasks = schema.outcomes.c, schema.tasks.c
-        own = select(tasks.task_id).where(tasks.run_id == self.run_id)
-        return self.store.rows(select(schema.outcomes).where(outcomes.run_id == self.run_id, outcomes.id.not_in(own)))
+        own = self.store.select(schema.tasks.c.task_id)
+        return self.store.rows(self.store.select(schema.outcomes).where(schema.outcomes.c.id.not_in(own)))
 
 
 def _row_sources(table: Table, row: Any) -> set[str]:
@@ -463,22 +461,19 @@ def _remove(
     """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
     notes: list[Any] = []
-
-    def of_run(statement: Any, key: Any, value: Any) -> Any:
-        return statement.where(key.table.c.run_id == run.run_id, key == value)
-
+    update, delete = run.store.update, run.store.delete
     gone: set[str] = set()
     for table, key, row in run.records():
         if table is schema.journal and is_note(key):
             # It stays, so that no leg gets the number of an earlier one, and with it the places of that one.
             note = json.loads(row.answer)
             note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in wanted]
-            notes.append(of_run(schema.journal.update().values(answer=json.dumps(note)), RECORDS[table], key))
+            notes.append(update(table).where(RECORDS[table] == key).values(answer=json.dumps(note)))
         elif _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
-            statements.append(of_run(delete(table), RECORDS[table], key))
+            statements.append(delete(table).where(RECORDS[table] == key))
             gone.add(key)
     for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in wanted}):
-        statements.append(of_run(delete(schema.tasks), schema.tasks.c.task_id, id))
+        statements.append(delete(schema.tasks).where(schema.tasks.c.task_id == id))
     deleted = len(statements)
     statements += notes
     for row in run.of(schema.steps):
@@ -488,18 +483,20 @@ def _remove(
         # quote what is forgotten; the number of refused edits stays in `data`.
         data["sampled"] = {k: v for k, v in data["sampled"].items() if k in ("size", "fit")}
         data |= {"fates": [], "evidence": {}}
-        update = schema.steps.update().values(data=json.dumps(data), refused="[]")
-        statements.append(of_run(update, schema.steps.c.step, row.step))
+        changed = update(schema.steps).values(data=json.dumps(data), refused="[]")
+        statements.append(changed.where(schema.steps.c.step == row.step))
     for version in versions:
-        update = schema.versions.update().values(version_row(run.run_id, version))
-        statements.append(of_run(update, schema.versions.c.version, version.version))
+        number = schema.versions.c.version == version.version
+        statements.append(update(schema.versions).where(number).values(version_row(version)))
     statements += _without_prompts(run, wanted, gone, texts, words)
-    # The caches of a run that cannot be resumed are deleted, whatever they hold.
-    statements += [delete(schema.vectors).where(schema.vectors.c.run_id == run.run_id), *delete_snapshot(run.run_id)]
     run.store.remove_index()
-    update = schema.runs.update().values(state=schema.FORGETTING, result=None)
-    statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
-    run.store.execute(*statements)
+    with run.store.transaction() as at:
+        for statement in statements:
+            at.run(statement)
+        # The caches of a run that cannot be resumed are deleted, whatever they hold.
+        at.run(at.delete(schema.vectors))
+        delete_snapshot(at)
+        change_run(at, state=schema.FORGETTING, result=None)
     return deleted
 
 
@@ -510,24 +507,22 @@ def _without_prompts(
     holds some of what is forgotten. A prompt that stays names such a text no longer: else the text would stay for its
     sake when somebody says it again, and is forgotten, too."""
 
-    def this(key: Any) -> Any:
-        return (key.table.c.run_id == run.run_id) & (key == getattr(row, key.name))
-
+    prompts, kept_texts, store = schema.prompts, schema.texts, run.store
     stays, lost = dict[str, set[str]](), set[str]()
-    for row in run.of(schema.prompts):
+    for row in run.of(prompts):
         if row.place in gone or _is_about(row.place, set(), wanted):
-            yield delete(schema.prompts).where(this(schema.prompts.c.place))
+            yield store.delete(prompts).where(prompts.c.place == row.place)
         else:
             stays[row.place] = {*strings(json.loads(row.parts))}
     named = set[str]().union(*stays.values())
-    for row in run.of(schema.texts):
+    for row in run.of(kept_texts):
         if row.key.hex() not in named or texts.quoted_in(row.text) or _has(words, [row.text]):
             lost.add(row.key.hex())
-            yield delete(schema.texts).where(this(schema.texts.c.key))
-    for row in run.of(schema.prompts):
+            yield store.delete(kept_texts).where(kept_texts.c.key == row.key)
+    for row in run.of(prompts):
         if found := lost & stays.get(row.place, set()):
             parts = re.sub("|".join(found), "", row.parts)
-            yield schema.prompts.update().where(this(schema.prompts.c.place)).values(parts=parts)
+            yield store.update(prompts).where(prompts.c.place == row.place).values(parts=parts)
 
 
 def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _ForgottenTexts) -> bool:
@@ -550,11 +545,11 @@ def _is_about(place: str, sources: set[str], wanted: frozenset[str]) -> bool:
 
 def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:
     """Count what is left: edits and rows that name or quote what is forgotten, and its texts in the files' bytes."""
-    versions = read_versions(run.store, run.run_id)
+    versions = read_versions(run.store)
     edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if wanted & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
     left += sum(f"task:{id}" in wanted for id, _ in run.tasks())
-    left += len(run.store.rows(select(schema.vectors.c.key).where(schema.vectors.c.run_id == run.run_id)))
+    left += len(run.store.rows(run.store.select(schema.vectors.c.key)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
     left += sum(_holds(table, key, row, wanted, texts) for table, key, row in run.records())
     shown = [row.text for row in run.of(schema.texts)]

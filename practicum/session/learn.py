@@ -69,8 +69,9 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import Elsewhere
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
+from practicum.store.scope import Transaction
 from practicum.store.snapshot import invalidate_snapshot
-from practicum.store.versions import Version, delete_versions_after, version_row
+from practicum.store.versions import Version, version_row
 from practicum.tasks.load import choices_from
 from practicum.tasks.stored import levels
 from practicum.tasks.traces import TraceStream
@@ -212,7 +213,7 @@ async def _check_models(setup: Setup, folder: Path, shared: Shared | None) -> No
     which take long to load, are not tried."""
     named = (setup.config.model_of(role) for role in setup.roles if setup.client(role) is None)
     if not any(map(is_local, named)):
-        async with open_state(None, "", folder, setup, shared=shared):
+        async with open_state(None, folder, setup, shared=shared):
             pass
 
 
@@ -253,9 +254,7 @@ async def open_session(
     seconds: float = 0.0,
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
-    async with open_state(
-        store, store.run_id, folder, setup, seconds=seconds, last_step=leg.step, shared=shared
-    ) as state:
+    async with open_state(store, folder, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
         if splits.test and (same := setup.survey.shared(task.input for task in splits.test)):
@@ -338,7 +337,9 @@ class Session:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
-        self.store.execute(invalidate_snapshot(self.store.run_id), *self._delete_lost_steps(root))
+        with self.store.transaction() as at:
+            invalidate_snapshot(at)
+            self._delete_lost_steps(at, root)
         # What was decided about a step since it was made stays decided when the step is read from the journal.
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
@@ -377,16 +378,12 @@ class Session:
         await save_snapshot(self.store, best, self.state.retriever)
         return result
 
-    def _delete_lost_steps(self, root: Run) -> list[Any]:
-        """The statements that delete the steps from the first one on that an outage ended: they are made anew, perhaps
-        with other tasks."""
+    def _delete_lost_steps(self, at: Transaction, root: Run) -> None:
+        """Delete the steps from the first one on that an outage ended: they are made anew, perhaps with other tasks."""
         start = f"{root.place}/step ".lstrip("/")
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
-        tables = (schema.steps, schema.rollouts, schema.lessons, schema.reviews) if lost else ()
-        return [
-            table.delete().where(table.c.run_id == self.store.run_id, table.c.step >= self.leg.step + min(lost))
-            for table in tables
-        ]
+        for table in (schema.steps, schema.rollouts, schema.lessons, schema.reviews) if lost else ():
+            at.run(at.delete(table).where(table.c.step >= self.leg.step + min(lost)))
 
     async def _settle(self) -> str | None:
         """What was lost to the provider and nothing rests on is tried again by a resume, which is the reason to stop
@@ -425,13 +422,13 @@ class Session:
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent
-        for table, rows in step_rows(self.store.run_id, report).items():
+        for table, rows in step_rows(report).items():
             new_rows = [row for row in rows if table is not schema.reviews or row["id"] not in self._reviewed]
             self.store.post(table, new_rows)
         new = report.context
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)
-            self.store.post(schema.versions, [version_row(self.store.run_id, version)])
+            self.store.post(schema.versions, [version_row(version)])
         self._hold()
         if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.state.budget.elapsed
@@ -439,7 +436,7 @@ class Session:
         self.watch.stepped(report, self.progress)
 
     def _keep_evaluated(self, rollouts: Sequence[Rollout]) -> None:
-        self.store.post(schema.rollouts, [rollout_row(self.store.run_id, rollout, 0) for rollout in rollouts])
+        self.store.post(schema.rollouts, [rollout_row(rollout, 0) for rollout in rollouts])
 
     async def _restore_best(self) -> Context:
         """Make the best context the last version. Without validation the last context counts as the best."""
@@ -447,10 +444,11 @@ class Session:
         best = self.progress.best if self.setup.splits.val else last
         if best.version != last.version:
             version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
-            await self.store.write(schema.versions, [version_row(self.store.run_id, version)])
+            await self.store.write(schema.versions, [version_row(version)])
             best = replace(best, version=version.version, next_number=last.next_number)
         # Before a resume the run may have ended with another best context, written as its last version.
-        self.store.execute(delete_versions_after(self.store.run_id, best.version))
+        with self.store.transaction() as at:
+            at.run(at.delete(schema.versions).where(schema.versions.c.version > best.version))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:

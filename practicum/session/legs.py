@@ -17,7 +17,7 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
-from practicum.session.records import run_update
+from practicum.session.records import change_run
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.dialects import ROW
@@ -42,7 +42,7 @@ class Leg:
 
 
 def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
-    versions, begun = read_versions(store, store.run_id), _begun(store)
+    versions, begun = read_versions(store), _begun(store)
     if not begun:
         return Leg(1, rebuild([v for v in versions if v.version == 0]), 0, tasks)
     note, own = begun[-1], {*begun[-1]["tasks"]}
@@ -60,17 +60,19 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
             f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
             f"--seed-playbook {store.folder}",
         )
-    leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store, store.run_id)), step, left)
+    leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store)), step, left)
     note = {"version": leg.start.version, "step": leg.step, "tasks": [*ids(left)]}
     row = JournalRow(f"leg {leg.number}", NOTE_ROLE, NOTE_ROLE, json.dumps(note))
-    row_values = Journal(store, store.run_id).row_values(row)
-    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(store.run_id, state="stopped"), [])])
+    row_values = Journal(store).row_values(row)
+    with store.transaction() as at:
+        at.insert(schema.journal, row_values)
+        change_run(at, state="stopped")
     return leg
 
 
 def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[Sequence[Task], int]:
     """Those of the tasks that the last version has not learned from, and the last step; 0 if there is none."""
-    versions, table = read_versions(store, store.run_id), schema.steps
+    versions, table = read_versions(store), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
     made = {v.step: v.version for v in reversed(versions) if v.applied}
     steps = store.rows(store.select(table.c.step, table.c.data).order_by(table.c.step))

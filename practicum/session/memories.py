@@ -192,7 +192,7 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
         def edits(context: Context) -> Delta:
             entry = context.get(id)
             if entry is None:
-                events = entry_history(read_versions(store, store.run_id), id)
+                events = entry_history(read_versions(store), id)
                 if not events:
                     where = store.folder
                     raise UsageError(

@@ -55,7 +55,6 @@ class Shared:
 @asynccontextmanager
 async def open_state(
     store: Store | None,
-    run_id: str,
     folder: Path,
     setup: Setup,
     *,
@@ -91,7 +90,7 @@ async def open_state(
                     model=name,
                     role=role,
                 )
-            journal = Journal(store, run_id)
+            journal = Journal(store)
             flight = Flight() if store is None else store.flight
             before = journal.by_role()
             if retriever is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import select
 
 from practicum.agents.external import read_answer
 from practicum.core.errors import AgentError, UsageError
@@ -24,6 +24,7 @@ from practicum.engine.attempts import TRACE
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.dialects import ROW
+from practicum.store.scope import Transaction
 from practicum.tasks.scoring.registry import as_score
 
 UNREPORTED = 100_000
@@ -115,17 +116,13 @@ def read_report(answer: Any = None, score: Any = None, correction: str | None = 
 def write_shown(store: Store, rows: Sequence[dict[str, Any]], prune: bool = False) -> None:
     """Keep what was shown; the oldest rows without a report are deleted where there are too many."""
     table = schema.outcomes
-    statements: list[tuple[Any, list[dict[str, Any]]]] = []
-    if rows:
-        of_run = [{"run_id": store.run_id, **row} for row in rows]
-        statements.append((store.insert_new(table), of_run))
-    if prune:
-        mine = table.c.run_id == store.run_id
-        newest = select(ROW).select_from(table).where(mine).order_by(ROW.desc())
-        oldest = newest.limit(1).offset(UNREPORTED).scalar_subquery()
-        unreported = table.c.step.is_(None) & table.c.data.not_like('%"reported"%')
-        statements.append((delete(table).where(mine, oldest > ROW, unreported), []))
-    store.execute_all(statements)
+    with store.transaction() as at:
+        at.insert_new(table, *rows)
+        if prune:
+            newest = select(ROW).select_from(table).where(at.mine(table)).order_by(ROW.desc())
+            oldest = newest.limit(1).offset(UNREPORTED).scalar_subquery()
+            unreported = table.c.step.is_(None) & table.c.data.not_like('%"reported"%')
+            at.run(at.delete(table).where(oldest > ROW, unreported))
 
 
 def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
@@ -134,9 +131,8 @@ def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
     Raises UsageError if the outcome is unknown, or if it was learned from.
     """
     table = schema.outcomes
-    here = (table.c.run_id == store.run_id) & (table.c.id == id)
-    with store.transaction() as db:
-        row = db.execute(select(table).where(here)).one_or_none()
+    with store.transaction() as at:
+        row = at.first(at.select(table).where(table.c.id == id))
         if row is None:
             raise UsageError(
                 "interaction.unknown",
@@ -149,20 +145,21 @@ def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
                 f"step {row.step} of {store.folder} has learned from the report on {id!r}, which cannot be changed now",
             )
         data = json.dumps({**json.loads(row.data), "reported": True, **said}, ensure_ascii=False)
-        db.execute(update(table).where(here).values(data=data))
+        at.run(at.update(table).where(table.c.id == id).values(data=data))
 
 
 def waiting_outcomes(store: Store) -> list[Outcome]:
     """The outcomes that can be learned from and were not, in the order of writing."""
     table = schema.outcomes
-    mine = (table.c.run_id == store.run_id) & table.c.step.is_(None) & table.c.data.like('%"reported"%')
-    rows = store.rows(select(table).where(mine).order_by(ROW))
+    open_ = table.c.step.is_(None) & table.c.data.like('%"reported"%')
+    rows = store.rows(store.select(table).where(open_).order_by(ROW))
     found = (Outcome(row.id, json.loads(row.data), row.data) for row in rows)
     return [outcome for outcome in found if outcome.teaches]
 
 
-def learned_from(run_id: str, outcomes: Iterable[Outcome], step: int) -> list[Any]:
-    """The statements that close outcomes. One that was reported on anew since it was read stays open."""
+def close_outcomes(at: Transaction, outcomes: Iterable[Outcome], step: int) -> None:
+    """Note the step that learned from outcomes. One that was reported on anew since it was read stays open."""
     table = schema.outcomes
-    same = ((table.c.run_id == run_id) & (table.c.id == o.id) & (table.c.data == o.raw) for o in outcomes)
-    return [update(table).where(each).values(step=step) for each in same]
+    for outcome in outcomes:
+        same = (table.c.id == outcome.id) & (table.c.data == outcome.raw)
+        at.run(at.update(table).where(same).values(step=step))

@@ -78,8 +78,8 @@ class Reader:
             self._changes = store.changes()
             with as_stored(store.folder):
                 self._head = self._read_head()
-                self._context = self._by_origin(read_context(store, store.run_id, self._head.version))
-                self._size = edits_size(store, store.run_id, self._head.version)
+                self._context = self._by_origin(read_context(store, self._head.version))
+                self._size = edits_size(store, self._head.version)
         elif isinstance(self._source, Context):
             self._context = self._source
         else:
@@ -100,10 +100,10 @@ class Reader:
     def _read_head(self) -> Head:
         """The wanted version as it is now. Raises UsageError if there is none any more."""
         assert self._store is not None
-        head = read_head(self._store, self._store.run_id, self._wanted)
+        head = read_head(self._store, self._wanted)
         if head is None:
             # Says what is wrong.
-            read_context(self._store, self._store.run_id, find_version(self._store, self._store.run_id, self._wanted))
+            read_context(self._store, find_version(self._store, self._wanted))
             raise StoreError("store.changed", f"{self._folder} was changed while it was being read: try again")
         return head
 
@@ -115,11 +115,11 @@ class Reader:
             self.reopen()
         elif new != old:
             # A resumed run may have replaced its last versions by others of the same numbers.
-            size = edits_size(self._store, self._store.run_id, old.version)
+            size = edits_size(self._store, old.version)
             if new.version != old.version or size != self._size:
                 old_context = self._context if size == self._size else None
-                self._context = self._by_origin(read_context(self._store, self._store.run_id, new.version, old_context))
-                self._size = edits_size(self._store, self._store.run_id, new.version)
+                self._context = self._by_origin(read_context(self._store, new.version, old_context))
+                self._size = edits_size(self._store, new.version)
             self._head = new
 
     @property
@@ -132,7 +132,7 @@ class Reader:
         """One version of the run. Raises ContextFileError if there is none of this number."""
         assert self._store is not None
         with as_stored(self._store.folder):
-            return self._by_origin(read_context(self._store, self._store.run_id, number, self._context))
+            return self._by_origin(read_context(self._store, number, self._context))
 
     async def view(self, query: str, context: Context, models: Callable[[], Path] | None = None) -> View:
         """What is shown of a context for a query, without the frame of a prompt (see `engine.framing`). A method that

@@ -40,6 +40,7 @@ from practicum.store.folder import DATABASE_FILE, Elsewhere, is_run
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
+from practicum.store.scope import Transaction
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Version, original, read_versions, rebuild, seed_version, version_row
 from practicum.tasks.stored import StoredTasks, task_row
@@ -138,7 +139,7 @@ def discard_unbegun(folder: Path) -> None:
 def read_kept(store: Store, leg: int | None = 1) -> Kept:
     """What a run holds that was made or paid for; of the journal, what this leg of the run rests on, which is nothing
     where it is yet to begin (None)."""
-    journal, versions, asked = Journal(store, store.run_id), schema.versions.c, schema.journal.c
+    journal, versions, asked = Journal(store), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
     # A step that was lost as a whole leaves neither a result nor a version.
     made = store.rows(store.select(versions.version).where(versions.version > 0))
@@ -151,13 +152,15 @@ def discard_journal(store: Store) -> None:
     were in flight when it was killed, which may have been paid for."""
     journal = schema.journal
     of_places = (schema.prompts, schema.texts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
-    asked = journal.delete().where(journal.c.run_id == store.run_id, journal.c.role != schema.IN_FLIGHT)
-    store.execute(asked, *(table.delete().where(table.c.run_id == store.run_id) for table in of_places))
+    with store.transaction() as at:
+        at.run(at.delete(journal).where(journal.c.role != schema.IN_FLIGHT))
+        for table in of_places:
+            at.run(at.delete(table))
 
 
 def is_begun(store: Store) -> bool:
     """Whether an open store holds a run."""
-    return bool(store.rows(store.select(schema.runs.c.run_id)))
+    return bool(store.rows(store.select(schema.runs.c.state)))
 
 
 def begin(
@@ -165,21 +168,16 @@ def begin(
 ) -> None:  # fmt: skip
     """Write what a run starts from, with the edits that wait for review, as a whole or not at all, in place of a run
     that was there. Tasks that are stored stay."""
-    run = {"run_id": store.run_id, **config_columns(config), "state": state, "seconds": 0.0}
-    version = version_row(store.run_id, seed_version(seed))
     kept = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
-
-    def statements() -> Iterator[tuple[Any, Sequence[Mapping[str, Any]]]]:
-        yield from ((statement, ()) for statement in _removing(store.run_id, kept))
+    with store.transaction() as at:
+        _remove(at, kept)
         for split, tasks in splits.by_name.items():
-            rows = (task_row(store.run_id, task, split, at) for at, task in enumerate(tasks) if split not in kept)
+            rows = (task_row(task, split, place) for place, task in enumerate(tasks) if split not in kept)
             while chunk := list(islice(rows, ROWS)):
-                yield schema.tasks.insert(), chunk
-        if waiting := review_rows(store.run_id, 0, held_edits, seed):
-            yield schema.reviews.insert(), waiting
-        yield from ((schema.versions.insert(), [version]), (schema.runs.insert(), [run]))
-
-    store.execute_all(statements())
+                at.insert(schema.tasks, *chunk)
+        at.insert(schema.reviews, *review_rows(0, held_edits, seed))
+        at.insert(schema.versions, version_row(seed_version(seed)))
+        at.insert(schema.runs, {**config_columns(config), "state": state, "seconds": 0.0})
 
 
 async def store_tasks(
@@ -195,16 +193,17 @@ async def store_tasks(
         for task in tasks:
             require_tasks([task])
             task = task if redactor is None else redactor(task)
-            rows.append(task_row(store.run_id, task, "train", known.count))
+            rows.append(task_row(task, "train", known.count))
             known.add(task)
             size += len(rows[-1]["data"])
             if len(rows) == ROWS or size >= CHUNK:
                 break
-        if rows:
-            store.execute_all([(schema.tasks.insert(), rows)])
+        with store.transaction() as at:
+            at.insert(schema.tasks, *rows)
         return bool(rows)
 
-    store.execute(*_removing(store.run_id))
+    with store.transaction() as at:
+        _remove(at)
     # In a thread, so that Ctrl-C is heard while a store is slow.
     while await to_the_end(write):
         told(known.count)
@@ -223,11 +222,11 @@ async def to_the_end(work: Callable[[], T]) -> T:
         raise
 
 
-def _removing(run_id: str, kept: Sequence[str] = ()) -> list[Any]:
-    """The statements that remove what a run started from, but for the tasks of these splits."""
-    tasks = schema.tasks
-    mine = [table.delete().where(table.c.run_id == run_id) for table in (schema.versions, schema.runs)]
-    return [*mine, tasks.delete().where(tasks.c.run_id == run_id, tasks.c.split.not_in(kept))]
+def _remove(at: Transaction, kept: Sequence[str] = ()) -> None:
+    """Remove what a run started from, but for the tasks of these splits."""
+    at.run(at.delete(schema.versions))
+    at.run(at.delete(schema.runs))
+    at.run(at.delete(schema.tasks).where(schema.tasks.c.split.not_in(kept)))
 
 
 def config_columns(config: Config) -> dict[str, str]:
@@ -250,11 +249,10 @@ def create_seed(
     return len(waiting)
 
 
-def review_rows(run_id: str, step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
+def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
     """What waits for review since a step, after which the context was this, as rows of the store."""
     return [
         {
-            "run_id": run_id,
             "step": step,
             "id": f"{step}.{n}",
             "state": PENDING,
@@ -277,17 +275,18 @@ def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
     return rebuild([seed if redactor is None else redactor(seed)])
 
 
-def run_update(run_id: str, **values: Any) -> Any:
-    """The statement that updates columns of the run's row."""
-    return schema.runs.update().where(schema.runs.c.run_id == run_id).values(**values)
+def change_run(at: Transaction, **values: Any) -> None:
+    """Change columns of the run's row."""
+    at.run(at.update(schema.runs).values(**values))
 
 
 def update_run(store: Store, **values: Any) -> None:
-    """Update columns of the run's row."""
-    store.execute(run_update(store.run_id, **values))
+    """Change columns of the run's row, in a transaction of its own."""
+    with store.transaction() as at:
+        change_run(at, **values)
 
 
-def seconds_spent(store: Store) -> float:
+def seconds_spent(store: Store | Transaction) -> float:
     """Seconds of work so far, over all resumes; 0 for a run that has not begun."""
     rows = store.rows(store.select(schema.runs.c.seconds))
     return float(sum(row.seconds for row in rows))
@@ -339,7 +338,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     version = named if version is None else version
     if is_run(path):
         with Store.read(path) as store:
-            return read_by_origin(store, find_version(store, store.run_id, version))
+            return read_by_origin(store, find_version(store, version))
     if version is not None:
         raise UsageError("version.unknown", f"{path} is not a run, so it has no version {version}", version=version)
     if path.is_dir():
@@ -351,7 +350,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
 
 def read_by_origin(store: Store, version: int | None = None) -> Context:
     """A version of an open run (None: the last). Entries of a run that was made elsewhere are foreign."""
-    context = read_context(store, store.run_id, version)
+    context = read_context(store, version)
     return context if is_own(store, read_config(store)[0]) else context.marked("foreign")
 
 
@@ -361,7 +360,7 @@ def load_versions(path: Path | str) -> list[Version]:
     path, named = split_version(path)
     if is_run(path):
         with Store.read(path) as store:
-            versions, last = read_versions(store, store.run_id), find_version(store, store.run_id, named)
+            versions, last = read_versions(store), find_version(store, named)
             return [v for v in versions if last is None or v.version <= last]
     return [seed_version(load_context(path))]
 
@@ -455,13 +454,19 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
         yield step, [*map(ROLLOUT.validate_json, tried)], [*map(LESSON.validate_json, lessons.get(step, ()))]
 
 
-def rollout_row(run_id: str, rollout: Rollout, step: int) -> dict[str, Any]:
+def rollout_row(rollout: Rollout, step: int) -> dict[str, Any]:
     """A rollout as a row of the store; `step` is 0 in an evaluation."""
     data, sources = ROLLOUT.dump_json(rollout).decode(), json.dumps(rollout.sources)
-    return {"run_id": run_id, "step": step, "place": rollout.place, "sources": sources, "data": data}
+    return {"step": step, "place": rollout.place, "sources": sources, "data": data}
 
 
-def step_rows(run_id: str, report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
+def lesson_row(lesson: Lesson, step: int) -> dict[str, Any]:
+    """A lesson as a row of the store."""
+    data, sources = LESSON.dump_json(lesson).decode(), json.dumps(lesson.sources)
+    return {"step": step, "lesson_id": lesson.id, "sources": sources, "data": data}
+
+
+def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     numbers = {
         "epoch": report.batch.epoch,
         "tasks": [t.id for t in report.batch.tasks],
@@ -480,13 +485,10 @@ def step_rows(run_id: str, report: StepReport) -> Mapping[Any, list[dict[str, An
         "seconds": report.seconds,
         "val": report.val,
     }
-    step = {"run_id": run_id, "step": report.step}
+    refused = REFUSED.dump_json(report.refused).decode()
     return {
-        schema.steps: [{**step, "data": json.dumps(numbers), "refused": REFUSED.dump_json(report.refused).decode()}],
-        schema.rollouts: [rollout_row(run_id, r, report.step) for r in report.rollouts],
-        schema.reviews: review_rows(run_id, report.step, report.held, report.context),
-        schema.lessons: [
-            {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": LESSON.dump_json(x).decode()}
-            for x in report.lessons
-        ],
+        schema.steps: [{"step": report.step, "data": json.dumps(numbers), "refused": refused}],
+        schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
+        schema.reviews: review_rows(report.step, report.held, report.context),
+        schema.lessons: [lesson_row(lesson, report.step) for lesson in report.lessons],
     }

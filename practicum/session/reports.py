@@ -30,7 +30,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, open_state, run_embedder
-from practicum.session.outcomes import Outcome, learned_from, waiting_outcomes
+from practicum.session.outcomes import Outcome, close_outcomes, waiting_outcomes
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
@@ -137,7 +137,7 @@ class Learner:
     def _interrupted(self, waiting: Sequence[Outcome]) -> list[Outcome]:
         """The batch that was being learned from when learning was interrupted; empty if there is none, or if something
         was reported anew about one of it."""
-        noted = Journal(self.store, self.store.run_id).find(_note(next_step(self.store)), NOTE_ROLE)
+        noted = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
         known = {(outcome.id, digest(outcome.raw)): outcome for outcome in waiting}
         members = [] if noted is None else [known.get((id, raw)) for id, raw in json.loads(noted.answer)]
         return [] if None in members else [outcome for outcome in members if outcome is not None]
@@ -147,7 +147,6 @@ class Learner:
         tasks, method, members = setup.splits.train, setup.method, [(o.id, digest(o.raw)) for o in batch]
         async with open_state(
             self.store,
-            self.store.run_id,
             self.store.folder,
             setup,
             budget=self.budget,
@@ -171,8 +170,9 @@ class Learner:
                 self.critical += root.chain.seconds
                 for role, usage in state.journal.by_role(this_process=True).items():
                     self.by_role[role] = self.by_role.get(role, Usage()) + usage
-            closed = learned_from(self.store.run_id, batch, step)
-            add_steps(self.store, tasks, before, reports, self.budget.elapsed - seconds, *closed)
+            with self.store.transaction() as at:
+                add_steps(at, tasks, before, reports, self.budget.elapsed - seconds)
+                close_outcomes(at, batch, step)
         self._count(reports, before)
 
     def _count(self, reports: Sequence[StepReport], before: Context) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import func, select
+from sqlalchemy import func
 from typing_extensions import TypedDict
 
 from practicum.core.context import Context
@@ -28,6 +28,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import is_run
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
+from practicum.store.scope import Transaction
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Difference, diff_entries, lineage, read_parents
 
@@ -101,12 +102,8 @@ def _sections(edit: Edit, context: Context) -> set[str]:
 def read_reviews(store: Store, states: Collection[str] = (PENDING,), step: int | None = None) -> list[Review]:
     """What is in one of these states (of all steps, or of one), the oldest first."""
     table = schema.reviews
-    where = [
-        table.c.run_id == store.run_id,
-        table.c.state.in_(states),
-        *([] if step is None else [table.c.step == step]),
-    ]
-    query = select(table).where(*where).order_by(table.c.step, func.length(table.c.id), table.c.id)
+    where = [table.c.state.in_(states), *([] if step is None else [table.c.step == step])]
+    query = store.select(table).where(*where).order_by(table.c.step, func.length(table.c.id), table.c.id)
     return [_review(row) for row in store.rows(query)]
 
 
@@ -153,8 +150,7 @@ _ROW: TypeAdapter[_Row] = TypeAdapter(_Row)
 def count_pending(store: Store) -> int:
     """How many wait for review."""
     table = schema.reviews
-    mine = select(func.count()).where(table.c.run_id == store.run_id, table.c.state == PENDING)
-    return int(store.rows(mine)[0][0])
+    return int(store.rows(store.select(func.count(table.c.id)).where(table.c.state == PENDING))[0][0])
 
 
 def held_of(path: Path | str) -> int:
@@ -209,7 +205,7 @@ class Present:
 
     def __init__(self, store: Store, context: Context | None = None) -> None:
         self.store = store
-        self.context = read_context(store, store.run_id) if context is None else context
+        self.context = read_context(store) if context is None else context
         self._line = {*lineage(read_parents(store))}
         self._contexts: dict[int, Context] = {}
 
@@ -232,7 +228,7 @@ class Present:
         if base in self._line:
             return entry.changed > base
         if base not in self._contexts:
-            self._contexts[base] = read_context(self.store, self.store.run_id, base)
+            self._contexts[base] = read_context(self.store, base)
         was = self._contexts[base].get(entry.id)
         return was is None or was.content != entry.content
 
@@ -284,8 +280,9 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
         return Approval(present.context, (), refused)
     after = present.context.replay(log)
     approved = [replace(review, version=after.version) for review in approved]
-    updates = (_row_update(store.run_id, review) for review in approved)
-    store.execute(*add_version(store, present.context, after, log, "reviewed"), *updates)
+    with store.transaction() as at:
+        add_version(at, present.context, after, log, "reviewed")
+        _keep(at, approved)
     return Approval(after, tuple(approved), refused)
 
 
@@ -307,19 +304,19 @@ def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
 
 def keep(store: Store, reviews: Sequence[Review]) -> list[Review]:
     """Keep what was decided about edits, or measured with and without them."""
-    store.execute(*(_row_update(store.run_id, review) for review in reviews))
+    with store.transaction() as at:
+        _keep(at, reviews)
     return [*reviews]
 
 
-def _row_update(run_id: str, review: Review) -> Any:
+def _keep(at: Transaction, reviews: Iterable[Review]) -> None:
     table = schema.reviews
-    known = {"version": review.version, "entries": [*review.entries], "tried": dict(review.tried)}
-    plain = {**HELD.dump_python(review.held, mode="json"), "base": review.base}
-    data = {**plain, **{name: value for name, value in known.items() if value}}
-    mine = (table.c.run_id == run_id) & (table.c.id == review.id)
-    return table.update().where(mine).values(
-        state=review.state, reason=review.reason, data=json.dumps(data, ensure_ascii=False)
-    )  # fmt: skip
+    for review in reviews:
+        known = {"version": review.version, "entries": [*review.entries], "tried": dict(review.tried)}
+        plain = {**HELD.dump_python(review.held, mode="json"), "base": review.base}
+        data = json.dumps({**plain, **{name: value for name, value in known.items() if value}}, ensure_ascii=False)
+        decided = at.update(table).where(table.c.id == review.id)
+        at.run(decided.values(state=review.state, reason=review.reason, data=data))
 
 
 def _with_reason(edit: Edit, reason: str) -> Edit:
@@ -337,5 +334,5 @@ def _require_reviewable(store: Store) -> None:
             "run.unfinished",
             f"{store.folder} has learned from all its tasks and has not ended: resume it before you approve "
             f"(practicum resume {store.folder}), or end it as it is (practicum rollback {store.folder} "
-            f"{read_context(store, store.run_id).version})",
+            f"{read_context(store).version})",
         )

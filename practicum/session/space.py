@@ -194,17 +194,17 @@ class Space:
         if self.folder is None:
             return {}
         with Store.read(self.folder) as store:
-            return read_names(store, store.run_id)
+            return read_names(store)
 
     def name(self, name: str, version: int | str | None = None) -> int:
         """Give a version (None: the last) a name, which another one may have had before; returns its number. Who has
         opened the run by the name is shown that version from then on."""
         writer = self._written("a name")
-        return writer.submit(lambda store: name_version(store, store.run_id, name, version)).result()
+        return writer.submit(lambda store: name_version(store, name, version)).result()
 
     def unname(self, name: str) -> None:
         """Take a name away; its version stays."""
-        self._written("a name").submit(lambda store: delete_name(store, store.run_id, name)).result()
+        self._written("a name").submit(lambda store: delete_name(store, name)).result()
 
     async def context_for(self, query: str) -> Shown:
         """What the method shows its agent for this query, exactly as in training and evaluation.
@@ -328,7 +328,7 @@ class Space:
         setup, context = reader.acting, reader.context()
         folder = self._log_folder()
         async with open_state(
-            None, folder.name, folder, setup, act_only=True, retriever=reader.retriever, shared=await self._shared()
+            None, folder, setup, act_only=True, retriever=reader.retriever, shared=await self._shared()
         ) as state:
             state.observer = watch or Watch()
             for warning in check_tasks([Task("query", text)], state):

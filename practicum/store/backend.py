@@ -19,7 +19,7 @@ from practicum.core.plugins import Group, implements
 class Backend(Protocol):
     """The rows of one run, open. Errors of the database are raised as StoreError unless noted."""
 
-    run_id: str
+    space: str
     engine: Engine
     generation: str
     """An SQL expression whose value is another one after rows of the run were removed for good."""

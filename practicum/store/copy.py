@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Table
 
 from practicum.core.errors import StoreError
 from practicum.store import schema
@@ -18,6 +18,7 @@ from practicum.store.database import Store
 from practicum.store.dialects import ROW
 from practicum.store.flight import FLIGHT_FILE
 from practicum.store.folder import FILES
+from practicum.store.scope import Transaction
 from practicum.store.snapshot import entry_values, read_context
 
 TABLES = schema.metadata.sorted_tables
@@ -46,14 +47,14 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
         try:
             with source.transaction() as read:
                 with target.transaction() as write:
-                    sent = {table.name: _copy(read, write, source, target, table) for table in TABLES}
+                    sent = {table.name: _copy(read, write, table) for table in TABLES}
                 with target.transaction() as check:
-                    found = {table.name: _sum(check, target, table) for table in TABLES}
+                    found = {table.name: _sum(check, table) for table in TABLES}
             if wrong := [table for table in sent if sent[table] != found[table]]:
                 raise StoreError(
                     "store.copy_failed", f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed"
                 )
-            context = read_context(target, target.run_id)
+            context = read_context(target)
             if _digest_of_context(source) != _digest_of_context(target):
                 raise StoreError(
                     "store.copy_failed", f"the copy of {source.folder} has another last context, so it was removed"
@@ -69,29 +70,27 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
     return Copied({table: rows for table, (rows, _) in sent.items() if rows}, context.version, len(context))
 
 
-def _rows(db: Connection, store: Store, table: Table) -> Iterator[list[Any]]:
+def _rows(at: Transaction, table: Table) -> Iterator[list[Any]]:
     """The rows of a table in the order of writing, a part at a time."""
     order = (ROW,) if table in schema.NUMBERED else table.primary_key.columns
-    query = select(table).where(table.c.run_id == store.run_id).order_by(*order)
-    yield from map(list, db.execute(query.execution_options(yield_per=CHUNK)).partitions())
+    query = at.select(table).order_by(*order).execution_options(yield_per=CHUNK)
+    yield from map(list, at.db.execute(query).partitions())
 
 
-def _copy(read: Connection, write: Connection, source: Store, target: Store, table: Table) -> tuple[int, str]:
+def _copy(read: Transaction, write: Transaction, table: Table) -> tuple[int, str]:
     def send(part: list[Any]) -> None:
-        write.execute(table.insert(), [{**row._mapping, "run_id": target.run_id} for row in part])
+        write.insert(table, *({**row._mapping, "space": write.space} for row in part))
 
-    return _sum(read, source, table, send)
+    return _sum(read, table, send)
 
 
-def _sum(
-    db: Connection, store: Store, table: Table, take: Callable[[list[Any]], None] = lambda part: None
-) -> tuple[int, str]:
+def _sum(at: Transaction, table: Table, take: Callable[[list[Any]], None] = lambda part: None) -> tuple[int, str]:
     """The number and the digest of the rows of a table, each part of which is given to `take`."""
     digest, count = hashlib.sha256(), 0
-    for part in _rows(db, store, table):
+    for part in _rows(at, table):
         count += len(part)
         for row in part:
-            # All but the run's id, which is the first column. The representation of a value tells its type.
+            # All but the space, which is the first column. The representation of a value tells its type.
             digest.update(repr(tuple(row)[1:]).encode(errors="surrogatepass"))
         take(part)
     return count, digest.hexdigest()
@@ -99,8 +98,8 @@ def _sum(
 
 def _digest_of_context(store: Store) -> str:
     digest = hashlib.sha256()
-    if store.rows(select(schema.versions.c.version).where(schema.versions.c.run_id == store.run_id).limit(1)):
-        context = read_context(store, store.run_id)
+    if store.rows(store.select(schema.versions.c.version).limit(1)):
+        context = read_context(store)
         digest.update(repr((context.version, context.next_number)).encode())
         for entry in context:
             digest.update(json.dumps([entry.id, *entry_values(entry)]).encode())

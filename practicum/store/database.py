@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Insert, Select, Table, TextClause, select
+from sqlalchemy import Connection, Select, Table, TextClause
 
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import make_folder
 from practicum.core.words import error_line, one_line
 from practicum.store import schema
 from practicum.store.backend import Backend, store_at
-from practicum.store.dialects import insert_new, upsert
+from practicum.store.dialects import upsert
 from practicum.store.flight import FLIGHT_FILE, Flight, left_in_flight
 from practicum.store.folder import (
     STORE_FILE,
@@ -36,9 +36,8 @@ from practicum.store.folder import (
     write_elsewhere,
 )
 from practicum.store.schema import IN_FLIGHT
+from practicum.store.scope import RowValues, Scope, Transaction
 from practicum.store.sqlite import SqliteRun
-
-RowValues = Mapping[str, Any]
 
 
 class _Write(NamedTuple):
@@ -47,16 +46,15 @@ class _Write(NamedTuple):
     done: asyncio.Future[None] | None
 
 
-class Store:
+class Store(Scope):
     """An open run. Any number of processes may have it open read-only, also while one writes to it.
 
     `folder` is that of the run, with its logs and caches; its rows are there or in a database that it names.
     """
 
     def __init__(self, folder: Path, backend: Backend, *, read_only: bool = False) -> None:
+        super().__init__(backend.space)
         self.folder = folder
-        self.run_id = backend.run_id
-        """The id of the run in all rows."""
         self.read_only = read_only
         self.trusted = True
         """Whether its index may be opened. A library reads it that a crafted file can crash."""
@@ -174,20 +172,6 @@ class Store:
         may be the old one for a moment after a write."""
         return self.backend.changes()
 
-    def upsert(self, table: Table) -> Insert:
-        """The statement that inserts rows, or replaces those with the same keys."""
-        return upsert(table, self.backend.engine.dialect.name)
-
-    def insert_new(self, table: Table) -> Any:
-        """The statement that inserts those rows whose keys are not there."""
-        return insert_new(table, self.backend.engine.dialect.name)
-
-    def select(self, *columns: Any) -> Select[Any]:
-        """A query for the rows of the run: a table, or columns of one."""
-        query = select(*columns)
-        (table,) = query.get_final_froms()
-        return query.where(table.c.run_id == self.run_id)
-
     def rows(self, query: Select[*tuple[Any, ...]] | TextClause) -> list[Any]:
         """The rows of a query, as named tuples."""
         return self.backend.rows(query)
@@ -195,7 +179,7 @@ class Store:
     async def write(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows, and return once they are on the disk."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Write(table, rows, done))
+        self._enqueue(_Write(table, self.of_space(rows), done))
         await done
 
     def post(self, table: Table, rows: Sequence[RowValues]) -> None:
@@ -205,7 +189,7 @@ class Store:
         next write, at the latest by the end of the store's `with` block.
         """
         if rows:
-            self._enqueue(_Write(table, rows, None))
+            self._enqueue(_Write(table, self.of_space(rows), None))
 
     async def flush(self) -> None:
         """Wait until all posted rows are on the disk."""
@@ -223,24 +207,12 @@ class Store:
             self._thread.start()
         self._queue.put(write)
 
-    def execute(self, *statements: Any) -> None:
-        """Run statements at once, in one transaction, for edits outside a run."""
-        self.execute_all((statement, ()) for statement in statements)
-
-    def execute_all(self, statements: Iterable[tuple[Any, Sequence[RowValues]]]) -> None:
-        """Run statements at once, each with its rows, in one transaction. A generator keeps memory small."""
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """A transaction beside which nobody else writes to this space. It is on the disk when the block ends."""
         self._raise_failure()
-        with self.backend.begin() as db:
-            for statement, rows in statements:
-                db.execute(statement, rows) if rows else db.execute(statement)
-
-    def transaction(self) -> AbstractContextManager[Connection]:
-        """A transaction beside which nobody else writes."""
-        return self.backend.begin(alone=True)
-
-    def put(self, table: Table, rows: Sequence[RowValues]) -> None:
-        """Insert or replace rows at once."""
-        self.execute_all([(self.upsert(table), list(rows))] if rows else [])
+        with self.backend.begin(alone=True) as db:
+            yield Transaction(db, self.space)
 
     def remove_index(self) -> None:
         """Delete the index of the run, wherever it is. It can be made again."""
@@ -262,7 +234,8 @@ class Store:
             return False
         self.scrub()
         empty_log(self.folder)
-        self.execute(schema.runs.update().where(schema.runs.c.run_id == self.run_id).values(state=schema.FORGOTTEN))
+        with self.transaction() as at:
+            at.run(at.update(schema.runs).values(state=schema.FORGOTTEN))
         return True
 
     def remove(self) -> None:
@@ -317,7 +290,7 @@ class Store:
         def work(db: Connection) -> None:
             for table, rows in by_table.values():
                 if rows:
-                    db.execute(self.upsert(table), rows)
+                    db.execute(upsert(table, db.dialect.name), rows)
 
         try:
             self.backend.write(work)
@@ -333,19 +306,21 @@ class Store:
 
         def paid() -> Iterable[tuple[str, str]]:
             t = schema.journal.c
-            for row in self.rows(select(t.place, t.digest).where(t.run_id == self.run_id, t.calls > 0)):
+            for row in self.rows(self.select(t.place, t.digest).where(t.calls > 0)):
                 yield row[0], row[1]
 
         rows = [
             {
-                "run_id": self.run_id, "place": f"{IN_FLIGHT} {sent.id}", "role": IN_FLIGHT, "digest": "", "ok": 1,
+                "place": f"{IN_FLIGHT} {sent.id}", "role": IN_FLIGHT, "digest": "", "ok": 1,
                 "answer": json.dumps(["", False]), "seconds": 0.0, "sources": "[]",
                 **{name: getattr(sent.usage, name) for name in schema.USAGE},
             }
             for sent in left_in_flight(self.folder, paid)
         ]  # fmt: skip
-        # The same again, should this process be killed before the file is gone.
-        self.put(schema.journal, rows)
+        if rows:
+            with self.transaction() as at:
+                # The same again, should this process be killed before the file is gone.
+                at.put(schema.journal, *rows)
 
 
 def _backend(folder: Path, *, writer: bool, read_only: bool = False, new: bool = False) -> Backend:

@@ -18,8 +18,9 @@ from practicum.core.errors import AgentError, JournalMismatch, OutputError, Prov
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.dialects import ROW, unindexed
+from practicum.store.dialects import ROW
 from practicum.store.schema import IN_FLIGHT, USAGE, text_key
+from practicum.store.scope import Scope
 
 T = TypeVar("T")
 
@@ -137,9 +138,9 @@ class Journal:
     Blocks of rows are read on demand, each once: a query to a long run reads next to none.
     """
 
-    def __init__(self, store: Store | None = None, run_id: str = "") -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.store = store
-        self.run_id = run_id
+        self._scope = Scope("") if store is None else store
         self.hits = 0
         # This process writes its rows after the last one.
         self._last, self._unread, self._outages = (0, 0, []) if store is None else self._read_begin()
@@ -150,8 +151,8 @@ class Journal:
 
     def _read_begin(self) -> tuple[int, int, list[Outage]]:
         """The number of the last row, the number of all rows, and the outages."""
-        mine = select(func.max(ROW), func.count()).where(schema.journal.c.run_id == self.run_id)
-        ((last, unread),) = self._rows(mine)
+        mine = self._scope.mine(schema.journal)
+        ((last, unread),) = self._rows(select(func.max(ROW), func.count()).select_from(schema.journal).where(mine))
         return last or 0, unread, [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
 
     def _rows(self, query: Select[*tuple[Any, ...]]) -> list[Any]:
@@ -187,23 +188,22 @@ class Journal:
         if place in self._known or not self._unread:
             return self._known.pop(place, None)
         table = schema.journal
-        mine = table.c.run_id == self.run_id
-        found = self._rows(select(ROW).select_from(table).where(mine, table.c.place == place, self._last >= ROW))
+        mine = self._scope.mine(table, table.c.place == place, self._last >= ROW)
+        found = self._rows(select(ROW).select_from(table).where(mine))
         block = (found[0][0] - 1) // ROWS_PER_BLOCK if found else None
         if block is None or block in self._read:
             return None
         self._read.add(block)
         first, last = block * ROWS_PER_BLOCK + 1, min((block + 1) * ROWS_PER_BLOCK, self._last)
-        mine = unindexed(table.c.run_id) == self.run_id
-        rows = self._rows(select(table, ROW.label("number")).where(mine, ROW.between(first, last)))
+        rows = self._rows(self._scope.select(table, ROW.label("number")).where(ROW.between(first, last)))
         self._unread -= len(rows)
         self._known.update((row.place, _journal_row(row)) for row in rows)
         return self._known.pop(place)
 
     def _read_outages(self) -> list[Any]:
         table = schema.journal
-        mine = (table.c.run_id == self.run_id) & table.c.place.startswith("outage ") & (table.c.role == NOTE_ROLE)
-        return self._rows(select(table.c.answer, ROW.label("number")).select_from(table).where(mine).order_by(ROW))
+        noted = table.c.place.startswith("outage ") & (table.c.role == NOTE_ROLE)
+        return self._rows(self._scope.select(table.c.answer, ROW.label("number")).where(noted).order_by(ROW))
 
     def note_refused(self, model: str, name: str, instead: str | None) -> None:
         """Note that a model's server refused a parameter, and what is sent in its place from now on."""
@@ -213,8 +213,8 @@ class Journal:
     def refused(self) -> list[tuple[str, str, str | None]]:
         """What `note_refused` noted, in order."""
         table = schema.journal
-        mine = (table.c.run_id == self.run_id) & table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
-        rows = self._rows(select(table.c.answer, ROW).select_from(table).where(mine).order_by(ROW))
+        noted = table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
+        rows = self._rows(self._scope.select(table.c.answer, ROW).where(noted).order_by(ROW))
         return [tuple(json.loads(row.answer)) for row in rows]
 
     @property
@@ -242,8 +242,8 @@ class Journal:
         table = schema.journal
         unpriced = func.count() - func.count(table.c.usd)
         sums = [func.sum(table.c[name]) for name in USAGE]
-        query = select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
-        mine = query.where(table.c.run_id == self.run_id, table.c.calls > 0)
+        query = self._scope.select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
+        mine = query.where(table.c.calls > 0)
         found = self._rows(mine.where(self._last < ROW) if this_process else mine)
         return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in found}
 
@@ -252,8 +252,8 @@ class Journal:
         in flight, are left out."""
         table = schema.journal
         effects = table.c.role.not_in((NOTE_ROLE, IN_FLIGHT))
-        mine = (table.c.run_id == self.run_id) & effects & table.c.place.startswith(prefix)
-        found = self._rows(select(table.c.role, table.c.ok, func.count()).where(mine).group_by("role", "ok"))
+        counted = self._scope.select(table.c.role, table.c.ok, func.count()).group_by("role", "ok")
+        found = self._rows(counted.where(effects, table.c.place.startswith(prefix)))
         done, failed = ({role: n for role, ok, n in found if bool(ok) == good} for good in (True, False))
         return done, failed
 
@@ -288,21 +288,20 @@ class Journal:
         if len(self._texts) >= MOST_TEXTS:
             self._texts.clear()
         self._texts.update(new)
-        store.post(schema.texts, [{"run_id": self.run_id, "key": raw, "text": text} for raw, text in new.items()])
-        store.post(schema.prompts, [{"run_id": self.run_id, "place": place, "parts": json.dumps(parts)}])
+        store.post(schema.texts, [{"key": raw, "text": text} for raw, text in new.items()])
+        store.post(schema.prompts, [{"place": place, "parts": json.dumps(parts)}])
 
     def prompt(self, place: str) -> Prompt | None:
         """What was asked at a place; None if it was not stored. A text that was removed from the run reads REMOVED."""
         table = schema.prompts
-        mine = (table.c.run_id == self.run_id) & (table.c.place == place)
-        found = self._rows(select(table.c.parts).where(mine))
+        found = self._rows(self._scope.select(table.c.parts).where(table.c.place == place))
         if not found:
             return None
         parts = json.loads(found[0].parts)
         keys = {parts["system"], parts["user"], *parts["pages"], *(key for turn in parts["turns"] for key in turn)}
         stored = schema.texts
-        chosen = (stored.c.run_id == self.run_id) & stored.c.key.in_([bytes.fromhex(key) for key in keys])
-        texts: dict[str, str] = {row.key.hex(): row.text for row in self._rows(select(stored).where(chosen))}
+        query = self._scope.select(stored).where(stored.c.key.in_([bytes.fromhex(key) for key in keys]))
+        texts: dict[str, str] = {row.key.hex(): row.text for row in self._rows(query)}
 
         def text(key: str) -> str:
             return texts.get(key, REMOVED)
@@ -312,7 +311,6 @@ class Journal:
 
     def row_values(self, row: JournalRow) -> dict[str, Any]:
         return {
-            "run_id": self.run_id,
             **{name: getattr(row, name) for name in ("place", "role", "digest", "answer", "seconds")},
             **{name: getattr(row.usage, name) for name in USAGE},
             "ok": int(row.ok),

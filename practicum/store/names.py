@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import TextClause, delete, func, select, text
+from sqlalchemy import TextClause, func, text
 
 from practicum.core.errors import UsageError
 from practicum.store import schema
@@ -16,14 +16,14 @@ from practicum.store.database import Store, as_stored
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 
-def read_names(store: Store, run_id: str) -> dict[str, int]:
+def read_names(store: Store) -> dict[str, int]:
     """The named versions of a run, by name."""
     table = schema.names
-    rows = store.rows(select(table).where(table.c.run_id == run_id).order_by(table.c.name))
+    rows = store.rows(store.select(table).order_by(table.c.name))
     return {row.name: row.version for row in rows}
 
 
-def find_version(store: Store, run_id: str, version: int | str | None) -> int | None:
+def find_version(store: Store, version: int | str | None) -> int | None:
     """The number of a version, given its number, the number as a text, or its name; None stays None.
 
     Raises UsageError for an unknown name. A number is not looked up.
@@ -32,7 +32,7 @@ def find_version(store: Store, run_id: str, version: int | str | None) -> int | 
         return version
     if version.isdecimal():
         return int(version)
-    names = read_names(store, run_id)
+    names = read_names(store)
     if version not in names:
         known = ", ".join(f"{name} ({number})" for name, number in names.items()) or "none"
         raise UsageError(
@@ -55,11 +55,11 @@ class Head:
 
 _HEAD = """
 SELECT v.version, v.parent, v.step, v.next_number, r.seconds, r.config,
-       (SELECT max(version) FROM snapshots WHERE run_id = :run), {{generation}}
-FROM runs r JOIN versions v ON v.run_id = r.run_id WHERE r.run_id = :run AND v.version = {version}"""
-_LAST = _HEAD.format(version="(SELECT max(version) FROM versions WHERE run_id = :run)")
+       (SELECT max(version) FROM snapshots WHERE space = :space), {{generation}}
+FROM runs r JOIN versions v ON v.space = r.space WHERE r.space = :space AND v.version = {version}"""
+_LAST = _HEAD.format(version="(SELECT max(version) FROM versions WHERE space = :space)")
 _NUMBERED = _HEAD.format(version=":version")
-_NAMED = _HEAD.format(version="(SELECT version FROM names WHERE run_id = :run AND name = :version)")
+_NAMED = _HEAD.format(version="(SELECT version FROM names WHERE space = :space AND name = :version)")
 
 
 @cache
@@ -67,25 +67,25 @@ def _query(head: str, generation: str) -> TextClause:
     return text(head.format(generation=generation))
 
 
-def read_head(store: Store, run_id: str, version: int | str | None) -> Head | None:
+def read_head(store: Store, version: int | str | None) -> Head | None:
     """A version (None: the last) in one short query; None if there is none of this number or name."""
     if isinstance(version, str) and version.isdecimal():
         version = int(version)
     query = _LAST if version is None else _NAMED if isinstance(version, str) else _NUMBERED
-    values = {"run": run_id} if version is None else {"run": run_id, "version": version}
+    values = {"space": store.space} | ({} if version is None else {"version": version})
     for row in store.rows(_query(query, store.backend.generation).bindparams(**values)):
         return Head(row[0], tuple(row[1:5]), tuple(row[5:]))
     return None
 
 
-def edits_size(store: Store, run_id: str, version: int) -> int | None:
+def edits_size(store: Store, version: int) -> int | None:
     """How many characters the edits of a version have in the log; None if it does not exist."""
     table = schema.versions
-    size = select(func.length(table.c.applied)).where(table.c.run_id == run_id, table.c.version == version)
+    size = store.select(func.length(table.c.applied)).where(table.c.version == version)
     return next((row[0] for row in store.rows(size)), None)
 
 
-def name_version(store: Store, run_id: str, name: str, version: int | str | None = None) -> int:
+def name_version(store: Store, name: str, version: int | str | None = None) -> int:
     """Give a version (None: the last) a name, which another one may have had; returns its number.
 
     Raises UsageError if there is no such version, or if the name could be taken for a number.
@@ -95,22 +95,22 @@ def name_version(store: Store, run_id: str, name: str, version: int | str | None
             "version.invalid_name",
             f"{name!r} cannot name a version: begin with a letter, then letters, digits, . _ and -",
         )
-    number, table = find_version(store, run_id, version), schema.versions
+    number, table = find_version(store, version), schema.versions
     with as_stored(store.folder):
-        last = int(store.rows(select(func.max(table.c.version)).where(table.c.run_id == run_id))[0][0])
+        last = int(store.rows(store.select(func.max(table.c.version)))[0][0])
     number = last if number is None else number
-    if not store.rows(select(table.c.version).where(table.c.run_id == run_id, table.c.version == number)):
+    if not store.rows(store.select(table.c.version).where(table.c.version == number)):
         raise UsageError(
             "version.unknown", f"there is no version {number}: this run has 0 to {last}", version=number, last=last
         )
-    with store.transaction() as db:
-        db.execute(store.upsert(schema.names).values(run_id=run_id, name=name, version=number))
+    with store.transaction() as at:
+        at.put(schema.names, {"name": name, "version": number})
     return number
 
 
-def delete_name(store: Store, run_id: str, name: str) -> None:
+def delete_name(store: Store, name: str) -> None:
     """Take a name away; its version stays. Raises UsageError if no version has it."""
     table = schema.names
-    find_version(store, run_id, name)
-    with store.transaction() as db:
-        db.execute(delete(table).where(table.c.run_id == run_id, table.c.name == name))
+    find_version(store, name)
+    with store.transaction() as at:
+        at.run(at.delete(table).where(table.c.name == name))

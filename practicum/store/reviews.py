@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-from sqlalchemy import select
-
 from practicum.core.edits import solved
 from practicum.store import schema
 from practicum.store.database import Store
@@ -23,8 +21,7 @@ WHY = {
 def read_known(store: Store, last_step: int | None = None) -> dict[str, str]:
     """What edits up to a step (None: all) say that wait for review or were rejected, each with its state."""
     table = schema.reviews
-    waiting = (table.c.run_id == store.run_id) & table.c.state.in_(WHY)
-    query = select(table.c.state, table.c.data).where(waiting).order_by(table.c.id)
+    query = store.select(table.c.state, table.c.data).where(table.c.state.in_(WHY)).order_by(table.c.id)
     rows = store.rows(query if last_step is None else query.where(table.c.step <= last_step))
     edits = ((edit, row.state) for row in rows for edit in json.loads(row.data)["edits"])
     return {solved(edit["text"], edit.get("data") or {}): state for edit, state in edits if edit.get("text")}

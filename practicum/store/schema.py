@@ -1,4 +1,4 @@
-"""The tables of a run. All carry `run_id`, since a PostgreSQL database holds many runs."""
+"""The tables of a run. All carry `space`, since a PostgreSQL database holds many runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Float, Index, Integer, LargeBinary, MetaData, Table, select
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table
 
 from practicum.store.dialects import NAME, TEXT
 from practicum.store.migrations import Format
@@ -28,7 +28,12 @@ USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 
 
 def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
-    return Table(name, metadata, Column("run_id", NAME, primary_key=True), *items, **options)
+    return Table(name, metadata, Column("space", NAME, primary_key=True), *items, **options)
+
+
+def _in_order(name: str) -> Index:
+    """The index by which SQLite reads the rows of a space in the order of writing, since it ends with their numbers."""
+    return Index(f"{name}_in_order", "space")
 
 
 def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
@@ -50,7 +55,7 @@ tasks = _table(
     Column("position", Integer, primary_key=True),
     *_required(NAME, "task_id"),
     *_required(TEXT, "data"),  # the task as JSON
-    Index("tasks_by_id", "run_id", "task_id"),
+    Index("tasks_by_id", "space", "task_id"),
 )
 
 journal = _table(
@@ -63,6 +68,7 @@ journal = _table(
     Column("usd", Float),
     *_required(Float, "seconds"),
     *_required(TEXT, "sources"),  # JSON list of the tasks, rollouts and tags it is about, for unlearning
+    _in_order("journal"),
 )
 
 steps = _table(
@@ -70,6 +76,7 @@ steps = _table(
     Column("step", Integer, primary_key=True),
     *_required(TEXT, "data"),  # numbers of the step as JSON
     *_required(TEXT, "refused"),  # JSON list of edits that could not be applied, with reasons
+    _in_order("steps"),
 )
 
 rollouts = _table(
@@ -77,7 +84,8 @@ rollouts = _table(
     Column("place", NAME, primary_key=True),
     *_required(Integer, "step"),  # 0 for an attempt of an evaluation
     *_required(TEXT, "sources", "data"),
-    Index("rollouts_by_step", "step"),
+    Index("rollouts_by_step", "space", "step"),
+    _in_order("rollouts"),
 )
 
 lessons = _table(
@@ -85,7 +93,8 @@ lessons = _table(
     Column("lesson_id", NAME, primary_key=True),
     *_required(Integer, "step"),
     *_required(TEXT, "sources", "data"),
-    Index("lessons_by_step", "step"),
+    Index("lessons_by_step", "space", "step"),
+    _in_order("lessons"),
 )
 
 versions = _table(
@@ -94,7 +103,7 @@ versions = _table(
     Column("parent", Integer),  # None for the first; a rollback's parent is the version it went back to
     *_required(Integer, "step", "next_number"),
     *_required(TEXT, "applied"),  # JSON list of edits with the ids they got
-    Index("versions_by_step", "step"),
+    Index("versions_by_step", "space", "step"),
 )
 
 snapshots = _table(
@@ -109,7 +118,7 @@ entries = _table(
     Column("number", Integer, primary_key=True),
     *_required(BigInteger, "hash"),  # of the text that its embedding is made from
     *_required(TEXT, "data"),  # the rest of the entry as a JSON list
-    Index("entries_by_hash", "hash"),
+    Index("entries_by_hash", "space", "hash"),
     sqlite_with_rowid=False,
 )
 
@@ -136,6 +145,7 @@ outcomes = _table(
     Column("id", NAME, primary_key=True),  # of what the agent was shown
     *_required(TEXT, "data"),  # JSON: the query, what was shown, and what was reported about it
     Column("step", Integer),  # the step that learned from it; None as long as none did
+    _in_order("outcomes"),
 )
 
 reviews = _table(
@@ -145,7 +155,7 @@ reviews = _table(
     *_required(NAME, "state"),  # pending, approved, rejected
     *_required(TEXT, "data"),  # JSON: the edits that wait for review, why they wait, and what is known of them
     *_required(TEXT, "reason"),  # of the decision
-    Index("reviews_by_step", "step"),
+    Index("reviews_by_step", "space", "step"),
 )
 
 vectors = _table(
@@ -166,12 +176,6 @@ WORDS = frozenset(_SQL.split()).union(
     *((str(index.name) for index in table.indexes) for table in metadata.tables.values()),
 )
 """All words and signs of the statements that make these tables and their indexes."""
-
-
-def is_empty(db: Connection, run_id: str) -> bool:
-    """Whether a run has no row in any table: it was reserved, and nothing was written to it."""
-    first = (select(table.c.run_id).where(table.c.run_id == run_id).limit(1) for table in metadata.tables.values())
-    return all(db.execute(query).first() is None for query in first)
 
 
 def text_key(text: str) -> bytes:

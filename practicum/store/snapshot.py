@@ -13,15 +13,16 @@ from operator import attrgetter
 from sys import intern
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, select
 
 from practicum.core.context import MOST_ENTRIES, PAGE, Context, Page
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreError
 from practicum.store import schema
-from practicum.store.database import RowValues, Store, as_stored
-from practicum.store.dialects import array_length, unindexed
+from practicum.store.database import Store, as_stored
+from practicum.store.dialects import array_length
 from practicum.store.schema import text_hash
+from practicum.store.scope import RowValues, Transaction
 from practicum.store.versions import lineage, read_edits
 
 DUE = 10_000
@@ -40,11 +41,10 @@ class SnapshotPages:
     `indexed` is the number of entries in the index that was saved with it, 0 without an index.
     """
 
-    def __init__(self, store: Store, run_id: str, version: int, indexed: int) -> None:
+    def __init__(self, store: Store, version: int, indexed: int) -> None:
         self.store = store
         self.indexed = indexed
         self.version = version
-        self.run_id = run_id
         self._ahead: dict[int, dict[int, Entry]] = {}
         self._last = -2
 
@@ -55,7 +55,7 @@ class SnapshotPages:
             self._ahead = {i: {} for i in range(index, index + count)}
             table = schema.entries
             start, stop = table.c.number >= index * PAGE, table.c.number < (index + count) * PAGE
-            for entry in self._read((table.c.run_id == self.run_id) & start & stop):
+            for entry in self._read(self.store.mine(table, start, stop)):
                 self._ahead[entry.number // PAGE][entry.number] = entry
         self._last = index
         return self._ahead.pop(index)
@@ -63,7 +63,7 @@ class SnapshotPages:
     def entries(self) -> Iterator[Entry]:
         """All entries, oldest first."""
         table, number = schema.entries, -1
-        while found := self._read((table.c.run_id == self.run_id) & (table.c.number > number), AHEAD * PAGE):
+        while found := self._read(self.store.mine(table, table.c.number > number), AHEAD * PAGE):
             yield from found
             number = found[-1].number
 
@@ -71,15 +71,15 @@ class SnapshotPages:
         """The entries with these numbers."""
         table = schema.entries
         parts = (numbers[start : start + HASHES] for start in range(0, len(numbers), HASHES))
-        mine = table.c.run_id == self.run_id
-        return [entry for part in parts for entry in self._read(mine & table.c.number.in_(part))]
+        mine = self.store.mine
+        return [entry for part in parts for entry in self._read(mine(table, table.c.number.in_(part)))]
 
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
         """The entries whose embedded text has one of these hashes."""
         table = schema.entries
-        mine = unindexed(table.c.run_id) == self.run_id
+        mine = self.store.mine
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
-        return [entry for part in parts for entry in self._read(mine & table.c.hash.in_(part))]
+        return [entry for part in parts for entry in self._read(mine(table, table.c.hash.in_(part)))]
 
     def _read(self, condition: ColumnElement[bool], limit: int | None = None) -> list[Entry]:
         with as_stored(self.store.folder):
@@ -87,7 +87,7 @@ class SnapshotPages:
 
     def _entries(self, condition: ColumnElement[bool], limit: int | None) -> list[Entry]:
         entries, snapshots = schema.entries, schema.snapshots
-        same = (snapshots.c.run_id == self.run_id) & (snapshots.c.version == self.version)
+        same = self.store.mine(snapshots, snapshots.c.version == self.version)
         # One query, so that all rows are of this version.
         query = select(entries.c.number, entries.c.data).select_from(snapshots.outerjoin(entries, condition))
         rows = self.store.rows(query.where(same).order_by(entries.c.number).limit(limit))
@@ -98,32 +98,32 @@ class SnapshotPages:
         return [_entry(row.number, row.data) for row in rows if row.number is not None]
 
 
-def read_context(store: Store, run_id: str, version: int | None = None, known: Context | None = None) -> Context:
+def read_context(store: Store, version: int | None = None, known: Context | None = None) -> Context:
     """The context at a version (None: the last). Its pages are read on first access.
 
     `known` is a context of the run that is in memory: if it leads there, only the later edits are read. Raises
     UsageError if there is no such version.
     """
     table = schema.versions
-    columns = select(table.c.version, table.c.parent, table.c.next_number)
-    heads = {row.version: row for row in store.rows(columns.where(table.c.run_id == run_id))}
+    columns = store.select(table.c.version, table.c.parent, table.c.next_number)
+    heads = {row.version: row for row in store.rows(columns)}
     if not heads:
         return Context()
     if any(not 0 <= row.next_number <= MOST_ENTRIES for row in heads.values()):
         raise StoreError("store.damaged", f"the versions of {store.folder} are damaged: no run has that many entries")
     line = lineage({number: row.parent for number, row in heads.items()}, version)
-    context = known if known is not None and known.version in line else _open_snapshot(store, run_id, line)
+    context = known if known is not None and known.version in line else _open_snapshot(store, line)
     for number in line[line.index(context.version) + 1 :] if context.pages or context is known else line:
-        context = context.replay(read_edits(store, run_id, number), number)
+        context = context.replay(read_edits(store, number), number)
     return replace(context, next_number=max(context.next_number, heads[line[-1]].next_number))
 
 
-def _open_snapshot(store: Store, run_id: str, line: list[int]) -> Context:
+def _open_snapshot(store: Store, line: list[int]) -> Context:
     """The context of the snapshot if its version is in the line, otherwise an empty one."""
     table = schema.snapshots
-    for row in store.rows(select(table).where(table.c.run_id == run_id)):
+    for row in store.rows(store.select(table)):
         if row.version in line and 0 <= row.next_number <= MOST_ENTRIES:
-            stored = SnapshotPages(store, run_id, row.version, row.indexed)
+            stored = SnapshotPages(store, row.version, row.indexed)
             pages = tuple(Page.stored(stored, index) for index in range(-(-row.next_number // PAGE)))
             return Context(pages, row.version, row.next_number, row.size)
     return Context()
@@ -146,11 +146,11 @@ def with_texts(context: Context, texts: Collection[str]) -> Iterator[Entry]:
             yield from (entry for entry in page.entries.values() if entry.embedded_text in texts)
 
 
-def snapshot_due(store: Store, run_id: str) -> bool:
+def snapshot_due(store: Store) -> bool:
     """Whether opening the last version would replay at least DUE edits."""
-    table, snapshot = schema.versions, _snapshot_version(store, run_id)
+    table, snapshot = schema.versions, _snapshot_version(store)
     length = array_length(table.c.applied)
-    query = select(table.c.version, table.c.parent, length).where(table.c.run_id == run_id)
+    query = store.select(table.c.version, table.c.parent, length)
     rows = store.rows(query if snapshot is None else query.where(table.c.version > snapshot))
     if snapshot is not None and any(row.parent is not None and row.parent < snapshot for row in rows):
         # After a rollback to a version before it, the snapshot may be useless.
@@ -158,48 +158,44 @@ def snapshot_due(store: Store, run_id: str) -> bool:
     return bool(sum(row[2] for row in rows) >= DUE)
 
 
-def write_snapshot(store: Store, run_id: str, context: Context, indexed: int = 0) -> None:
+def write_snapshot(store: Store, context: Context, indexed: int = 0) -> None:
     """Store a context that the log leads to. Only pages that changed since the last snapshot are written."""
-    table, snapshot = schema.entries, _snapshot_version(store, run_id)
+    table, snapshot = schema.entries, _snapshot_version(store)
 
     def unchanged(page: Page) -> bool:
         origin = page.origin
         return isinstance(origin, SnapshotPages) and (origin.version, origin.store.folder) == (snapshot, store.folder)
 
     changed = [i for i, page in enumerate(context.pages) if not unchanged(page)]
-    mine = table.c.run_id == run_id
-
-    def statements() -> Iterator[tuple[Any, list[RowValues]]]:
+    with store.transaction() as at:
         if len(changed) == len(context.pages):
-            yield delete(table).where(mine), []
+            at.run(at.delete(table))
         for index in changed:
             page = context.pages[index]
             if len(changed) < len(context.pages):
                 first = index * PAGE
-                yield delete(table).where(mine, table.c.number >= first, table.c.number < first + PAGE), []
-            if page.entries:
-                yield table.insert(), [_row(run_id, entry) for entry in page.entries.values()]
-        row = {"run_id": run_id, "version": context.version, "next_number": context.next_number}
-        yield invalidate_snapshot(run_id), []
-        yield schema.snapshots.insert(), [{**row, "size": context.size, "indexed": indexed}]
-
-    store.execute_all(statements())
+                at.run(at.delete(table).where(table.c.number >= first, table.c.number < first + PAGE))
+            at.insert(table, *map(_row, page.entries.values()))
+        row = {"version": context.version, "next_number": context.next_number, "size": context.size}
+        invalidate_snapshot(at)
+        at.insert(schema.snapshots, {**row, "indexed": indexed})
 
 
-def _snapshot_version(store: Store, run_id: str) -> int | None:
+def _snapshot_version(store: Store) -> int | None:
     table = schema.snapshots
-    rows = store.rows(select(table.c.version).where(table.c.run_id == run_id))
+    rows = store.rows(store.select(table.c.version))
     return rows[0].version if rows else None
 
 
-def invalidate_snapshot(run_id: str) -> Any:
-    """The statement after which a snapshot is not used any more. It comes before any change of the log."""
-    return delete(schema.snapshots).where(schema.snapshots.c.run_id == run_id)
+def invalidate_snapshot(at: Transaction) -> None:
+    """Let the snapshot not be used any more. This comes before any change of the log."""
+    at.run(at.delete(schema.snapshots))
 
 
-def delete_snapshot(run_id: str) -> list[Any]:
-    """The statements that delete a snapshot with all its text."""
-    return [invalidate_snapshot(run_id), delete(schema.entries).where(schema.entries.c.run_id == run_id)]
+def delete_snapshot(at: Transaction) -> None:
+    """Delete the snapshot with all its text."""
+    invalidate_snapshot(at)
+    at.run(at.delete(schema.entries))
 
 
 def entry_values(e: Entry) -> list[Any]:
@@ -207,9 +203,9 @@ def entry_values(e: Entry) -> list[Any]:
     return [e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.born, e.changed, e.sources]
 
 
-def _row(run_id: str, e: Entry) -> RowValues:
+def _row(e: Entry) -> RowValues:
     data = json.dumps(entry_values(e), ensure_ascii=False)
-    return {"run_id": run_id, "number": e.number, "hash": text_hash(e.embedded_text), "data": data}
+    return {"number": e.number, "hash": text_hash(e.embedded_text), "data": data}
 
 
 def _entry(number: int, data: str) -> Entry:

@@ -24,6 +24,7 @@ from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.core.files import PRIVATE, ensure_private
 from practicum.store import migrations, schema
 from practicum.store.folder import DATABASE_FILE, LOCK_FILE
+from practicum.store.scope import Transaction, is_empty
 
 RUN_ID = "run"
 """The id of a run in a file of its own."""
@@ -50,7 +51,7 @@ class SqliteRun:
     generation = "(SELECT schema_version FROM pragma_schema_version)"
 
     def __init__(self, folder: Path, *, writer: bool, read_only: bool, new: bool = False) -> None:
-        self.run_id = RUN_ID
+        self.space = RUN_ID
         self.folder = folder
         self._lock = _acquire_lock(folder) if writer else None
         self._watching: PoolProxiedConnection | None = None
@@ -65,7 +66,7 @@ class SqliteRun:
                 with self.begin(alone=True) as db:
                     migrations.bring_up_to_date(db, schema.FORMAT, str(folder))
                     # A process that was killed while it made a run may have left a file without rows.
-                    if new and not schema.is_empty(db, RUN_ID):
+                    if new and not is_empty(Transaction(db, RUN_ID)):
                         raise StoreError(
                             "run.exists",
                             f"{folder} already holds a run: continue it with practicum resume {folder}, or give "

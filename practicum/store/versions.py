@@ -8,7 +8,6 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import delete, select
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Entry, Merge, Update, Vote
@@ -31,10 +30,10 @@ class Version:
     applied: tuple[Applied, ...]
 
 
-def version_row(run_id: str, version: Version) -> dict[str, Any]:
+def version_row(version: Version) -> dict[str, Any]:
     columns = ("version", "parent", "step", "next_number")
     plain = {name: getattr(version, name) for name in columns}
-    return {"run_id": run_id, **plain, "applied": EDITS.dump_json(version.applied).decode()}
+    return {**plain, "applied": EDITS.dump_json(version.applied).decode()}
 
 
 def seed_version(context: Context) -> Version:
@@ -46,10 +45,10 @@ def seed_version(context: Context) -> Version:
     return Version(0, None, 0, context.next_number, (*added, *used))
 
 
-def read_versions(store: Store, run_id: str) -> list[Version]:
+def read_versions(store: Store) -> list[Version]:
     """All versions of a run, oldest first."""
     table = schema.versions
-    rows = store.rows(select(table).where(table.c.run_id == run_id).order_by(table.c.version))
+    rows = store.rows(store.select(table).order_by(table.c.version))
     for row in rows:
         if not isinstance(row.next_number, int):
             raise StoreError(
@@ -58,9 +57,9 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
     return [Version(r.version, r.parent, r.step, r.next_number, EDITS.validate_json(r.applied)) for r in rows]
 
 
-def read_edits(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
+def read_edits(store: Store, version: int) -> tuple[Applied, ...]:
     table = schema.versions
-    (row,) = store.rows(select(table.c.applied).where(table.c.run_id == run_id, table.c.version == version))
+    (row,) = store.rows(store.select(table.c.applied).where(table.c.version == version))
     return EDITS.validate_json(row.applied)
 
 
@@ -69,11 +68,6 @@ def read_parents(store: Store) -> dict[int, int | None]:
     return {
         row.version: row.parent for row in store.rows(store.select(schema.versions.c.version, schema.versions.c.parent))
     }
-
-
-def delete_versions_after(run_id: str, version: int) -> Any:
-    """The statement that makes a version the last of its run."""
-    return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
 
 
 def lineage(parents: Mapping[int, int | None], version: int | None = None) -> list[int]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, overload
 
 from pydantic import TypeAdapter
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 
 from practicum.core.errors import StoreError
 from practicum.core.trust import LEVELS, Trust
@@ -26,9 +26,9 @@ READ = 256
 """Tasks that are read at once."""
 
 
-def task_row(run_id: str, task: Task, split: str, position: int) -> dict[str, Any]:
+def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
     data = TASK.dump_json(task).decode()
-    return {"run_id": run_id, "split": split, "position": position, "task_id": task.id, "data": data}
+    return {"split": split, "position": position, "task_id": task.id, "data": data}
 
 
 class StoredTasks(Sequence[Task]):
@@ -87,7 +87,7 @@ class StoredTasks(Sequence[Task]):
         return {
             level
             for level, ends_so in ends.items()
-            if self._store.rows(select(data).where(*self._mine, ends_so).limit(1))
+            if self._store.rows(select(data).where(self._mine, ends_so).limit(1))
         }
 
     def _parsed(self, data: str) -> Task:
@@ -98,20 +98,20 @@ class StoredTasks(Sequence[Task]):
         """The positions of the split, which has gaps where tasks were forgotten."""
         position = schema.tasks.c.position
         ends = select(*(function(position) for function in (func.min, func.max, func.count)))
-        ((first, last, count),) = self._store.rows(ends.where(*self._mine))
+        ((first, last, count),) = self._store.rows(ends.where(self._mine))
         if not count:
             return range(0)
         if count == last - first + 1:
             return range(first, last + 1)
-        found, block = array("q"), select(position).where(*self._mine).order_by(position).limit(READ * READ)
+        found, block = array("q"), select(position).where(self._mine).order_by(position).limit(READ * READ)
         while rows := self._store.rows(block.where(position > found[-1]) if found else block):
             found.extend(row.position for row in rows)
         return found
 
     @property
-    def _mine(self) -> tuple[Any, ...]:
+    def _mine(self) -> ColumnElement[bool]:
         table = schema.tasks
-        return table.c.run_id == self._store.run_id, table.c.split == self._split
+        return self._store.mine(table, table.c.split == self._split)
 
     def _column(self, name: str) -> Iterator[str]:
         for start in range(0, len(self), READ):
@@ -120,7 +120,7 @@ class StoredTasks(Sequence[Task]):
     def _values(self, name: str, positions: Sequence[int]) -> list[str]:
         """The values of a column at these positions, in their order."""
         table = schema.tasks
-        query = select(table.c.position, table.c[name]).where(*self._mine, table.c.position.in_([*positions]))
+        query = select(table.c.position, table.c[name]).where(self._mine, table.c.position.in_([*positions]))
         found: dict[int, str] = {row[0]: row[1] for row in self._store.rows(query)}
         if missing := [position for position in positions if position not in found]:
             raise StoreError(

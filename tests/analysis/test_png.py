@@ -9,6 +9,7 @@ import pytest
 from helpers import make_tasks, run_command
 from PIL import Image
 from refusals import refused
+from rows import put
 
 from practicum.analysis.delay_plot import delay_plot
 from practicum.analysis.png import can_draw, check_png, new_figure
@@ -62,10 +63,8 @@ def kept(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
         for step, fit in enumerate(fits, 1):
             data = {"size": 10, "why": "", "fit": None if fit is None else fit.as_json()}
             batch = Batch(tuple(make_tasks(2)), data=data)
-            for table, rows in step_rows(
-                store.run_id, StepReport(step, batch, (), (), Context(), (), (), (), 1.0)
-            ).items():
-                store.put(table, rows)
+            for table, rows in step_rows(StepReport(step, batch, (), (), Context(), (), (), (), 1.0)).items():
+                put(store, table, rows)
     return folder
 
 

@@ -331,7 +331,7 @@ def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, fille
 
     def forgotten(run: Path) -> int:
         with Store.open(run) as store:
-            return forget(store, store.run_id, sources=[name], copy_to=run.with_name("copy")).left
+            return forget(store, sources=[name], copy_to=run.with_name("copy")).left
 
     def marked(run: Path) -> list[str]:
         return [*files_with(run, f"quetzal number {number}?", ids[number])]

@@ -60,7 +60,7 @@ async def kept(at: Served) -> list[dict[str, Any]]:
     i = tables.interactions
     return [
         {**row._mapping, **json.loads(row.data)}
-        for row in at.service.log.rows(select(i).where(i.c.run_id == at.service.spaces["default"].id).order_by(i.c.id))
+        for row in at.service.log.rows(select(i).where(i.c.space == at.service.spaces["default"].id).order_by(i.c.id))
     ]
 
 
@@ -186,7 +186,7 @@ async def test_every_text_of_an_interaction_has_a_bound(place: Place) -> None:
 
 def made(opened: Log) -> str:
     """The identity of a live space of a log."""
-    return str(opened.do(lambda db: add_space(db, "s", "live").run_id).result(30))
+    return str(opened.do(lambda db: add_space(db, "s", "live").space).result(30))
 
 
 # Numbers and characters

@@ -123,7 +123,7 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
         text.split()[1] for (text,) in stored(url, "SELECT text FROM practicum_service.alarms WHERE kind = 'rollout'")
     ]
     assert len(told) == len(set(told)) <= len(decided)
-    versions = stored(url, "SELECT version FROM practicum.versions WHERE run_id = 'spaces/default'")
+    versions = stored(url, "SELECT version FROM practicum.versions WHERE space = 'spaces/default'")
     assert set.union(*(node.versions for node in nodes)) <= {version for (version,) in versions}
 
 
@@ -218,7 +218,7 @@ async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) 
 def learns(url: str) -> list[Any]:
     """The connection of the node that learns; empty while none does, or before there is a space."""
     spaces = stored(url, "SELECT to_regclass('practicum_service.spaces')")
-    found = stored(url, "SELECT run_id FROM practicum_service.spaces WHERE name = 'default'") if spaces[0][0] else []
+    found = stored(url, "SELECT space FROM practicum_service.spaces WHERE name = 'default'") if spaces[0][0] else []
     return [
         row
         for (id,) in found
@@ -244,7 +244,7 @@ async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(p
         ended = stored(postgresql, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")
         assert ended
         await until(lambda: not learns(postgresql))
-        tokens = "SELECT token FROM practicum.leases WHERE run_id = 'spaces/default'"
+        tokens = "SELECT token FROM practicum.leases WHERE space = 'spaces/default'"
         ((before,),) = stored(postgresql, tokens)
         await other.start(command(other))
         rollouts = "SELECT number, version, state FROM practicum_service.rollouts ORDER BY number"

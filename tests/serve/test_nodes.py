@@ -109,7 +109,7 @@ async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: s
         copyfile(a.service.spaces["default"].folder / STORE_FILE, folder / STORE_FILE)
         # As `practicum name` does in a folder that `practicum store connect` makes.
         with Store.beside(folder) as store:
-            name_version(store, store.run_id, LIVE, 1)
+            name_version(store, LIVE, 1)
         spaces = [at.service.spaces["default"] for at in (a, b)]
         await until(lambda: all(space.live == 1 and space.rollout is None for space in spaces))
         assert {await seen(at, "new") for at in (a, b)} == {1}

@@ -133,7 +133,7 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
         now, day, id = time.time(), 86_400, at.service.spaces["default"].id
         shown = [
             {
-                "run_id": id,
+                "space": id,
                 "at": now - days * day,
                 "version": version,
                 "model": "m",

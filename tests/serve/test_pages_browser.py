@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from browsers import CHROMIUM, chromium, watched
+from rows import execute
 from serving import Served, served, until
 
 from practicum.core.edits import Add, Delta
@@ -88,8 +89,8 @@ async def edit_waits(at: Served, text: str, id: str) -> None:
     held = Held((Add("rules", text, reason="three were wrong"),), "user", flags(text))
     data = {**HELD.dump_python(held, mode="json"), "base": space.live}
     async with writing(space.folder, 5.0) as store:
-        row = {"run_id": store.run_id, "id": id, "step": 1, "state": "pending", "reason": "", "data": json.dumps(data)}
-        store.execute(schema.reviews.insert().values(**row))
+        row = {"space": store.space, "id": id, "step": 1, "state": "pending", "reason": "", "data": json.dumps(data)}
+        execute(store, schema.reviews.insert().values(**row))
 
 
 async def try_a_version(at: Served) -> None:

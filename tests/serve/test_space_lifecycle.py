@@ -166,7 +166,7 @@ async def test_nothing_that_was_under_way_in_a_deleted_space_reaches_the_next_on
         assert at.service.log.late == 1
         # Nothing of the old identity is left.
         for table in tables.metadata.tables.values():
-            assert not at.service.log.rows(select(table.c.run_id).where(table.c.run_id == old.id))
+            assert not at.service.log.rows(select(table.c.space).where(table.c.space == old.id))
 
 
 @pytest.mark.slow

@@ -222,7 +222,7 @@ async def test_no_failure_puts_contents_into_the_log(
         await until(lambda: not at.service.log.unwritten)
         id = at.service.spaces["default"].id
         for row in ({"id": None, "data": SECRET}, {"id": object(), "data": SECRET}):
-            at.service.log.post(tables.interactions, {"run_id": id, "at": 0.0, "version": 0, **row})
+            at.service.log.post(tables.interactions, {"space": id, "at": 0.0, "version": 0, **row})
             await until(lambda: not at.service.log.unwritten)
         assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
         assert at.service.log.lost == 2

@@ -30,11 +30,11 @@ def test_a_text_that_is_said_again_is_forgotten_again(tmp_path: Path) -> None:
     def ask(place: str, prompt: Prompt, source: str) -> None:
         with Store.open(folder) as store:
             row = JournalRow(place, "agent", place, '"yes"', sources=(source,), prompt=prompt)
-            asyncio.run(Journal(store, store.run_id).write(row))
+            asyncio.run(Journal(store).write(row))
 
     def forgotten(source: str) -> list[str]:
         with Store.open(folder) as store:
-            assert forget(store, store.run_id, sources=[source]).left == 0
+            assert forget(store, sources=[source]).left == 0
             return [row.text for row in store.rows(store.select(schema.texts))]
 
     shown = Prompt("Answer.", "And the heron?", turns=(Turn(SECRET, "marzipan"),))
@@ -44,7 +44,7 @@ def test_a_text_that_is_said_again_is_forgotten_again(tmp_path: Path) -> None:
     texts = forgotten("task:t3")
     assert SECRET not in texts
     with Store.read(folder) as store:
-        stays = Journal(store, store.run_id).prompt("more/a")
+        stays = Journal(store).prompt("more/a")
     assert stays is not None
     assert (stays.system, stays.user) == ("Answer.", "And the heron?")
     assert SECRET not in str(stays)

@@ -45,7 +45,7 @@ def traces(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 def forgotten(folder: Path, **named: Any) -> ForgetReport:
     with Store.open(folder) as store:
-        return forget(store, store.run_id, **named)
+        return forget(store, **named)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from helpers import make_tasks, run_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
+from rows import execute, put
 from scripts import number, right, scripted
 from sqlalchemy import select
 
@@ -37,13 +38,13 @@ def waiting(folder: Path, groups: Sequence[Sequence[Edit]], start: Sequence[Add]
     create_seed(folder, replace(Context().apply(Delta(tuple(start))).context, version=0))
     rows = [
         {
-            "run_id": "run", "step": n, "id": f"{n}.1", "state": PENDING, "reason": "",
+            "space": "run", "step": n, "id": f"{n}.1", "state": PENDING, "reason": "",
             "data": json.dumps({**HELD.dump_python(held(edits), mode="json"), "base": 0}),
         }
         for n, edits in enumerate(groups, 1)
     ]  # fmt: skip
     with Store.open(folder) as store:
-        store.put(schema.reviews, rows)
+        put(store, schema.reviews, rows)
     return folder
 
 
@@ -152,5 +153,5 @@ def test_edits_are_tried_together_and_then_one_by_one(tmp_path: Path) -> None:
 def test_a_damaged_row_is_told_of(tmp_path: Path) -> None:
     run = waiting(tmp_path / "run", EDITS[:1])
     with Store.open(run) as store:
-        store.execute(schema.reviews.update().values(data='{"edits": [], "trust": "foreign", "base": "x"}'))
+        execute(store, schema.reviews.update().values(data='{"edits": [], "trust": "foreign", "base": "x"}'))
     assert "what waits for review as '1.1' is damaged" in run_command(["review", str(run)], tmp_path).err

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from refusals import refused
+from rows import execute, put
 from sqlalchemy import Connection, event, select
 
 from practicum.core.context import Context
@@ -25,7 +26,7 @@ from practicum.store.folder import DATABASE_FILE
 
 
 def vector(key: bytes, value: bytes = b"v", run: str = "run") -> dict[str, Any]:
-    return {"run_id": run, "embedder": "x", "key": key, "vector": value}
+    return {"space": run, "embedder": "x", "key": key, "vector": value}
 
 
 def keys(store: Store) -> set[bytes]:
@@ -99,7 +100,7 @@ from practicum.store.database import Store
 
 async def fill(store):
     for n in range(1000):
-        await store.write(schema.vectors, [{"run_id": "run", "embedder": "x", "key": b"%d" % n, "vector": b"v" * 2000}])
+        await store.write(schema.vectors, [{"space": "run", "embedder": "x", "key": b"%d" % n, "vector": b"v" * 2000}])
         print(n, flush=True)
 
 def say(what, do):
@@ -133,12 +134,12 @@ def test_a_full_disk_fails_loudly_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_an_error_of_a_write_is_raised_where_it_is_awaited(tmp_path: Path) -> None:
-    row = {"run_id": "r", "lesson_id": "x", "step": 1, "sources": "[]", "data": "half a pair: \ud800"}
+    row = {"space": "r", "lesson_id": "x", "step": 1, "sources": "[]", "data": "half a pair: \ud800"}
     with refused("store.unwritable"), Store.create(tmp_path) as store:
         asyncio.run(store.write(schema.lessons, [row]))
 
 
-BROKEN = {"run_id": "r", "version": 1, "parent": 0, "step": 1, "next_number": 2, "applied": None}
+BROKEN = {"space": "r", "version": 1, "parent": 0, "step": 1, "next_number": 2, "applied": None}
 
 
 def test_an_error_of_a_posted_row_is_raised_by_the_next_call(tmp_path: Path) -> None:
@@ -147,9 +148,8 @@ def test_an_error_of_a_posted_row_is_raised_by_the_next_call(tmp_path: Path) -> 
     wrong = [
         lambda: asyncio.run(store.flush()),
         lambda: store.post(schema.vectors, [vector(b"x")]),
-        lambda: store.put(schema.vectors, [vector(b"x")]),
-        lambda: store.execute(schema.runs.delete()),
-        lambda: store.execute_all([(schema.runs.delete(), [])]),
+        lambda: put(store, schema.vectors, [vector(b"x")]),
+        lambda: execute(store, schema.runs.delete()),
     ]
     for do in wrong:
         with refused("store.unwritable"):
@@ -231,10 +231,10 @@ def test_scrubbing_leaves_no_byte_and_says_when_it_cannot(tmp_path: Path, monkey
     monkeypatch.setattr("practicum.store.sqlite.BUSY_SECONDS", 0.01)
     secret = b"the secret that must go" * 300
     with Store.create(tmp_path) as store:
-        store.put(schema.vectors, [vector(b"s", secret), vector(b"t")])
+        put(store, schema.vectors, [vector(b"s", secret), vector(b"t")])
         with Store.read(tmp_path) as reader, reader.backend.engine.connect() as db:
             seen = db.execute(select(schema.vectors))
-            store.execute(schema.vectors.delete().where(schema.vectors.c.key == b"s"))
+            execute(store, schema.vectors.delete().where(schema.vectors.c.key == b"s"))
             with refused("forget.incomplete"):
                 store.scrub()
             seen.close()

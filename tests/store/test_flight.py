@@ -33,7 +33,7 @@ def opened(folder: Path) -> Store:
 
 def spent(folder: Path) -> Usage:
     with Store.read(folder) as store:
-        return Journal(store, store.run_id).before
+        return Journal(store).before
 
 
 def test_a_call_in_flight_counts_as_spent_once_however_often_the_folder_is_opened(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_answer_counts_as_what_it_cost_whether_it_is_journaled_or_not(tmp_pat
     received = store.flight.start("a", "digest", MOST)
     store.flight.received(received, cost)
     store.flight.start("b", "digest", MOST)
-    journal = Journal(store, store.run_id)
+    journal = Journal(store)
     asyncio.run(journal.write(JournalRow("b", "agent", "digest", '["", false]', cost)))
     # A resume asks something else at a place that is journaled.
     store.flight.start("b", "another digest", MOST)

@@ -164,7 +164,7 @@ def test_what_a_run_keeps_is_its_users_alone(tmp_path: Path) -> None:
         update_run(store, state="edited")
         assert {path.name for path in run.iterdir()} >= {DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"}
         assert modes(run) == {"-rw-------"}
-        forget(store, store.run_id, tasks=["t1"], copy_to=tmp_path / "copy")
+        forget(store, tasks=["t1"], copy_to=tmp_path / "copy")
     with append_private(run / "llama.log") as log:
         log.write(b"log")
     for folder in (run, tmp_path / "copy"):

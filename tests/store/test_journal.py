@@ -37,7 +37,7 @@ class Counting(Store):
 
 def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path, store_url: str | None) -> None:
     with Store.create(tmp_path, store_url) as store:
-        journal = Journal(store, "run")
+        journal = Journal(store)
         assert journal.find(ONE.place, ONE.digest) is None
 
         async def write() -> None:
@@ -45,14 +45,13 @@ def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path, store_url
 
         asyncio.run(write())
     with Store.open(tmp_path) as store:
-        journal = Journal(store, "run")
+        journal = Journal(store)
         assert journal.before == ONE.usage
         assert journal.find(ONE.place, "d1") == ONE
         assert journal.find(BAD.place, "d2") == BAD
         assert journal.find("step 2/a", "d1") is None
         assert journal.hits == 2
         assert journal.by_role() == {"agent": ONE.usage}
-        assert Journal(store, "another").find(ONE.place, "d1") is None
 
 
 def test_rows_are_read_on_demand_and_each_once(tmp_path: Path, store_url: str | None) -> None:
@@ -61,11 +60,10 @@ def test_rows_are_read_on_demand_and_each_once(tmp_path: Path, store_url: str | 
         JournalRow(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)
     ]
     with Store.create(tmp_path, store_url) as store:
-        asyncio.run(Journal(store, "run").write(*records, BAD))
-        asyncio.run(Journal(store, "other").write(*records))
+        asyncio.run(Journal(store).write(*records, BAD))
     with Counting.open(tmp_path) as store:
         assert isinstance(store, Counting)
-        journal = Journal(store, "run")
+        journal = Journal(store)
         late = replace(ONE, place="late")
         asyncio.run(journal.write(late))
         assert journal.find("step 7/b", "d") is None
@@ -84,17 +82,17 @@ def test_rows_are_read_on_demand_and_each_once(tmp_path: Path, store_url: str | 
 
 def test_a_mismatch_names_the_place(tmp_path: Path, store_url: str | None) -> None:
     with Store.create(tmp_path, store_url) as store:
-        asyncio.run(Journal(store, "run").write(ONE))
+        asyncio.run(Journal(store).write(ONE))
         with refused("journal.mismatch"):
-            Journal(store, "run").find("step 1/a", "other")
+            Journal(store).find("step 1/a", "other")
 
 
 def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path, store_url: str | None) -> None:
     with Store.create(tmp_path, store_url) as store:
-        journal = Journal(store, "run")
+        journal = Journal(store)
         asyncio.run(journal.write(ONE))
         asyncio.run(journal.write(JournalRow("p", "agent", "d", "x", Usage(1, 1, 0, 1, None))))
-        assert Journal(store, "run").before == Usage(2, 11, 4, 3, None)
+        assert Journal(store).before == Usage(2, 11, 4, 3, None)
 
 
 @given(PARTS, PARTS)
@@ -113,10 +111,10 @@ def test_a_prompt_is_kept_for_readers_and_a_text_of_several_prompts_is_stored_on
     page, turn = "[e1] (rules) Look first.", Turn("a", "b")
     first, second = Prompt("be brief", "one", (page,), (turn,)), Prompt("be brief", "two", (page,))
     with Store.create(tmp_path, store_url) as store:
-        journal = Journal(store, "run")
+        journal = Journal(store)
         asyncio.run(journal.write(replace(ONE, prompt=first)))
         asyncio.run(journal.write(replace(ONE, place="step 2/a", prompt=second), BAD))
         texts = [row.text for row in store.rows(select(schema.texts))]
         assert sorted(texts) == sorted({"be brief", "one", "two", page, "a", "b"})
-        found = [Journal(store, "run").prompt(place) for place in (ONE.place, "step 2/a", BAD.place)]
+        found = [Journal(store).prompt(place) for place in (ONE.place, "step 2/a", BAD.place)]
     assert found == [first, second, None]

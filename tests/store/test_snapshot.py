@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 from refusals import refused
+from rows import put
 from runs import Words
 
 import practicum
@@ -60,7 +61,7 @@ def begun(store: Store, said: Sequence[str]) -> Context:
     adds = tuple(Add("memories", text, sources=("task:t1",) if n % 2 else ("seed",)) for n, text in enumerate(said))
     seed = replace(Context().apply(Delta(adds)).context, version=0)
     begin(store, Config(method="none"), Splits(()), seed, "done")
-    return read_context(store, store.run_id)
+    return read_context(store)
 
 
 def changed(store: Store, context: Context, *edits: Edit) -> Context:
@@ -68,11 +69,11 @@ def changed(store: Store, context: Context, *edits: Edit) -> Context:
     outcome = context.apply(Delta(edits))
     if outcome.applied:
         new = outcome.context
-        last = max(v.version for v in read_versions(store, store.run_id))
+        last = max(v.version for v in read_versions(store))
         new = replace(new, version=last + 1)
         made = Version(new.version, context.version, 1, new.next_number, outcome.applied)
-        store.put(schema.versions, [version_row(store.run_id, made)])
-        return read_context(store, store.run_id)
+        put(store, schema.versions, [version_row(made)])
+        return read_context(store)
     return context
 
 
@@ -90,25 +91,25 @@ def test_a_context_opened_from_a_snapshot_is_that_of_the_log(n: int, steps: list
         context = begun(store, [f"text {i}" for i in range(n)])
         for step in steps:
             if step == "snapshot":
-                write_snapshot(store, store.run_id, context)
-                context = read_context(store, store.run_id)
+                write_snapshot(store, context)
+                context = read_context(store)
             elif isinstance(step, tuple):
-                versions = read_versions(store, store.run_id)
+                versions = read_versions(store)
                 last, back = versions[-1], versions[max(0, len(versions) - 1 - step[1])]
                 made = Version(last.version + 1, back.version, 1, last.next_number, ())
-                store.put(schema.versions, [version_row(store.run_id, made)])
-                context = read_context(store, store.run_id)
+                put(store, schema.versions, [version_row(made)])
+                context = read_context(store)
             else:
                 context = changed(store, context, *step)
-            assert same(read_context(store, store.run_id), rebuild(read_versions(store, store.run_id)))
-        versions = read_versions(store, store.run_id)
+            assert same(read_context(store), rebuild(read_versions(store)))
+        versions = read_versions(store)
         for version in versions:
-            assert same(read_context(store, store.run_id, version.version), rebuild(versions, version.version))
+            assert same(read_context(store, version.version), rebuild(versions, version.version))
 
 
 def test_only_accessed_pages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.create(tmp_path) as store:
-        write_snapshot(store, store.run_id, begun(store, [f"text {n}" for n in range(640)]))
+        write_snapshot(store, begun(store, [f"text {n}" for n in range(640)]))
     read: list[int] = []
     rows = Store.rows
 
@@ -128,9 +129,9 @@ def test_only_accessed_pages_are_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_reading_a_replaced_snapshot_is_an_error(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
-        write_snapshot(store, store.run_id, begun(store, [f"text {n}" for n in range(100)]))
+        write_snapshot(store, begun(store, [f"text {n}" for n in range(100)]))
         reader = load_context(tmp_path)
-        write_snapshot(store, store.run_id, changed(store, read_context(store, store.run_id), Update("e3", "new")))
+        write_snapshot(store, changed(store, read_context(store), Update("e3", "new")))
         with refused("store.changed"):
             reader.get("e3")
         entry = load_context(tmp_path).get("e3")
@@ -140,10 +141,10 @@ def test_reading_a_replaced_snapshot_is_an_error(tmp_path: Path) -> None:
 
 def test_missing_versions(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
-        assert len(read_context(store, store.run_id)) == 0
-        write_snapshot(store, store.run_id, begun(store, ["a"]))
+        assert len(read_context(store)) == 0
+        write_snapshot(store, begun(store, ["a"]))
         with refused("version.unknown"):
-            read_context(store, store.run_id, 7)
+            read_context(store, 7)
 
 
 def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,27 +166,27 @@ def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("practicum.store.snapshot.DUE", 1_000)
     practicum.run_sync(practicum.resume(tmp_path, parts=parts, max_calls=1_000))
     with Store.read(tmp_path) as store:
-        versions = read_versions(store, store.run_id)
+        versions = read_versions(store)
         assert versions[-1].version > first.context.version
         for version in versions:
-            assert same(read_context(store, store.run_id, version.version), rebuild(versions, version.version))
+            assert same(read_context(store, version.version), rebuild(versions, version.version))
 
 
 def test_a_snapshot_is_due_after_many_edits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("practicum.store.snapshot.DUE", 10)
     with Store.create(tmp_path) as store:
         context = begun(store, ["a"] * 9)
-        assert not snapshot_due(store, store.run_id)
+        assert not snapshot_due(store)
         context = changed(store, context, Vote("e0", helpful=1))
-        assert snapshot_due(store, store.run_id)
+        assert snapshot_due(store)
         asyncio.run(save_snapshot(store, context, Retriever(Vectors(Words(), store))))
-        assert not snapshot_due(store, store.run_id)
-        context = changed(store, read_context(store, store.run_id), *[Vote("e0", helpful=1)] * 9)
-        assert not snapshot_due(store, store.run_id)
+        assert not snapshot_due(store)
+        context = changed(store, read_context(store), *[Vote("e0", helpful=1)] * 9)
+        assert not snapshot_due(store)
         # A rollback to before the snapshot makes it useless.
-        last = read_versions(store, store.run_id)[-1]
-        store.put(schema.versions, [version_row(store.run_id, Version(last.version + 1, 0, 1, last.next_number, ()))])
-        assert snapshot_due(store, store.run_id)
+        last = read_versions(store)[-1]
+        put(store, schema.versions, [version_row(Version(last.version + 1, 0, 1, last.next_number, ()))])
+        assert snapshot_due(store)
 
 
 class Counting(Words):
@@ -211,7 +212,7 @@ def saved(folder: Path) -> None:
         retriever = Retriever(Vectors(Words(), store), 1)
 
         async def work() -> None:
-            write_snapshot(store, store.run_id, context, await retriever.save(context, store.run_id))
+            write_snapshot(store, context, await retriever.save(context))
 
         asyncio.run(work())
 
@@ -219,7 +220,7 @@ def saved(folder: Path) -> None:
 def asked(folder: Path, text: str, k: int = 3, where: Filter = VISIBLE, many: int = 1) -> tuple[SearchResult, Counting]:
     embedder = Counting()
     with Store.read(folder) as store:
-        search = Retriever(Vectors(embedder, store), many).nearest(read_context(store, store.run_id), text, k, where)
+        search = Retriever(Vectors(embedder, store), many).nearest(read_context(store), text, k, where)
         return asyncio.run(search), embedder
 
 
@@ -260,16 +261,16 @@ def test_no_search_goes_through_all_entries(tmp_path: Path) -> None:
     plans = [step for each in of_entries for *_, step in db.execute(f"EXPLAIN QUERY PLAN {each}")]
     db.close()
     assert [plan for plan in plans if "entries" in plan] == [
-        "SEARCH entries USING PRIMARY KEY (run_id=? AND number=?) LEFT-JOIN",
+        "SEARCH entries USING PRIMARY KEY (space=? AND number=?) LEFT-JOIN",
         "SEARCH entries USING INDEX entries_by_hash (hash=?) LEFT-JOIN",
-        "SEARCH entries USING PRIMARY KEY (run_id=? AND number>? AND number<?) LEFT-JOIN",
+        "SEARCH entries USING PRIMARY KEY (space=? AND number>? AND number<?) LEFT-JOIN",
     ]
 
 
 def test_a_search_finds_entries_that_changed_after_the_snapshot(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
-        context = read_context(store, store.run_id)
+        context = read_context(store)
         context = changed(store, context, Update("e7", "a new wording"), Delete("e8"), Add("memories", "quite new"))
         changed(store, context, Vote("e9", helpful=1), Add("notes", "text 9"))
     texts = {text: asked(tmp_path, text, 1)[0].found[0].entry for text in ("a new wording", "quite new", "text 9")}
@@ -296,7 +297,7 @@ def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
     file.unlink()
     with Store.read(tmp_path) as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr("practicum.plugins.index.files.os.access", lambda *_: False)
-        context = read_context(store, store.run_id)
+        context = read_context(store)
         search = asyncio.run(Retriever(Vectors(Counting(), store), 641).nearest(context, "text 33", 1))
         assert (search.exact, search.found[0].entry.id) == (True, "e33")
     assert not file.exists()
@@ -305,12 +306,12 @@ def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
 def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
-        context = changed(store, read_context(store, store.run_id), Add("memories", "quite new"))
+        context = changed(store, read_context(store), Add("memories", "quite new"))
         embedder = Counting()
 
         async def work() -> int:
-            indexed = await Retriever(Vectors(embedder, store), 1).save(context, store.run_id)
-            write_snapshot(store, store.run_id, context, indexed)
+            indexed = await Retriever(Vectors(embedder, store), 1).save(context)
+            write_snapshot(store, context, indexed)
             return indexed
 
         assert asyncio.run(work()) == len(SAID) + 1
@@ -321,10 +322,10 @@ def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
 def test_forgotten_entries_are_in_no_snapshot_and_no_index(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
-        assert forget(store, store.run_id, sources=["task:t1"]).left == 0
+        assert forget(store, sources=["task:t1"]).left == 0
         assert not list(tmp_path.glob(INDEX_FILES))
         assert store.rows(schema.entries.select()) == []
-        assert len(read_context(store, store.run_id)) == len(SAID) // 2
+        assert len(read_context(store)) == len(SAID) // 2
 
 
 def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
@@ -337,9 +338,7 @@ def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
         assert read_run(store)[0].embedder == "other"
         retriever = Retriever(Vectors(other, store))
         other.asked.clear()
-        assert (
-            asyncio.run(retriever.nearest(read_context(store, store.run_id), "text 33", 1)).found[0].entry.id == "e33"
-        )
+        assert asyncio.run(retriever.nearest(read_context(store), "text 33", 1)).found[0].entry.id == "e33"
         assert other.asked == []
         with refused("embedder.mismatch"):
             Vectors(Words(), store)

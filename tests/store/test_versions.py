@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 from refusals import refused
+from rows import put
 
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote, entry_json
@@ -58,8 +59,8 @@ def test_rows_rebuild_every_version_exactly_also_after_rollbacks(steps: list[Del
             versions.append(Version(len(contexts), last.version, 1, outcome.context.next_number, outcome.applied))
             contexts.append(outcome.context)
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "run") as store:
-        store.put(schema.versions, [version_row("run", v) for v in reversed(versions)])
-        read = read_versions(store, "run")
+        put(store, schema.versions, [version_row(v) for v in reversed(versions)])
+        read = read_versions(store)
     assert read == versions
     for version, context in enumerate(contexts):
         made = rebuild(read, version)

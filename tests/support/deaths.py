@@ -75,8 +75,8 @@ async def looked_at(service: Service, kind: str, name: str) -> str:
         assert name not in service.space_names()
         await service.add_space(name)
         t = tables.spaces
-        live = select(t.c.run_id).where(t.c.state == "live")
-        left = select(tables.corrections.c.run_id).where(tables.corrections.c.run_id.not_in(live))
+        live = select(t.c.space).where(t.c.state == "live")
+        left = select(tables.corrections.c.space).where(tables.corrections.c.space.not_in(live))
         assert not service.log.rows(left), "rows of the deleted space are left"
     assert await notes(service, name) == 0
     await service.note(name, "It is used.", "", None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from rows import put
 from runs import Words
 
 from practicum.core.context import Context
@@ -43,7 +44,7 @@ class Run:
 
     def _begin(self, store: Store, embedder: Embedder) -> None:
         self.store, self._embedder = store, embedder
-        self.context = read_context(store, store.run_id)
+        self.context = read_context(store)
         self.open()
 
     def open(self, retrieval: Retrieval = DEFAULT) -> None:
@@ -54,14 +55,14 @@ class Run:
         if outcome.applied:
             new = outcome.context
             made = Version(new.version, self.context.version, 1, new.next_number, outcome.applied)
-            self.store.put(schema.versions, [version_row(self.store.run_id, made)])
+            put(self.store, schema.versions, [version_row(made)])
             self.context = new
 
     async def save(self, index: bool = True) -> None:
-        indexed = await self.retriever.save(self.context, self.store.run_id) if index else 0
+        indexed = await self.retriever.save(self.context) if index else 0
         self.retriever.saved.settle()
-        write_snapshot(self.store, self.store.run_id, self.context, indexed)
-        self.context = read_context(self.store, self.store.run_id)
+        write_snapshot(self.store, self.context, indexed)
+        self.context = read_context(self.store)
 
     async def found(self, text: str, where: EntryPredicate, k: int = 4) -> list[tuple[str, float]]:
         search = await self.retriever.nearest(self.context, text, k, where)
@@ -71,12 +72,12 @@ class Run:
         """What an index finds that was made of this context at once."""
         vectors = Vectors(Words())
         entries = list(self.context)
-        covers = Covers(run_id=self.store.run_id, embedder="words", first=0, last=0)
+        covers = Covers(space=self.store.space, embedder="words", first=0, last=0)
         part = Part.of(covers, entries, await vectors([e.embedded_text for e in entries]), np.zeros(0))
         with Store.create(folder) as store:
             begin(store, Config(method="none"), Splits(()), Context(), "done")
-            write_snapshot(store, store.run_id, replace(self.context, version=0), len(entries))
+            write_snapshot(store, replace(self.context, version=0), len(entries))
             Index(folder, ()).extended([part])
             retriever = Retriever(Vectors(Words(), store), 1)
-            search = await retriever.nearest(read_context(store, store.run_id), text, 4, where)
+            search = await retriever.nearest(read_context(store), text, 4, where)
             return [(match.entry.id, round(match.similarity, 4)) for match in search.found]

@@ -24,7 +24,7 @@ def within(folder: Path, model: ScriptedClient, work: Callable[[Run], Awaitable[
             agent = ChatAgent()
             scorer = load_scorer("exact", None)
             seats = {"agent": Seat(model)}
-            state = RunState(Journal(store, "run"), seats, agent, scorer, Vectors(WordLlama(), store), seed=seed)
+            state = RunState(Journal(store), seats, agent, scorer, Vectors(WordLlama(), store), seed=seed)
             return await work(Run(state))
 
     return practicum.run_sync(go())

@@ -53,7 +53,7 @@ async def learn(at: Served) -> None:
     rollout = space.rollout
     assert rollout is not None
     with Store.beside(space.folder) as store:
-        name_version(store, store.run_id, LIVE, rollout.version)
+        name_version(store, LIVE, rollout.version)
     await until(lambda: space.rollout is None)
     await until(lambda: at.service.learner.status == "waiting")
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
+from rows import execute
 
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
@@ -30,8 +31,10 @@ tasks_ = st.lists(
 def put(store: Store, tasks: Sequence[Task], positions: Sequence[int] | None = None) -> StoredTasks:
     """The tasks in an open store, in place of those that were there."""
     at = range(len(tasks)) if positions is None else positions
-    rows = [task_row(store.run_id, task, "train", n) for n, task in zip(at, tasks, strict=True)]
-    store.execute_all([(schema.tasks.delete(), ()), *([(schema.tasks.insert(), rows)] if rows else [])])
+    rows = [task_row(task, "train", n) for n, task in zip(at, tasks, strict=True)]
+    with store.transaction() as written:
+        written.run(written.delete(schema.tasks))
+        written.insert(schema.tasks, *rows)
     return StoredTasks(store, "train")
 
 
@@ -82,9 +85,9 @@ def test_a_survey_knows_what_a_list_would_say(tasks: list[Task], inputs: list[st
 
 def test_a_task_that_is_gone_or_damaged_is_named(store: Store) -> None:
     stored = put(store, [Task("a", "x"), Task("b", "y")])
-    store.execute(schema.tasks.delete().where(schema.tasks.c.task_id == "a"))
+    execute(store, schema.tasks.delete().where(schema.tasks.c.task_id == "a"))
     with refused("store.changed"):
         list(stored)
-    store.execute(schema.tasks.update().values(data="{}"))
+    execute(store, schema.tasks.update().values(data="{}"))
     with refused("store.damaged"):
         stored[1]

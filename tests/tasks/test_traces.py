@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from rows import execute, put
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
@@ -120,10 +121,11 @@ def store_run(folder: Path, rollouts: Sequence[Rollout], **more: str) -> None:
     rows += [(place, 99, data) for place, data in more.items()]
     config = json.dumps({"method": "ace", "model": "local:small"})
     with Store.create(folder) as store:
-        store.put(schema.runs, [{"run_id": "run", "config": config, "state": "done", "seconds": 0.0, "mark": ""}])
-        store.put(
+        put(store, schema.runs, [{"space": "run", "config": config, "state": "done", "seconds": 0.0, "mark": ""}])
+        put(
+            store,
             schema.rollouts,
-            [{"run_id": "run", "place": p, "step": s, "sources": "[]", "data": data} for p, s, data in rows],
+            [{"space": "run", "place": p, "step": s, "sources": "[]", "data": data} for p, s, data in rows],
         )
 
 
@@ -167,7 +169,7 @@ def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "newer").mkdir()
     shutil.copy(tmp_path / "empty" / DATABASE_FILE, tmp_path / "newer" / DATABASE_FILE)
     with Store.open(tmp_path / "newer") as store:
-        store.execute(schema.rollouts.delete())
+        execute(store, schema.rollouts.delete())
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / DATABASE_FILE).write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     (tmp_path / "odd").mkdir()

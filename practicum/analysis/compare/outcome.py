@@ -184,7 +184,7 @@ def _stored(path: Path) -> dict[str, Any]:
             stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
             work[stage] += seconds
             usage[stage] += Usage(*used) if used[0] else Usage()
-        by_role, steps = Journal(store, store.run_id).by_role(), Story(store).steps()
+        by_role, steps = Journal(store).by_role(), Story(store).steps()
         by_role.pop(schema.IN_FLIGHT, None)
     tried, curve = 0, []
     for step in steps:

@@ -123,7 +123,7 @@ async def dynamics(
         checkpoints, contexts = _checkpoints(store, every)
         setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
-        async with open_state(store, store.run_id, folder, setup, act_only=True, budget=budget) as state:
+        async with open_state(store, folder, setup, act_only=True, budget=budget) as state:
             watch = one_watch(watch or Watch())
             watch.began(RunInfo(folder, config, setup.splits, budget))
             state.observer = watch
@@ -173,7 +173,7 @@ def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list
     """The start, every `every`-th step and the last one, each with its context. Versions that no step made (a rollback,
     or the best context restored at the end) are no checkpoints."""
     by_version: dict[int | None, Context] = {None: Context()}
-    for version in read_versions(store, store.run_id):
+    for version in read_versions(store):
         by_version[version.version] = by_version[version.parent].replay(version.applied, version.version)
     steps = [Checkpoint(0, 0), *(Checkpoint(step.version, step.step) for step in Story(store).steps())]
     # A kill may come between a step and its version.

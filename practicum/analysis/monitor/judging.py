@@ -63,7 +63,7 @@ async def judge_again(
         pairs.append((verdict, now))
 
     with tempfile.TemporaryDirectory(prefix="practicum-judge-") as name, Store.create(Path(name) / "judge") as store:
-        async with open_state(store, "judge", Path(name), setup) as state:
+        async with open_state(store, Path(name), setup) as state:
             stopped = {}
             try:
                 await Run(state, "judged again").gather(

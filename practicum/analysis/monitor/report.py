@@ -81,7 +81,7 @@ async def monitor(
         by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
         calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(origin.method), MemorySettings)
-        changes = list(contexts.context_changes(read_versions(store, store.run_id)))
+        changes = list(contexts.context_changes(read_versions(store)))
         # The texts that all entries ever shown are retrieved by.
         texts = list(dict.fromkeys(e.embedded_text for change in changes for e in change.added if not e.hidden))
         vectors = await contexts.read_vectors(store, texts, parts.embedder)

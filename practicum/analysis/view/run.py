@@ -239,7 +239,7 @@ class RunPages:
     def _edits(self, step: int) -> tuple[list[Applied], list[Refused]]:
         """The edits that a step applied, and those that it had to refuse."""
         made = [version for version, row in self.versions.items() if row.step == step and row.parent is not None]
-        applied = [done for version in made for done in read_edits(self._store, self._store.run_id, version)]
+        applied = [done for version in made for done in read_edits(self._store, version)]
         t = schema.steps.c
         rows = self._store.rows(self._store.select(t.refused).where(t.step == step))
         return applied, [edit for row in rows for edit in REFUSED.validate_json(row.refused)]
@@ -336,7 +336,7 @@ class RunPages:
     def _names(self) -> dict[int, list[str]]:
         """The names of versions, such as "prod"."""
         found = dict[int, list[str]]()
-        for name, version in read_names(self._store, self._store.run_id).items():
+        for name, version in read_names(self._store).items():
             found.setdefault(version, []).append(name)
         return found
 

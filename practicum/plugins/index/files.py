@@ -127,8 +127,8 @@ class IndexFiles:
     def writable(self) -> bool:
         return os.access(self._folder, os.W_OK)
 
-    def open(self, run_id: str, embedder: str, version: int) -> IndexInFiles | None:
-        index = Index.open(self._folder, run_id, embedder, version)
+    def open(self, space: str, embedder: str, version: int) -> IndexInFiles | None:
+        index = Index.open(self._folder, space, embedder, version)
         return None if index is None else IndexInFiles(index)
 
     async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> IndexInFiles:

@@ -106,7 +106,7 @@ def fingerprint(entry: Entry) -> int:
 class Covers:
     """What a file is about: changes of a run from version `first` to `last`, by the vectors of an embedder."""
 
-    run_id: str
+    space: str
     embedder: str
     first: int
     last: int
@@ -442,7 +442,7 @@ class Index:
         object.__setattr__(self, "hidden", tuple(dead for _, dead in _hidden(self.parts)))
 
     @classmethod
-    def open(cls, folder: Path, run_id: str, embedder: str, version: int) -> Index | None:
+    def open(cls, folder: Path, space: str, embedder: str, version: int) -> Index | None:
         """The index of a run at a version; None if there is none, or if a file is missing or damaged."""
         by_first: dict[int, list[int]] = {}
         for path in folder.glob(INDEX_FILES):
@@ -454,7 +454,7 @@ class Index:
             lasts = [last for last in by_first.get(first, ()) if first <= last <= version]
             if not lasts:
                 return None
-            covers = Covers(run_id=run_id, embedder=embedder, first=first, last=max(lasts))
+            covers = Covers(space=space, embedder=embedder, first=first, last=max(lasts))
             part = Part.open(folder / covers.name)
             if part is None or part.covers != covers:
                 return None

@@ -91,7 +91,7 @@ class IndexPlace(Protocol):
     def writable(self) -> bool:
         """Whether this process may build an index."""
 
-    def open(self, run_id: str, embedder: str, version: int) -> Index | None:
+    def open(self, space: str, embedder: str, version: int) -> Index | None:
         """The index for the snapshot of a version; None if there is none, or none that fits it."""
 
     async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> Index:
@@ -168,20 +168,21 @@ class StoredSearch:
             n *= 4
         return None
 
-    async def save(self, context: Context, run_id: str) -> int:
+    async def save(self, context: Context) -> int:
         """Save an index of a context, the last version of its run. Returns its number of entries."""
         async with self._lock:
             while True:
                 try:
-                    return len(await self._saved(context, run_id))
+                    return len(await self._saved(context))
                 except IndexMoved:
                     self._changes = None
 
-    async def _saved(self, context: Context, run_id: str) -> Index:
+    async def _saved(self, context: Context) -> Index:
         embedder, stored = self._vectors.embedder.name, stored_pages(context)
-        index = None if stored is None else self._place.open(run_id, embedder, stored.version)
+        space = self._vectors.store.space if self._vectors.store is not None else ""
+        index = None if stored is None else self._place.open(space, embedder, stored.version)
         if index is None or stored is None:
-            covers = Covers(run_id=run_id, embedder=embedder, first=0, last=context.version)
+            covers = Covers(space=space, embedder=embedder, first=0, last=context.version)
             return await self._place.build(covers, self._chunks(e for p in context.pages for e in p.peek().values()))
         if context.version > index.last:
             changes = self._changed(context, stored, index)
@@ -200,9 +201,9 @@ class StoredSearch:
         async with self._lock:
             if self._opened is None or self._opened[0] is not stored:
                 name = self._vectors.embedder.name
-                index = self._place.open(stored.run_id, name, stored.version)
+                index = self._place.open(stored.store.space, name, stored.version)
                 if index is None and self._place.writable:
-                    covers = Covers(run_id=stored.run_id, embedder=name, first=0, last=stored.version)
+                    covers = Covers(space=stored.store.space, embedder=name, first=0, last=stored.version)
                     index = await self._place.build(covers, self._chunks(stored.entries()))
                 self._opened = stored, index
             return self._opened[1]

@@ -87,7 +87,7 @@ _AGAIN = {"57P01", "57P02", "57P03", "53300", "40001", "40P01", "25006"}
 leases = Table(
     "leases",
     MetaData(),
-    Column("run_id", NAME, primary_key=True),
+    Column("space", NAME, primary_key=True),
     Column("token", BigInteger, nullable=False),  # goes up each time somebody begins to write
     Column("rewritten", BigInteger, nullable=False),  # goes up each time rows were removed for good
 )
@@ -292,7 +292,7 @@ def lock_number(name: str) -> int:
 def row_lock(name: str, alone: bool = False) -> Any:
     """The statement that keeps transactions which are `alone` away until this one ends; if this one is, all others
     that begin with this statement."""
-    return select(leases.c.token).where(leases.c.run_id == name).with_for_update(read=not alone)
+    return select(leases.c.token).where(leases.c.space == name).with_for_update(read=not alone)
 
 
 def announce(name: str) -> Any:
@@ -327,7 +327,7 @@ class Lease:
                 if time.monotonic() >= until:
                     raise self.busy() from None
             time.sleep(BUSY_SECONDS / 50)
-        taken = update(leases).where(leases.c.run_id == name).values(token=leases.c.token + 1)
+        taken = update(leases).where(leases.c.space == name).values(token=leases.c.token + 1)
         try:
             with database.errors(), self._connection.begin():
                 token = self._connection.execute(taken.returning(leases.c.token)).scalar()
@@ -422,7 +422,7 @@ class Lease:
         if self._connection is None:
             connection = self._locked()
             with connection.begin():
-                query = select(leases.c.token).where(leases.c.run_id == self.name)
+                query = select(leases.c.token).where(leases.c.space == self.name)
                 token = connection.execute(query).scalar()
             if token != self.token:
                 connection.close()
@@ -495,10 +495,12 @@ def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Tabl
             # SQLite's have 64 bits.
             column.type = BigInteger() if isinstance(column.type, Integer) else column.type
         indexes = [(str(index.name), [c.name for c in index.columns]) for index in table.indexes]
+        # In PostgreSQL the order of writing is a column.
+        indexes = [(name, names) for name, names in indexes if names != ["space"]]
         if table in numbered:
             columns.append(Column(ROW_ORDER, BigInteger, Identity(), nullable=False))
             indexes.append((f"{table.name}_by_row", [ROW_ORDER]))
         twin = made[table.name] = table.info[TWIN] = Table(table.name, target, *columns)
         for name, names in indexes:
-            Index(name, *(twin.c[each] for each in dict.fromkeys(["run_id", *names])))
+            Index(name, *(twin.c[each] for each in dict.fromkeys(["space", *names])))
     return made

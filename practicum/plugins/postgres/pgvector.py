@@ -72,15 +72,15 @@ Question = tuple[str, Sequence[Any]]
 class Pgvector:
     """Opens and builds the index of a run in a database."""
 
-    def __init__(self, database: Database, run_id: str) -> None:
-        self._database, self._run_id = database, run_id
+    def __init__(self, database: Database, space: str) -> None:
+        self._database, self._space = database, space
 
     @property
     def writable(self) -> bool:
         allowed = "SELECT has_schema_privilege(current_schema(), 'CREATE') AND NOT pg_is_in_recovery()"
         return bool(self._database.rows(text(allowed))[0][0])
 
-    def open(self, run_id: str, embedder: str, version: int) -> PgvectorIndex | None:
+    def open(self, space: str, embedder: str, version: int) -> PgvectorIndex | None:
         with self._database.begin() as db:
             return self._opened(db, embedder, version)
 
@@ -88,12 +88,12 @@ class Pgvector:
         if db.execute(select(func.to_regclass(indexes.name))).scalar_one() is None:
             return None
         query = select(indexes, func.to_regclass(indexes.c.table).label("there"), _EXTENSION_SCHEMA)
-        row = db.execute(query.where(indexes.c.run_id == self._run_id)).first()
+        row = db.execute(query.where(indexes.c.space == self._space)).first()
         if row is None or row.there is None or row.embedder != embedder or not row.first <= version <= row.last:
             return None
         path = f'"{self._database.schema}", "{row.extension}"'
         return PgvectorIndex(
-            self._database, self._run_id, row.table, path, version, row.last, row.dims, row.entries, row.words
+            self._database, self._space, row.table, path, version, row.last, row.dims, row.entries, row.words
         )
 
     async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> PgvectorIndex:
@@ -102,7 +102,7 @@ class Pgvector:
             indexes.metadata.create_all(db)
         with self._database.begin() as db:
             # Only one node builds it; the others wait and find it.
-            lock = select(func.pg_advisory_xact_lock(lock_number(f"index {self._run_id}")))
+            lock = select(func.pg_advisory_xact_lock(lock_number(f"index {self._space}")))
             await asyncio.to_thread(db.execute, lock)
             if (found := self._opened(db, covers.embedder, covers.last)) is not None:
                 return found
@@ -115,8 +115,8 @@ class Pgvector:
                 words += await asyncio.to_thread(_add, db, table, covers.last, some, vectors)
                 entries += len(some)
             await asyncio.to_thread(_finish, db, table, entries, dims)
-            drop_index(db, self._run_id)
-            about = {"run_id": self._run_id, "table": table, "embedder": covers.embedder, "dims": dims}
+            drop_index(db, self._space)
+            about = {"space": self._space, "table": table, "embedder": covers.embedder, "dims": dims}
             about |= {"first": covers.last, "last": covers.last, "entries": entries, "words": words}
             db.execute(indexes.insert(), about)
             made = self._opened(db, covers.embedder, covers.last)
@@ -128,7 +128,7 @@ class Pgvector:
     ) -> PgvectorIndex:
         table = index.table
         with self._database.begin() as db:
-            mine = indexes.c.run_id == self._run_id
+            mine = indexes.c.space == self._space
             row = db.execute(select(indexes).where(mine).with_for_update()).first()
             if row is None or (row.table, row.last) != (table, index.last):
                 raise IndexMoved
@@ -173,7 +173,7 @@ class PgvectorIndex:
     """An index in a database, opened for the snapshot of a version."""
 
     database: Database
-    run_id: str
+    space: str
     table: str
     path: str
     version: int
@@ -213,13 +213,13 @@ class PgvectorIndex:
         if vectors.shape[-1] != self.dims and vectors.size:
             raise StoreError(
                 "embedder.mismatch",
-                f"the index of {self.run_id} in {self.database.name} has vectors of {self.dims} dimensions, and the "
+                f"the index of {self.space} in {self.database.name} has vectors of {self.dims} dimensions, and the "
                 f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum memory reembed",
             )
 
     def ask(self, *queries: Question, near: int = LIST) -> list[list[Any]]:
         """The rows of each query, all of the state that this index was opened in. HNSW finds about `near` of them."""
-        now = 'SELECT "table", last FROM indexes WHERE run_id = %s'
+        now = 'SELECT "table", last FROM indexes WHERE space = %s'
         settings = {
             "search_path": self.path, "hnsw.iterative_scan": "relaxed_order", "hnsw.max_scan_tuples": 2**31 - 1,
             "hnsw.scan_mem_multiplier": 1_000, "hnsw.ef_search": min(max(near, LIST), MOST_LIST),
@@ -234,7 +234,7 @@ class PgvectorIndex:
                     # What an index is about is asked last: what was read before is older. No plan is made for all
                     # values, because their numbers of rows differ.
                     cursors = [raw.cursor(binary=True) for _ in range(len(queries) + 2)]
-                    everything = ((sets, given), *queries, (now, (self.run_id,)))
+                    everything = ((sets, given), *queries, (now, (self.space,)))
                     for cursor, (query, values) in zip(cursors, everything, strict=True):
                         cursor.execute(query, values, prepare=False)
                 *found, about = [cursor.fetchall() for cursor in cursors[1:]]
@@ -424,4 +424,4 @@ def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
     assert vectors.store is not None
     backend = vectors.store.backend
     assert isinstance(backend, PostgresqlRun)
-    return StoredSearch(vectors, words, weight, Pgvector(backend.database, backend.run_id))
+    return StoredSearch(vectors, words, weight, Pgvector(backend.database, backend.space))

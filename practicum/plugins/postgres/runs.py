@@ -41,6 +41,7 @@ from practicum.plugins.postgres.database import (
 )
 from practicum.store import schema
 from practicum.store.dialects import NAME, insert_new
+from practicum.store.scope import Transaction, is_empty
 
 TABLES = tables(schema.metadata, numbered=schema.NUMBERED)
 """The tables of all runs, by name."""
@@ -60,7 +61,7 @@ def _create_tables(db: Connection) -> None:
     db.execute(
         text(
             "CREATE FUNCTION announce() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            f"PERFORM pg_notify('{CHANNEL}', md5(COALESCE(NEW.run_id, OLD.run_id))); RETURN NULL; END $$"
+            f"PERFORM pg_notify('{CHANNEL}', md5(COALESCE(NEW.space, OLD.space))); RETURN NULL; END $$"
         )
     )
     for table in WATCHED:
@@ -73,7 +74,7 @@ FORMAT = replace(schema.FORMAT, create=_create_tables)
 indexes = Table(
     "indexes",
     MetaData(),
-    Column("run_id", NAME, primary_key=True),
+    Column("space", NAME, primary_key=True),
     Column("table", String, nullable=False, unique=True),  # with the entries
     Column("embedder", NAME, nullable=False),
     Column("dims", Integer, nullable=False),  # of the vectors
@@ -90,7 +91,7 @@ def names(url: URL) -> list[str]:
     """The runs of a database."""
     database = connected(url)
     database.check_format(FORMAT)
-    return [row.run_id for row in database.rows(select(leases.c.run_id).order_by(leases.c.run_id))]
+    return [row.space for row in database.rows(select(leases.c.space).order_by(leases.c.space))]
 
 
 def reserve(url: URL, name: str) -> bool:
@@ -100,10 +101,10 @@ def reserve(url: URL, name: str) -> bool:
     _check_index(url, database)
     database.bring_up_to_date(FORMAT)
     # A name may be used again. Random numbers keep writers and indexes of the run that had it before apart.
-    values = {"run_id": name, "token": secrets.randbits(40), "rewritten": secrets.randbits(40)}
-    row = insert_new(leases, "postgresql").values(values).returning(leases.c.run_id)
+    values = {"space": name, "token": secrets.randbits(40), "rewritten": secrets.randbits(40)}
+    row = insert_new(leases, "postgresql").values(values).returning(leases.c.space)
     with database.begin() as db:
-        return db.execute(row).first() is not None or schema.is_empty(db, name)
+        return db.execute(row).first() is not None or is_empty(Transaction(db, name))
 
 
 def _check_index(url: URL, database: Database) -> None:
@@ -127,11 +128,11 @@ def _check_index(url: URL, database: Database) -> None:
     )
 
 
-def drop_index(db: Connection, run_id: str) -> None:
+def drop_index(db: Connection, space: str) -> None:
     """Delete the index of a run, if it has one here."""
     if db.execute(select(func.to_regclass(indexes.name))).scalar_one() is None:
         return
-    mine = delete(indexes).where(indexes.c.run_id == run_id).returning(indexes.c.table)
+    mine = delete(indexes).where(indexes.c.space == space).returning(indexes.c.table)
     for table in db.execute(mine).scalars().all():
         db.execute(text(f'DROP TABLE IF EXISTS "{table}", "{table}_counts"'))
 
@@ -139,10 +140,10 @@ def drop_index(db: Connection, run_id: str) -> None:
 class PostgresqlRun:
     """One run of a database. A writer holds its lease."""
 
-    generation = "(SELECT rewritten FROM leases WHERE run_id = :run)"
+    generation = "(SELECT rewritten FROM leases WHERE space = :space)"
 
-    def __init__(self, url: URL, run_id: str, *, writer: bool, read_only: bool) -> None:
-        self.run_id = run_id
+    def __init__(self, url: URL, space: str, *, writer: bool, read_only: bool) -> None:
+        self.space = space
         self.database: Database = connected(url)
         self.engine: Engine = self.database.engine
         self.index = str(url.query.get(INDEX, FILES))
@@ -151,12 +152,12 @@ class PostgresqlRun:
             self.database.check_format(FORMAT)
         else:
             self.database.bring_up_to_date(FORMAT)
-        if not self.rows(select(leases.c.token).where(leases.c.run_id == run_id)):
+        if not self.rows(select(leases.c.token).where(leases.c.space == space)):
             raise self._missing()
-        self._lease = Lease(self.database, run_id) if writer else None
+        self._lease = Lease(self.database, space) if writer else None
 
     def _missing(self) -> NotARun:
-        return NotARun("run.not_found", f"{self.database.name} holds no run named {self.run_id}")
+        return NotARun("run.not_found", f"{self.database.name} holds no run named {self.space}")
 
     def rows(self, query: Any) -> list[Any]:
         return self.database.rows(query)
@@ -172,7 +173,7 @@ class PostgresqlRun:
                 yield db
         else:
             with self.database.begin() as db:
-                if db.execute(row_lock(self.run_id, alone)).first() is None:
+                if db.execute(row_lock(self.space, alone)).first() is None:
                     raise self._missing()
                 yield db
 
@@ -182,7 +183,7 @@ class PostgresqlRun:
     def is_written(self) -> bool:
         if self._lease is not None:
             return False
-        number = lock_number(f"lease {self.run_id}") % 2**64
+        number = lock_number(f"lease {self.space}") % 2**64
         held = text(
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND classid = :high "
             "AND objid = :low AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -190,14 +191,14 @@ class PostgresqlRun:
         return bool(self.rows(held.bindparams(high=number >> 32, low=number % 2**32)))
 
     def changes(self) -> int:
-        return self.database.changes(self.run_id)
+        return self.database.changes(self.space)
 
     def scrub(self) -> None:
         """Give deleted rows' space free to be written over, and tell who reads that the run is another one. Bytes may
         stay in the server's files, log and backups until then."""
         with self.begin() as db:
-            db.execute(update(leases).where(leases.c.run_id == self.run_id).values(rewritten=leases.c.rewritten + 1))
-            db.execute(announce(self.run_id))
+            db.execute(update(leases).where(leases.c.space == self.space).values(rewritten=leases.c.rewritten + 1))
+            db.execute(announce(self.space))
         with self.database.errors(), self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             for table in TABLES:
                 db.execute(text(f'VACUUM "{table}"'))
@@ -206,20 +207,20 @@ class PostgresqlRun:
         """The number of rows of each table that holds any."""
         count = select(func.count())
         found = {
-            name: self.rows(count.select_from(table).where(table.c.run_id == self.run_id))[0][0]
+            name: self.rows(count.select_from(table).where(table.c.space == self.space))[0][0]
             for name, table in TABLES.items()
         }
         return {name: rows for name, rows in found.items() if rows}
 
     def drop_index(self) -> None:
         with self.begin() as db:
-            drop_index(db, self.run_id)
+            drop_index(db, self.space)
 
     def remove(self) -> None:
         with self.begin(alone=True) as db:
-            drop_index(db, self.run_id)
+            drop_index(db, self.space)
             for table in (*TABLES.values(), leases):
-                db.execute(delete(table).where(table.c.run_id == self.run_id))
+                db.execute(delete(table).where(table.c.space == self.space))
 
     def release(self) -> None:
         """The server keeps it."""

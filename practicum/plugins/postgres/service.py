@@ -112,7 +112,7 @@ class SharedDatabase:
         return Sessions(self, seconds)
 
     def has_run(self, space: str, folder: Path) -> bool:
-        return bool(self._runs.rows(select(schema.runs.c.run_id).where(schema.runs.c.run_id == _run(space))))
+        return bool(self._runs.rows(select(schema.runs.c.space).where(schema.runs.c.space == _run(space))))
 
     def connect_run(self, space: str, folder: Path) -> None:
         if not is_run(folder):
@@ -123,7 +123,7 @@ class SharedDatabase:
         Store.create(folder, self.url.render_as_string(hide_password=False), _run(space)).close()
 
     def remove_run(self, space: str, folder: Path) -> None:
-        if self._runs.rows(select(leases.c.run_id).where(leases.c.run_id == _run(space))):
+        if self._runs.rows(select(leases.c.space).where(leases.c.space == _run(space))):
             run = PostgresqlRun(self.url, _run(space), writer=True, read_only=False)
             try:
                 run.remove()
@@ -132,8 +132,8 @@ class SharedDatabase:
         rmtree(folder, ignore_errors=True)
 
     def run_names(self) -> list[str]:
-        known = select(schema.runs.c.run_id).where(schema.runs.c.run_id.startswith(_run(""), autoescape=True))
-        return [row.run_id.removeprefix(_run("")) for row in self._runs.rows(known)]
+        known = select(schema.runs.c.space).where(schema.runs.c.space.startswith(_run(""), autoescape=True))
+        return [row.space.removeprefix(_run("")) for row in self._runs.rows(known)]
 
     def close(self) -> None:
         """The connections are the process's, and stay open."""
@@ -232,7 +232,7 @@ class Sessions:
                 db.execute(_REPLACE, values)
         values = {"runs": [claim.key[0] for claim in claims], "lasts": self._lasts}
         asked = {"sessions": [claim.key[1] for claim in claims], "versions": [claim.version for claim in claims]}
-        found = {(row.run_id, row.session): row.version for row in db.execute(_CLAIM, {**values, **asked})}
+        found = {(row.space, row.session): row.version for row in db.execute(_CLAIM, {**values, **asked})}
         self._since_pruned += len(claims)
         if self._since_pruned >= PRUNE:
             self._since_pruned = 0
@@ -241,13 +241,13 @@ class Sessions:
 
 
 _CLAIM = text("""
-INSERT INTO sessions AS s (run_id, session, version, at)
+INSERT INTO sessions AS s (space, session, version, at)
 SELECT c.*, extract(epoch FROM now())
 FROM unnest(CAST(:runs AS text[]), CAST(:sessions AS text[]), CAST(:versions AS bigint[])) AS c (run, session, version)
-JOIN spaces ON spaces.run_id = c.run AND spaces.state = 'live'
+JOIN spaces ON spaces.space = c.run AND spaces.state = 'live'
 FOR KEY SHARE OF spaces
-ON CONFLICT (run_id, session) DO UPDATE SET at = excluded.at,
+ON CONFLICT (space, session) DO UPDATE SET at = excluded.at,
 version = CASE WHEN s.at < excluded.at - :lasts THEN excluded.version ELSE s.version END
-RETURNING run_id, session, version""")
-_REPLACE = text("UPDATE sessions SET version = :version WHERE run_id = :run AND session = :session AND version = :dead")
-_PRUNE = text("DELETE FROM sessions WHERE run_id = ANY(:runs) AND at < extract(epoch FROM now()) - :lasts")
+RETURNING space, session, version""")
+_REPLACE = text("UPDATE sessions SET version = :version WHERE space = :run AND session = :session AND version = :dead")
+_PRUNE = text("DELETE FROM sessions WHERE space = ANY(:runs) AND at < extract(epoch FROM now()) - :lasts")

@@ -62,17 +62,17 @@ def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[lis
     shown = names[(page - 1) * SPACES : page * SPACES]
     log, since = service.log, int(time.time() // HOUR) - 24
     h, c, r, a, t = tables.hours, tables.corrections, tables.rollouts, tables.alarms, tables.spaces
-    identities = {row.name: row.run_id for row in log.rows(select(t.c.name, t.c.run_id).where(t.c.name.in_(shown)))}
+    identities = {row.name: row.space for row in log.rows(select(t.c.name, t.c.space).where(t.c.name.in_(shown)))}
     ids = [*identities.values()]
-    sums = select(h.c.run_id, func.sum(h.c.requests), func.sum(h.c.scored), func.sum(h.c.total))
-    last = select(a.c.run_id, func.max(a.c.number).label("number")).where(a.c.run_id.in_(ids)).group_by(a.c.run_id)
+    sums = select(h.c.space, func.sum(h.c.requests), func.sum(h.c.scored), func.sum(h.c.total))
+    last = select(a.c.space, func.max(a.c.number).label("number")).where(a.c.space.in_(ids)).group_by(a.c.space)
     newest = last.subquery()
-    day = log.rows(sums.where(h.c.run_id.in_(ids), h.c.hour > since).group_by(h.c.run_id))
-    corrections = select(c.c.run_id, func.count()).where(c.c.run_id.in_(ids), c.c.state == "waiting")
-    waits = dict(map(tuple, log.rows(corrections.group_by(c.c.run_id))))
-    tried = {row.run_id: row.version for row in log.rows(select(r).where(r.c.run_id.in_(ids), r.c.state == CANARY))}
-    both = (a.c.run_id == newest.c.run_id) & (a.c.number == newest.c.number)
-    alarms = {row.run_id: row for row in log.rows(select(a).join(newest, both))}
+    day = log.rows(sums.where(h.c.space.in_(ids), h.c.hour > since).group_by(h.c.space))
+    corrections = select(c.c.space, func.count()).where(c.c.space.in_(ids), c.c.state == "waiting")
+    waits = dict(map(tuple, log.rows(corrections.group_by(c.c.space))))
+    tried = {row.space: row.version for row in log.rows(select(r).where(r.c.space.in_(ids), r.c.state == CANARY))}
+    both = (a.c.space == newest.c.space) & (a.c.number == newest.c.number)
+    alarms = {row.space: row for row in log.rows(select(a).join(newest, both))}
     by_id = {id: (int(requests), int(scored), float(total)) for id, requests, scored, total in day}
     rows = []
     for name in shown:
@@ -102,7 +102,7 @@ def _of_run(folder: Path) -> tuple[int | None, int]:
     """The live version of a space and how many learned edits wait; None and 0 where its run is not at hand."""
     try:
         with Store.read(folder) as store:
-            return read_names(store, store.run_id).get(LIVE), count_pending(store)
+            return read_names(store).get(LIVE), count_pending(store)
     except PracticumError:
         return None, 0
 
@@ -110,7 +110,7 @@ def _of_run(folder: Path) -> tuple[int | None, int]:
 def waiting_of(log: Log, space: Space) -> int:
     """How many decisions wait in a space."""
     c = tables.corrections
-    where = (c.c.run_id == space.id) & (c.c.state == "waiting")
+    where = (c.c.space == space.id) & (c.c.state == "waiting")
     ((waits,),) = log.rows(select(func.count()).where(where))
     return int(waits) + _of_run(space.folder)[1]
 
@@ -205,7 +205,7 @@ def course(service: Service, space: str, days: int) -> Course:
     first = (last - number + 1) * step
     prices: dict[str, Pricing] = {}
     made = Course(days, step, first, [Sums() for _ in range(number)])
-    mine = (h.c.run_id == space) & (h.c.hour >= first)
+    mine = (h.c.space == space) & (h.c.hour >= first)
     bucket = (h.c.hour // step).label("bucket")
     sums = [func.sum(h.c[column]).label(column) for column in SUMS]
     for row in service.log.rows(select(bucket, h.c.model, *sums).where(mine).group_by(bucket, h.c.model)):
@@ -221,8 +221,8 @@ def course(service: Service, space: str, days: int) -> Course:
 def first_shown(log: Log, space: str) -> dict[int, float]:
     """The hour in which each version was first shown, of those that were live without a rollout."""
     h, r = tables.hours, tables.rollouts
-    rolled_out = select(r.c.version).where(r.c.run_id == space)
-    mine = (h.c.run_id == space) & (h.c.requests > 0) & h.c.version.not_in(rolled_out)
+    rolled_out = select(r.c.version).where(r.c.space == space)
+    mine = (h.c.space == space) & (h.c.requests > 0) & h.c.version.not_in(rolled_out)
     hours = select(h.c.version, func.min(h.c.hour)).where(mine)
     return {version: hour * HOUR for version, hour in log.rows(hours.group_by(h.c.version))}
 
@@ -243,7 +243,7 @@ class _Timed(msgspec.Struct):
 def latencies(log: Log, space: str) -> tuple[float | None, float | None]:
     """The median and the 99th percentile of the times of the newest requests, in seconds."""
     i = tables.interactions
-    rows = log.rows(select(i.c.data).where(i.c.run_id == space).order_by(i.c.number.desc()).limit(TIMED))
+    rows = log.rows(select(i.c.data).where(i.c.space == space).order_by(i.c.number.desc()).limit(TIMED))
     timed = [msgspec.json.decode(row.data, type=_Timed) for row in rows]
     found = sorted(one.seconds for one in timed if one.purpose is None)
     if not found:
@@ -257,7 +257,7 @@ def latencies(log: Log, space: str) -> tuple[float | None, float | None]:
 def rollouts(log: Log, space: str, most: int = 20) -> list[dict[str, Any]]:
     """The last rollouts of a space."""
     r = tables.rollouts
-    rows = log.rows(select(r).where(r.c.run_id == space).order_by(r.c.number.desc()).limit(most))
+    rows = log.rows(select(r).where(r.c.space == space).order_by(r.c.number.desc()).limit(most))
     return [
         {**json.loads(row.data), "number": row.number, "version": row.version, "base": row.base, "state": row.state}
         for row in rows
@@ -267,14 +267,14 @@ def rollouts(log: Log, space: str, most: int = 20) -> list[dict[str, Any]]:
 def alarms(log: Log, space: str, before: int | None, most: int = ROWS) -> Sequence[Any]:
     """The alarms of a space before a number, the newest first."""
     a = tables.alarms
-    query = select(a).where(a.c.run_id == space, *([] if before is None else [a.c.number < before]))
+    query = select(a).where(a.c.space == space, *([] if before is None else [a.c.number < before]))
     return log.rows(query.order_by(a.c.number.desc()).limit(most))
 
 
 def credits(log: Log, space: str, items: Iterable[str]) -> dict[str, Any]:
     """How requests went that were shown these entries."""
     c = tables.credits
-    rows = log.rows(select(c).where(c.c.run_id == space, c.c.item.in_([*items])))
+    rows = log.rows(select(c).where(c.c.space == space, c.c.item.in_([*items])))
     return {row.item: {"scored": row.scored, "mean": row.total / max(row.scored, 1)} for row in rows}
 
 
@@ -283,7 +283,7 @@ def corrections(
 ) -> tuple[list[dict[str, Any]], int]:
     """Corrections and notes in a state beyond a number, and how many there are in all."""
     c = tables.corrections
-    mine = (c.c.run_id == space) & (c.c.state == state)
+    mine = (c.c.space == space) & (c.c.state == state)
     ((number,),) = log.rows(select(func.count()).where(mine))
     beyond = [] if after is None else [c.c.number < after if newest else c.c.number > after]
     order = c.c.number.desc() if newest else c.c.number
@@ -294,14 +294,14 @@ def corrections(
 def corrections_of(log: Log, space: str, interaction: str) -> list[dict[str, Any]]:
     """The corrections that were made of an interaction."""
     c = tables.corrections
-    rows = log.rows(select(c).where(c.c.run_id == space, c.c.interaction == interaction).order_by(c.c.number))
+    rows = log.rows(select(c).where(c.c.space == space, c.c.interaction == interaction).order_by(c.c.number))
     return [_correction(row) for row in rows]
 
 
 def corrections_at(log: Log, space: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Corrections by their numbers, in this order."""
     c = tables.corrections
-    rows = log.rows(select(c).where(c.c.run_id == space, c.c.number.in_([*numbers])))
+    rows = log.rows(select(c).where(c.c.space == space, c.c.number.in_([*numbers])))
     found = {row.number: _correction(row) for row in rows}
     return [found[number] for number in numbers if number in found]
 
@@ -332,7 +332,7 @@ def interactions(
 ) -> Listed:  # fmt: skip
     """Interactions of a space, the newest first."""
     i, o = tables.interactions, tables.outcomes
-    mine: list[ColumnElement[bool]] = [i.c.run_id == space, *([] if before is None else [i.c.number < before])]
+    mine: list[ColumnElement[bool]] = [i.c.space == space, *([] if before is None else [i.c.number < before])]
     if user:
         mine.append(i.c.user == user)
     if session:
@@ -342,7 +342,7 @@ def interactions(
         return Listed(_lines(log, space, found[:ROWS]), found[ROWS - 1].number if len(found) > ROWS else None)
     # So many are looked through, however few of them are wanted.
     near = select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc()).limit(SEARCHED).subquery()
-    both = select(near.c.id, near.c.number, o.c.score).outerjoin(o, (o.c.run_id == space) & (o.c.id == near.c.id))
+    both = select(near.c.id, near.c.number, o.c.score).outerjoin(o, (o.c.space == space) & (o.c.id == near.c.id))
     rows = log.rows(both.order_by(near.c.number.desc()))
     wanted = [row for row in rows if (row.score is None if which == "open" else (row.score or 0.0) < WRONG
                                       and row.score is not None)]  # fmt: skip
@@ -355,26 +355,26 @@ def interactions(
 def _lines(log: Log, space: str, found: Sequence[Any]) -> list[dict[str, Any]]:
     i, o, ids = tables.interactions, tables.outcomes, [row.id for row in found]
     scores = {
-        row.id: row.score for row in log.rows(select(o.c.id, o.c.score).where(o.c.run_id == space, o.c.id.in_(ids)))
+        row.id: row.score for row in log.rows(select(o.c.id, o.c.score).where(o.c.space == space, o.c.id.in_(ids)))
     }
-    rows = {row.id: row for row in log.rows(select(i).where(i.c.run_id == space, i.c.id.in_(ids)))}
+    rows = {row.id: row for row in log.rows(select(i).where(i.c.space == space, i.c.id.in_(ids)))}
     return [{**_interaction(rows[id]), "score": scores.get(id)} for id in ids if id in rows]
 
 
 def interaction(log: Log, space: str, id: str) -> dict[str, Any] | None:
     """An interaction with what came of it; None if there is none of this id."""
     i, o = tables.interactions, tables.outcomes
-    rows = log.rows(select(i).where(i.c.run_id == space, i.c.id == id))
+    rows = log.rows(select(i).where(i.c.space == space, i.c.id == id))
     if not rows:
         return None
-    outcomes = log.rows(select(o).where(o.c.run_id == space, o.c.id == id))
+    outcomes = log.rows(select(o).where(o.c.space == space, o.c.id == id))
     return {**_interaction(rows[0]), "outcome": _outcome(outcomes[0]) if outcomes else None}
 
 
 def interactions_at(log: Log, space: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Interactions by their ids."""
     i = tables.interactions
-    rows = log.rows(select(i).where(i.c.run_id == space, i.c.id.in_([*ids])))
+    rows = log.rows(select(i).where(i.c.space == space, i.c.id.in_([*ids])))
     return {row.id: _interaction(row) for row in rows}
 
 

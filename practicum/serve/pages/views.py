@@ -413,7 +413,7 @@ def _version(folder: Path, version: int) -> Context | None:
     with Store.read(folder) as store:
         if version not in read_parents(store):
             return None
-        return read_context(store, store.run_id, version)
+        return read_context(store, version)
 
 
 async def _shown_again(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Table, func, select
+from sqlalchemy import ColumnElement, Table, func
 
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Edit, Merge, Resolution
@@ -40,7 +40,7 @@ from practicum.session.story.parts import (
 )
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.dialects import ROW, unindexed
+from practicum.store.dialects import ROW
 from practicum.store.journal import NOTE_ROLE, Journal
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
@@ -86,7 +86,7 @@ class Story:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.folder = store.folder
-        self.journal = Journal(store, store.run_id)
+        self.journal = Journal(store)
         self.config: Config = read_config(store)[0]
         self._contexts: dict[int, Context] = {}
         self._named: dict[int, Named] = {}
@@ -155,7 +155,7 @@ class Story:
         line = lineage(parents, version)
         known = next((number for number in reversed(line) if number in self._contexts), None)
         if known is None:
-            context = read_context(self.store, self.store.run_id, line[-1])
+            context = read_context(self.store, line[-1])
         else:
             context, table, left = self._contexts[known], schema.versions, line[line.index(known) + 1 :]
             for start in range(0, len(left), BLOCK):
@@ -272,7 +272,7 @@ class Story:
         """One call, by its id or its place. Raises UsageError if there is none."""
         table = schema.journal
         this = ROW.in_([int(id)]) if id.isdecimal() else table.c.place == id
-        query = select(ROW.label("number"), *self._call_columns).where(table.c.run_id == self.store.run_id)
+        query = self.store.select(ROW.label("number"), *self._call_columns)
         for row in self.store.rows(query.where(this).where(table.c.role != NOTE_ROLE)):
             return self._call(row)
         raise UsageError(
@@ -349,11 +349,9 @@ class Story:
     def _rows(self, table: Table, *columns: Any, where: Sequence[ColumnElement[bool]] = ()) -> Iterator[Any]:
         """Rows in the order of writing, a block at a time."""
         last, block = 0, BLOCK // 8
-        # With a plain condition on the run SQLite would read all its rows before it sorts them.
-        mine = unindexed(table.c.run_id) == self.store.run_id
         while True:
-            query = select(ROW.label("number"), *columns).select_from(table)
-            rows = self.store.rows(query.where(mine, last < ROW, *where).order_by(ROW).limit(block))
+            query = self.store.select(ROW.label("number"), *columns).where(last < ROW, *where)
+            rows = self.store.rows(query.order_by(ROW).limit(block))
             yield from rows
             if len(rows) < block:
                 return
@@ -361,9 +359,7 @@ class Story:
 
     def _of_step(self, table: Table, step: int, *columns: Any) -> list[Any]:
         """The rows of a step, in the order of writing."""
-        # Of steps the step is a part of the key, of others it has an index, which SQLite uses without a plain run.
-        run = table.c.run_id if table is schema.steps else unindexed(table.c.run_id)
-        return self.store.rows(select(*columns).where(run == self.store.run_id, table.c.step == step).order_by(ROW))
+        return self.store.rows(self.store.select(*columns).where(table.c.step == step).order_by(ROW))
 
     @staticmethod
     def _keep(cache: dict[int, Any], key: int, value: Any) -> None:
@@ -400,8 +396,8 @@ class Story:
         """All evaluations whose attempts are stored, each by a jump in the index of places."""
         table, after = schema.rollouts, "evaluate "
         while True:
-            below = _below(self.store.run_id, table, after, "evaluate!")
-            rows = self.store.rows(select(table.c.place).where(below).order_by(table.c.place).limit(1))
+            below = _below(table, after, "evaluate!")
+            rows = self.store.rows(self.store.select(table.c.place).where(below).order_by(table.c.place).limit(1))
             if not rows:
                 return
             one = Evaluation.at(rows[0].place)
@@ -450,9 +446,7 @@ class Story:
         if isinstance(scope, int):
             rows = self._of_step(table, scope, table.c.data)
         else:
-            rows = self.store.rows(
-                select(table.c.data).where(_under(self.store.run_id, table, scope.place)).order_by(ROW)
-            )
+            rows = self.store.rows(self.store.select(table.c.data).where(_under(table, scope.place)).order_by(ROW))
         named = self._ids(scope, [ROLLOUT.validate_json(row.data) for row in rows])
         if isinstance(scope, int) and named:
             self._keep(self._named, scope, named)
@@ -524,9 +518,9 @@ class Story:
         columns = self.store.select(table.c.place, table.c.step)
         for query in (
             columns.where(table.c.place == place),
-            columns.where(_under(self.store.run_id, table, place)).limit(1),
-            columns.where(_under(self.store.run_id, table, place_of_all(place))).limit(1),
-            columns.where(_under(self.store.run_id, table, top_place(place))).limit(1),
+            columns.where(_under(table, place)).limit(1),
+            columns.where(_under(table, place_of_all(place))).limit(1),
+            columns.where(_under(table, top_place(place))).limit(1),
         ):
             if rows := self.store.rows(query):
                 return rows[0]
@@ -589,9 +583,8 @@ class Story:
     def _calls_of_scope(self, place: str) -> Iterator[CallStory]:
         """All calls of the step, the attempt without a barrier or the evaluated task that a place lies in."""
         table = schema.journal
-        query = select(ROW.label("number"), *self._call_columns).where(
-            _under(self.store.run_id, table, top_place(place)), table.c.role != NOTE_ROLE
-        )
+        query = self.store.select(ROW.label("number"), *self._call_columns)
+        query = query.where(_under(table, top_place(place)), table.c.role != NOTE_ROLE)
         return map(self._call, self.store.rows(query.order_by(ROW)))
 
     @property
@@ -626,7 +619,7 @@ class Story:
             # In the same leg of the run as its attempts.
             group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
             tops |= {group, f"{group} again"}
-        first, *rest = (_under(self.store.run_id, table, top) for top in sorted(tops))
+        first, *rest = (_under(table, top) for top in sorted(tops))
         for condition in rest:
             first = first | condition
         return first
@@ -714,14 +707,14 @@ def in_order(rollout: Rollout) -> list[Rollout]:
     return sorted(rollout.group, key=number_of) if rollout.choice else list(rollout.group)
 
 
-def _below(run_id: str, table: Table, first: str, stop: str) -> ColumnElement[bool]:
+def _below(table: Table, first: str, stop: str) -> ColumnElement[bool]:
     """The condition that a place lies between two texts, by the index of places."""
-    return (table.c.run_id == run_id) & (table.c.place >= first) & (table.c.place < stop)
+    return (table.c.place >= first) & (table.c.place < stop)
 
 
-def _under(run_id: str, table: Table, place: str) -> ColumnElement[bool]:
+def _under(table: Table, place: str) -> ColumnElement[bool]:
     """The condition that a place lies under another one."""
-    return _below(run_id, table, f"{place}/", f"{place}0")
+    return _below(table, f"{place}/", f"{place}0")
 
 
 def _twin_place(place: str) -> str:

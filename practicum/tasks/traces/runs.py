@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
-from sqlalchemy import select
 
 from practicum.core.errors import StoreError
 from practicum.core.types import Recorded, Rollout, Task
@@ -30,10 +29,9 @@ def read(source: Source) -> Iterator[Task]:
     table, warn = schema.rollouts, Place(source).warn
     try:
         with Store.read(Path(source.path)) as store:
-            configs = store.rows(select(schema.runs.c.config).where(schema.runs.c.run_id == store.run_id))
+            configs = store.rows(store.select(schema.runs.c.config))
             config = from_json(configs[0].config) if configs else {}
-            mine = table.c.run_id == store.run_id
-            rows = store.rows(select(table).where(mine).order_by(table.c.step, table.c.place))
+            rows = store.rows(store.select(table).order_by(table.c.step, table.c.place))
     except StoreError as error:
         warn(f"the run cannot be read: {error}")
         return

@@ -201,7 +201,7 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
             run.edit([Delete("e7"), Add("memories", "quite new")])
             await run.save()
         assert files(tmp_path) == {"index.0.0", "index.1.1"}
-        assert killed_before(before, tmp_path, run.store.run_id) == -signal.SIGKILL
+        assert killed_before(before, tmp_path, run.store.space) == -signal.SIGKILL
         run.open()
         assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
         assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
@@ -219,7 +219,7 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
 def test_an_index_of_another_embedder_or_run_is_not_used(tmp_path: Path) -> None:
     run = Run(tmp_path, [Add("memories", f"text {n}") for n in range(50)])
     asyncio.run(run.save())
-    id = run.store.run_id
+    id = run.store.space
     assert Index.open(tmp_path, id, "words", 0) is not None
     for other in ((id, "other", 0), ("other", "words", 0), (id, "words", 1)):
         assert Index.open(tmp_path, *other) is None

@@ -103,7 +103,7 @@ run = Run.again(Path(sys.argv[1]))
 if not int(first):
     run.edit([Delete("e7"), Add("memories", "quite new")])
 if before == "snapshot":
-    asyncio.run(run.retriever.save(run.context, run.store.run_id))
+    asyncio.run(run.retriever.save(run.context))
     killed()
 setattr(pgvector, before, killed)
 asyncio.run(run.save())
@@ -135,7 +135,7 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
         await check()
         assert run.retriever.vectors.made <= 2
         # The version of the snapshot, of which the index may know a later state.
-        old = read_context(run.store, run.store.run_id, 0)
+        old = read_context(run.store, 0)
         search = await run.retriever.nearest(old, "text 7", 1)
         assert search.found[0].entry.id == "e7"
         assert read_few(run.retriever)
@@ -164,7 +164,7 @@ def test_another_node_finds_what_its_version_has_while_the_index_changes(tmp_pat
     run = Run(tmp_path / "run", SAID, pgvector)
 
     async def work(store: Store) -> None:
-        retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store, store.run_id)
+        retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store)
 
         async def best(text: str) -> str:
             search = await retriever.nearest(context, text, 1)
@@ -174,7 +174,7 @@ def test_another_node_finds_what_its_version_has_while_the_index_changes(tmp_pat
         assert await best("text 7") == "e7"
         run.edit([Delete("e7"), Update("e8", "changed"), Add("memories", "quite new")])
         # The index is of the new version, and the snapshot is not written yet.
-        await run.retriever.save(run.context, run.store.run_id)
+        await run.retriever.save(run.context)
         assert (await best("text 7"), await best("text 8")) == ("e7", "e8")
         assert await best("quite new") != "e200"
         made = tables(pgvector)
@@ -185,7 +185,7 @@ def test_another_node_finds_what_its_version_has_while_the_index_changes(tmp_pat
 
     async def all() -> None:
         await run.save()
-        with Store.connect(tmp_path / "node", pgvector, run.store.run_id) as store:
+        with Store.connect(tmp_path / "node", pgvector, run.store.space) as store:
             await work(store)
 
     asyncio.run(all())
@@ -197,7 +197,7 @@ async def at_once(folders: list[Path]) -> list[str]:
     stores = [Store.read(folder) for folder in folders]
 
     def search(store: Store) -> str:
-        retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store, store.run_id)
+        retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store)
         found = asyncio.run(retriever.nearest(context, "text 7", 1))
         assert read_few(retriever)
         return found.found[0].entry.id
@@ -216,7 +216,7 @@ def test_nodes_that_miss_the_index_at_once_make_one(tmp_path: Path, pgvector: st
     run.store.backend.drop_index()
     folders = [tmp_path / f"node{n}" for n in range(3)]
     for folder in folders:
-        Store.connect(folder, pgvector, run.store.run_id).close()
+        Store.connect(folder, pgvector, run.store.space).close()
     assert asyncio.run(at_once(folders)) == ["e7"] * 3
     assert len(tables(pgvector)) == 2
     run.store.close()
@@ -231,7 +231,7 @@ def test_a_role_that_may_only_read_searches_the_index_and_makes_none(tmp_path: P
     async def by_index() -> bool:
         with Store.read(tmp_path / "node") as store:
             retriever = Retriever(Vectors(Words(), store), 1)
-            search = await retriever.nearest(read_context(store, store.run_id), "text 7", 1)
+            search = await retriever.nearest(read_context(store), "text 7", 1)
             assert search.found[0].entry.id == "e7"
             return read_few(retriever)
 
@@ -240,7 +240,7 @@ def test_a_role_that_may_only_read_searches_the_index_and_makes_none(tmp_path: P
         try:
             db.execute(f"GRANT USAGE ON SCHEMA practicum TO {role}")
             db.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA practicum TO {role}")
-            Store.connect(tmp_path / "node", url, run.store.run_id).close()
+            Store.connect(tmp_path / "node", url, run.store.space).close()
             assert asyncio.run(by_index())
             run.store.backend.drop_index()
             assert not asyncio.run(by_index())
@@ -282,15 +282,15 @@ def test_what_makes_an_index_invalid_deletes_it(tmp_path: Path, pgvector: str) -
     run = Run(tmp_path, SAID, pgvector)
     asyncio.run(run.save())
     (before,) = [name for name in tables(pgvector) if not name.endswith("_counts")]
-    assert forget(run.store, run.store.run_id, sources=["task:t1"]).left == 0
+    assert forget(run.store, sources=["task:t1"]).left == 0
     assert tables(pgvector) == []
-    run.context = read_context(run.store, run.store.run_id)
+    run.context = read_context(run.store)
     run.open()
     asyncio.run(run.save())
     assert before not in tables(pgvector)
     asyncio.run(replace_embedder(run.store, Words()))
     assert tables(pgvector) == []
-    run.context = read_context(run.store, run.store.run_id)
+    run.context = read_context(run.store)
     asyncio.run(run.save())
     assert len(tables(pgvector)) == 2
     run.store.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from needs import needs
+from rows import execute, put
 
 needs("psycopg", "postgres")
 
@@ -47,12 +48,12 @@ pytestmark = pytest.mark.postgres
 
 
 def text_row(text: str, n: int = 0, run: str = "run") -> dict[str, Any]:
-    return {"run_id": run, "key": b"%d" % n, "text": text}
+    return {"space": run, "key": b"%d" % n, "text": text}
 
 
 def texts(store: Store) -> list[str]:
     table = schema.texts
-    return [row.text for row in store.rows(select(table.c.text).where(table.c.run_id == store.run_id))]
+    return [row.text for row in store.rows(select(table.c.text).where(table.c.space == store.space))]
 
 
 def terminate(url: str) -> None:
@@ -158,12 +159,12 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
     assert json.loads(done.out) == {"name": "gone", "rows": {"runs": 1, "versions": 1}}
     assert PASSWORD not in done.out + done.err + unconfirmed.err
     with refused("run.not_found"):
-        reviewing.put(schema.names, [{"run_id": "gone", "name": "late", "version": 0}])
+        put(reviewing, schema.names, [{"space": "gone", "name": "late", "version": 0}])
     reviewing.close()
     assert names(postgresql_url(postgresql)) == ["kept"]
     with psycopg.connect(postgresql) as db:
         for table in schema.metadata.tables:
-            assert db.execute(f"SELECT count(*) FROM practicum.{table} WHERE run_id <> 'kept'").fetchone() == (0,)
+            assert db.execute(f"SELECT count(*) FROM practicum.{table} WHERE space <> 'kept'").fetchone() == (0,)
     assert [entry.text for entry in load_context(tmp_path / "kept")] == ["kept"]
     assert remove("--yes").err.strip().endswith("holds no run named gone")
 
@@ -186,7 +187,7 @@ def test_a_writer_goes_on_after_it_lost_its_connections(tmp_path: Path, postgres
         for n, do in enumerate(
             (
                 lambda row: asyncio.run(store.write(schema.texts, [row])),
-                lambda row: store.put(schema.texts, [row]),
+                lambda row: put(store, schema.texts, [row]),
                 lambda row: store.post(schema.texts, [row]),
             )
         ):
@@ -206,9 +207,9 @@ def test_whoever_was_taken_over_writes_nothing_more(tmp_path: Path, postgresql: 
     asyncio.run(old.write(schema.texts, [text_row("before", 1)]))
     terminate(postgresql)
     with Store.open(tmp_path / "run") as new:
-        new.put(schema.texts, [text_row("theirs", 2)])
+        put(new, schema.texts, [text_row("theirs", 2)])
     for write in (
-        lambda: old.put(schema.texts, [text_row("late", 3)]),
+        lambda: put(old, schema.texts, [text_row("late", 3)]),
         lambda: asyncio.run(old.write(schema.texts, [text_row("late", 3)])),
     ):
         with refused("store.busy"):
@@ -237,8 +238,8 @@ def test_a_reader_learns_of_what_others_write_and_asks_nothing_otherwise(tmp_pat
     with Store.read(tmp_path / "run") as reader, Store.beside(tmp_path / "run") as writer:
         before = settled(reader)
         with Store.open(tmp_path / "other") as other:
-            other.put(schema.runs, [{"run_id": "other", "config": "", "state": "", "seconds": 0.0, "mark": ""}])
-        name_version(writer, writer.run_id, "prod", 0)
+            put(other, schema.runs, [{"space": "other", "config": "", "state": "", "seconds": 0.0, "mark": ""}])
+        name_version(writer, writer.space, "prod", 0)
         changed(reader, before)
         before = settled(reader)
         terminate(postgresql)
@@ -269,9 +270,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 @given(st.lists(st.text(st.sampled_from("ab\0\x1a01é𝄞"), max_size=6), max_size=5, unique=True))
 def test_any_text_comes_back_and_texts_are_ordered_as_in_sqlite(shared: Store, said: list[str]) -> None:
     table = schema.names
-    rows = [{"run_id": "run", "name": text, "version": n} for n, text in enumerate(said)]
-    shared.execute(table.delete())
-    shared.put(table, rows)
+    rows = [{"space": "run", "name": text, "version": n} for n, text in enumerate(said)]
+    execute(shared, table.delete())
+    put(shared, table, rows)
     found = [row.name for row in shared.rows(select(table.c.name).order_by(table.c.name))]
     plain = [text for text in said if not set("\0\x1a") & set(text)]
     assert [text for text in found if text in plain] == sorted(plain, key=lambda text: text.encode())
@@ -280,13 +281,13 @@ def test_any_text_comes_back_and_texts_are_ordered_as_in_sqlite(shared: Store, s
 
 def test_a_copy_there_and_back_is_the_same_and_keeps_the_order(tmp_path: Path, postgresql: str) -> None:
     create_seed(tmp_path / "run", seed_context([("rules", f"rule {n}") for n in range(150)]))
-    same = {"run_id": "run", "role": "agent", "digest": "d", "ok": 1, "answer": "nul \0", "sources": "[]"}
+    same = {"space": "run", "role": "agent", "digest": "d", "ok": 1, "answer": "nul \0", "sources": "[]"}
     same |= {"calls": 1, "input_tokens": 1, "cached_tokens": 0, "output_tokens": 1}
     asked = [{**same, "place": f"step {n}", "usd": n / 7, "seconds": 0.1 * n} for n in range(1200)]
     with Store.open(tmp_path / "run") as store:
-        store.put(schema.journal, asked)
-        store.put(schema.journal, asked[:1])
-        store.put(schema.vectors, [{"run_id": "run", "embedder": "e", "key": b"\0\xff", "vector": bytes(range(256))}])
+        put(store, schema.journal, asked)
+        put(store, schema.journal, asked[:1])
+        put(store, schema.vectors, [{"space": "run", "embedder": "e", "key": b"\0\xff", "vector": bytes(range(256))}])
         (tmp_path / "run" / "report.html").write_text("kept")
         there = copy_run(store, tmp_path / "there", postgresql)
         with refused("run.exists"):
@@ -322,8 +323,8 @@ def acquire_often(folder: Path, times: int, seen: list[str]) -> None:
         try:
             with Store.open(folder) as store:
                 # The name of the holder is unique: a second holder could not write it.
-                store.execute(schema.names.insert().values(run_id="run", name="holder", version=os.getpid()))
-                store.execute(schema.names.delete())
+                execute(store, schema.names.insert().values(space="run", name="holder", version=os.getpid()))
+                execute(store, schema.names.delete())
             seen.append("held")
         except RunBusy:
             seen.append("busy")
@@ -361,7 +362,7 @@ from practicum.store.database import Store
 
 async def write(store, first):
     for n in range(first, 100_000):
-        await store.write(schema.texts, [{"run_id": "run", "key": b"%d" % n, "text": str(n)}])
+        await store.write(schema.texts, [{"space": "run", "key": b"%d" % n, "text": str(n)}])
         print(n, flush=True)
 
 with Store.open(Path(sys.argv[1])) as store:
