@@ -118,7 +118,7 @@ entries = _table(
     Column("number", Integer, primary_key=True),
     *_required(BigInteger, "hash"),  # of the text that its embedding is made from
     *_required(TEXT, "data"),  # the rest of the entry as a JSON list
-    Index("entries_by_hash", "space", "hash"),
+    Index("entries_by_hash", "hash"),
     sqlite_with_rowid=False,
 )
 

@@ -239,7 +239,7 @@ def test_a_reader_learns_of_what_others_write_and_asks_nothing_otherwise(tmp_pat
         before = settled(reader)
         with Store.open(tmp_path / "other") as other:
             put(other, schema.runs, [{"space": "other", "config": "", "state": "", "seconds": 0.0, "mark": ""}])
-        name_version(writer, writer.space, "prod", 0)
+        name_version(writer, "prod", 0)
         changed(reader, before)
         before = settled(reader)
         terminate(postgresql)
