@@ -78,8 +78,7 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
             begin(store, Config(method="unified"), Splits(), seed, "done")
             name_version(store, LIVE)
             if name == SPACE:
-                with store.transaction() as at:
-                    at.insert(schema.reviews, *waiting(chance))
+                store.change(lambda at: at.insert(schema.reviews, *waiting(chance)))
     for n in range(spaces):
         shutil.copytree(runs / "other", runs / f"team-{n:05}")
     log = Log(FolderDatabase(folder))

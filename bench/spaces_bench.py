@@ -30,6 +30,7 @@ from practicum.retrieval.vectors import WordLlama
 from practicum.serve.service import Service
 from practicum.serve.settings import Settings
 from practicum.store import schema
+from practicum.store.scope import Transaction
 from practicum.store.database import Store
 from practicum.store.versions import seed_version, version_row
 
@@ -127,10 +128,13 @@ async def _make(folder: Path, spaces: int, report: OnResult) -> None:
         context = initial_context(Add("memories" if at % 500 else "rules", texts[i]) for at, i in enumerate(some))
         with Store.beside(made) as store:
             version = version_row(seed_version(context))
-            with store.transaction() as at:
+
+            def change(at: Transaction) -> None:
                 at.run(at.delete(vectors))
                 at.insert(vectors, *(rows[i] for i in some))
                 at.put(schema.versions, version)
+
+            store.change(change)
         made.rename(space)
         if number % 1_000 == 0:
             report(f"{number:,} spaces made")

@@ -7,7 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
-    from practicum.serve.log import Log
+    from practicum.store.database import Store
 
 MOST_ALIKE = 20
 """Entries with words of what was forgotten that are listed."""
@@ -130,14 +130,10 @@ def export(
 
 def export_user(store: Path, user: str, space: str | None, output: Path | None, out: Printer) -> None:
     """Write all that a service's store keeps of a user."""
-    with service_store(store, user, space, "GET") as (log, folders):
+    with service_store(store, user, space, "GET") as spaces:
         from practicum.serve.personal import exported
 
-        items = [
-            {**item, "space": name}
-            for name, (id, folder) in folders.items()
-            for item in exported(log, folder, id, user)
-        ]
+        items = [{**item, "space": each.name} for each in spaces for item in exported(each, user)]
     lines = "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in items)
     if output is not None:
         write_atomic(output, lines, private=True)
@@ -148,14 +144,13 @@ def export_user(store: Path, user: str, space: str | None, output: Path | None, 
 
 
 @contextmanager
-def service_store(
-    store: Path, user: str, space: str | None, method: str
-) -> Iterator[tuple[Log, dict[str, tuple[str, Path]]]]:  # fmt: skip
-    """The database of a service that does not run, and the spaces that keep something of a user, by name: the identity
-    and the run of each. Raises StoreError if a service uses it, which says by what method that is asked for the same,
-    and UsageError if there is none or it knows no such user."""
-    from practicum.serve.log import DATABASE_FILE, FolderDatabase, Log
+def service_store(store: Path, user: str, space: str | None, method: str) -> Iterator[list[Store]]:
+    """The spaces of a store that no service uses which keep something of a user. Raises StoreError if a service uses
+    it, which says by what method that is asked for the same, and UsageError if there is none or it knows no such
+    user."""
     from practicum.serve.personal import finish_stored, spaces_of, unfinished_spaces
+    from practicum.store.database import Database
+    from practicum.store.folder import DATABASE_FILE
 
     ask = f"ask the service itself: {method} /v1/user"
     if not (store / DATABASE_FILE).is_file():
@@ -163,21 +158,19 @@ def service_store(
             "store.not_found",
             f"{store} is no store of a service: it has no {DATABASE_FILE}; if it is a database, {ask}",
         )
-    try:
-        database = FolderDatabase(store)
-    except StoreError as error:
-        raise StoreError("store.busy", f"{error}; or {ask}") from error
-    log = Log(database)
-    try:
-        folders = store / "spaces"
+    database = Database.at(store, store, create=True)
+    with ExitStack() as stack:
+        stack.callback(database.close)
+        try:
+            stack.enter_context(database.backend.serve())
+        except StoreError as error:
+            raise StoreError("store.busy", f"{error}; or {ask}") from error
         # The removal that is asked for again goes on with its own stages, and says what was removed.
-        own = {} if method == "GET" else spaces_of(log, user, space)
-        for name, id in unfinished_spaces(log).items():
-            if name not in own:
-                finish_stored(log, folders / name, name, id)
-        yield log, {name: (id, folders / name) for name, id in (own or spaces_of(log, user, space)).items()}
-    finally:
-        log.close()
+        own = [] if method == "GET" else spaces_of(database, user, space)
+        for each in unfinished_spaces(database):
+            if each.name not in {one.name for one in own}:
+                finish_stored(each)
+        yield own or spaces_of(database, user, space)
 
 
 def _without_user(space: str | None) -> None:
@@ -306,11 +299,12 @@ def forget(
 
 def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool, out: Printer) -> None:
     """Remove all that a service's store keeps of a user, and say what was removed in each space."""
-    with service_store(store, user, space, "DELETE") as (log, folders):
+    with service_store(store, user, space, "DELETE") as spaces:
         from practicum.serve.personal import forget_stored
 
-        confirm(f"Remove all that {store} keeps of user {user}, in {', '.join(folders)}? No copy is kept.", yes)
-        found = [forget_stored(log, folder, name, id, user, text=text) for name, (id, folder) in folders.items()]
+        names = ", ".join(each.name for each in spaces)
+        confirm(f"Remove all that {store} keeps of user {user}, in {names}? No copy is kept.", yes)
+        found = [forget_stored(each, user, text=text) for each in spaces]
     out.result({"user": user, "spaces": [one.as_json() for one in found]})
     for one in found:
         counts = one.as_json()

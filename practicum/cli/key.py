@@ -19,7 +19,7 @@ from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.serve.access import Grant
-    from practicum.serve.log import Log
+    from practicum.store.database import Database
 
 app = typer.Typer(
     name="key",
@@ -54,9 +54,9 @@ def add(
     """Make a key. It is printed here, once: the store has its digest alone. The store need not be there yet."""
     from practicum.serve import access
 
-    with _opened(store, make=True) as log:
-        key = access.add_key(log, name, space, role, days, a_minute)
-        grant = next(grant for grant in access.stored_keys(log) if (grant.name, grant.space) == (name, space))
+    with _opened(store, make=True) as database:
+        key = access.add_key(database, name, space, role, days, a_minute)
+        grant = next(grant for grant in access.stored_keys(database) if (grant.name, grant.space) == (name, space))
     out = Printer(json_)
     out.result({**grant.as_json(), "key": key})
     if not json_:
@@ -70,8 +70,8 @@ def list_(store: StorePlace = "practicum-store", json_: opt.Json = False) -> Non
     """List the keys: what each is for, and until when. The keys themselves are nowhere."""
     from practicum.serve.access import stored_keys
 
-    with _opened(store) as log:
-        grants = stored_keys(log)
+    with _opened(store) as database:
+        grants = stored_keys(database)
     out = Printer(json_)
     out.result({"keys": [grant.as_json() for grant in grants]})
     rows = [(g.name, g.space or "all", ", ".join(g.named), _end(g), g.a_minute) for g in grants]
@@ -87,28 +87,29 @@ def remove(
     """Remove a key. Requests with it are refused within a second, and who signed in with it is signed out."""
     from practicum.serve.access import remove_key
 
-    with _opened(store) as log:
-        remove_key(log, name, space)
+    with _opened(store) as database:
+        remove_key(database, name, space)
     out = Printer(json_)
     out.result({"name": name, "space": space})
     out.print(f"the key {name} is removed")
 
 
 @contextmanager
-def _opened(store: str, *, make: bool = False) -> Iterator[Log]:
+def _opened(store: str, *, make: bool = False) -> Iterator[Database]:
     """What a service keeps, also while it is at work."""
-    from practicum.serve.log import DATABASE_FILE, Log, open_database
+    from practicum.store.database import Database
+    from practicum.store.folder import DATABASE_FILE
 
-    where, _ = place(store)
+    where, folder = place(store)
     if isinstance(where, Path) and not make and not (where / DATABASE_FILE).exists():
         raise UsageError(
             "store.not_found", f"there is no store {where}: give --store, or make the first key (practicum key add)"
         )
-    log = Log(open_database(where, beside=True))
+    database = Database.at(where, folder, create=make)
     try:
-        yield log
+        yield database
     finally:
-        log.close()
+        database.close()
 
 
 def _spaces(grant: Grant) -> str:

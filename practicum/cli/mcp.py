@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typer import Option
 
 from practicum.core.errors import PracticumError, UsageError
-from practicum.serve.names import require_space_name
+from practicum.store.spaces import require_space_name
 
 if TYPE_CHECKING:
     from practicum.serve.mcp_stdio import Outside

@@ -77,9 +77,9 @@ def serve(
     Clients of OpenAI's and Anthropic's protocols work as before; POST /v1/feedback takes scores and corrections.
     """
     try:
-        from practicum.serve.origins import Trusted
         from practicum.serve.server import run
         from practicum.serve.settings import Settings
+        from practicum.session.outcomes import Trusted
     except ImportError as error:
         from practicum.core.requirements import pip_install
 

@@ -22,7 +22,7 @@ MOST_NAME = 200
 
 
 class Report(TypedDict, total=False):
-    """What came of an answer. `score` is in [0, 1], `target` the right answer, `correction` what was wrong in words,
+    """What came of an answer. `score` is in [0, 1], `target` the right answer, `comment` what was wrong in words,
     `label` a word such as thumbs_up, and `answer` what was answered, where practicum has not seen it."""
 
     score: float | None
@@ -35,11 +35,11 @@ class Report(TypedDict, total=False):
 
 def body_of(said: Report, **about: str | None) -> bytes:
     """The body of feedback. Raises UsageError that says what is wrong with it."""
-    from practicum.serve.feedback import read_feedback
+    from practicum.session.outcomes import read_report
 
     given = {name: value for name, value in {**about, **said}.items() if value is not None}
     body = json.dumps(given, default=str).encode()
-    read_feedback(body)
+    read_report(body)
     return body
 
 

@@ -35,9 +35,9 @@ class Local(Link):
 
     async def _open(self) -> None:
         try:
-            from practicum.serve.origins import Trusted
             from practicum.serve.service import Service
             from practicum.serve.settings import Settings
+            from practicum.session.outcomes import Trusted
         except ImportError as error:
             from practicum.core.requirements import pip_install
 
@@ -60,7 +60,7 @@ class Local(Link):
 
         async def written() -> None:
             async with asyncio.timeout(PATIENCE):
-                await asyncio.wrap_future(self._service.log.do(lambda db: None))
+                await asyncio.wrap_future(self._service.database.do(lambda at: None))
 
         with suppress(Exception):
             self.run(written())
@@ -69,12 +69,11 @@ class Local(Link):
         return {**await self._service.show_text(self._space, query, session, user)}
 
     async def feedback(self, body: bytes, user: str | None) -> dict[str, Any]:
-        from practicum.serve.feedback import read_feedback
-        from practicum.serve.origins import said_by
+        from practicum.session.outcomes import read_report, said_by
 
         try:
             async with asyncio.timeout(PATIENCE):
-                return {**await self._service.feedback(self._space, read_feedback(body), said_by(user))}
+                return {**await self._service.feedback(self._space, read_report(body), said_by(user))}
         except TimeoutError:
             raise StoreError(
                 "service.timeout", f"the store {self._store} did not take feedback in {PATIENCE:g} seconds"
@@ -95,8 +94,8 @@ class Local(Link):
         if kind is None:
             return await send(request)
         from practicum.serve.protocols import Unreadable, read_request
-        from practicum.serve.service import new_id
         from practicum.serve.sessions import Caller
+        from practicum.session.outcomes import new_id
 
         began, here = time.monotonic(), block()
         session, user = (here.session, here.user) if here else (None, None)

@@ -209,7 +209,7 @@ class Retriever:
         """The index that is saved with the run that the vectors have their store from."""
         if (store := self.vectors.store) is None:
             return None
-        return INDEXES.load(store.backend.index)(self.vectors, self._words, self._weight)
+        return INDEXES.load(store.database.backend.index)(self.vectors, self._words, self._weight)
 
     def _column(self, where: EntryPredicate) -> _Column:
         column = self._columns.pop(where, None) or _Column(where)

@@ -326,7 +326,7 @@ class Vectors:
 
     @property
     def folder(self) -> Path | None:
-        return None if self.store is None else self.store.folder
+        return None if self.store is None else self.store.files
 
     @property
     def trusted(self) -> bool:
@@ -390,7 +390,7 @@ class Vectors:
             if missing:
                 async for those, made in self._made(missing):
                     known |= zip(those, made, strict=True)
-                    if self.store is not None and not self.store.read_only:
+                    if self.store is not None and self.store.learns:
                         # From now on not all that the store has is in memory.
                         self._stored_dims = made.shape[1]
             vectors += [known[text] for text in texts[start : start + CHUNK]]
@@ -433,8 +433,8 @@ class Vectors:
             yield those, vectors
 
     async def _write(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        """Write the vectors of these texts to the store, unless it is read-only."""
-        if self.store is not None and not self.store.read_only:
+        """Write the vectors of these texts to the store, if it is open for that."""
+        if self.store is not None and self.store.learns:
             name = self.embedder.name
             found = zip(texts, vectors, strict=True)
             rows = [{"embedder": name, "key": text_key(text), "vector": vector.tobytes()} for text, vector in found]

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import select
 
 from practicum.core.errors import PracticumError, UsageError
-from practicum.serve import tables
 from practicum.serve.answers import KeyTold
-from practicum.serve.identities import add_space, find_space
-from practicum.serve.log import Log
-from practicum.serve.names import require_space_name, unknown
+from practicum.store import schema
+from practicum.store.database import Database
+from practicum.store.scope import Scope, Transaction
+from practicum.store.spaces import find_space, remove_space, require_space_name, reserve_space, unknown
 
 logger = logging.getLogger("practicum.serve")
 
@@ -169,8 +169,8 @@ def read_keys(given: Iterable[str]) -> dict[str, Grant]:
 class Keys:
     """All keys: those given at the start, and those in the store. `a_minute` is how many requests each may send."""
 
-    def __init__(self, given: Mapping[str, Grant], log: Log, a_minute: int | None = None) -> None:
-        self._given, self._log, self._a_minute = given, log, a_minute
+    def __init__(self, given: Mapping[str, Grant], database: Database, a_minute: int | None = None) -> None:
+        self._given, self._database, self._a_minute = given, database, a_minute
         self._stored: Mapping[str, Grant] = {}
         self._read = float("-inf")
         self._reading: asyncio.Task[None] | None = None
@@ -200,7 +200,7 @@ class Keys:
 
     async def _read_stored(self) -> None:
         began = time.monotonic()
-        self._stored = {grant.digest: grant for grant in await asyncio.to_thread(stored_keys, self._log)}
+        self._stored = {grant.digest: grant for grant in await asyncio.to_thread(stored_keys, self._database)}
         self.required = self.required or bool(self._stored)
         self._read = began
 
@@ -244,23 +244,23 @@ class Keys:
         """The cookie of who signs in with a key. Raises Wrong, TooMany or StoreError."""
         grant, cookie, now = await self.grant(key, address), secrets.token_urlsafe(32), time.time()
         until = min(now + SIGNED_IN, grant.expires or float("inf"))
-        row = {"space": "", "token": digest_of(cookie), "digest": grant.digest, "expires": until}
+        row = {"token": digest_of(cookie), "digest": grant.digest, "expires": until}
 
-        def write(db: Connection) -> None:
-            t = tables.logins
-            db.execute(delete(t).where(t.c.expires < now))
-            db.execute(t.insert().values(row))
+        def write(at: Transaction) -> None:
+            t = schema.logins
+            at.run(at.delete(t).where(t.c.expires < now))
+            at.insert(t, row)
 
-        await asyncio.wrap_future(self._log.do(write))
+        await asyncio.wrap_future(self._database.do(write))
         return cookie
 
     async def signed_in(self, cookie: str) -> Grant | None:
         """What who has this cookie may do; None if nobody has signed in with it, or too long ago."""
         if not self.required:
             return EVERYBODY
-        t = tables.logins
-        mine = (t.c.space == "") & (t.c.token == digest_of(cookie)) & (t.c.expires > time.time())
-        rows = await asyncio.to_thread(self._log.rows, select(t.c.digest).where(mine))
+        t = schema.logins
+        mine = (t.c.token == digest_of(cookie)) & (t.c.expires > time.time())
+        rows = await asyncio.to_thread(self._database.rows, Scope("").select(t.c.digest).where(mine))
         if not rows:
             return None
         try:
@@ -270,9 +270,9 @@ class Keys:
 
     async def sign_out(self, cookie: str) -> None:
         """Let a cookie be nobody's."""
-        t = tables.logins
-        gone = delete(t).where(t.c.space == "", t.c.token == digest_of(cookie))
-        await asyncio.wrap_future(self._log.do(lambda db: db.execute(gone).rowcount))
+        t = schema.logins
+        gone = t.c.token == digest_of(cookie)
+        await asyncio.wrap_future(self._database.do(lambda at: at.run(at.delete(t).where(gone))))
 
     def form_token(self, cookie: str) -> str:
         """What forms of a page carry, so that no page of another site can send them (CSRF)."""
@@ -285,20 +285,20 @@ class Keys:
 # Keys in the store
 
 
-def stored_keys(log: Log) -> Sequence[Grant]:
+def stored_keys(database: Database) -> Sequence[Grant]:
     """The keys in the store, by space and name."""
-    t, s = tables.keys, tables.spaces
-    named = select(t, s.c.name.label("of")).outerjoin(s, s.c.space == t.c.space)
-    rows = log.rows(named.where((t.c.space == "") | s.c.name.is_not(None)))
+    stored = database.rows(select(schema.keys))
+    names = {"": "", **database.names_of({row.space for row in stored})}
+    rows = [row for row in stored if row.space in names]
     return [
-        Grant(r.name, r.of or "", frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute, r.space)
-        for r in sorted(rows, key=lambda row: (row.of or "", row.name))
+        Grant(r.name, names[r.space], frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute, r.space)
+        for r in sorted(rows, key=lambda row: (names[row.space], row.name))
     ]
 
 
 def add_key(
-    log: Log, name: str, space: str, roles: Sequence[str], days: float | None = None, a_minute: int | None = None,
-    id: str | None = None,
+    database: Database, name: str, space: str, roles: Sequence[str], days: float | None = None,
+    a_minute: int | None = None, id: str | None = None,
 ) -> str:  # fmt: skip
     """Make a key; it is returned, and nowhere else. `id` is the identity that the space must have; without it, the
     space may be made later, and the key is for that one. Raises UsageError if there is one of this name for the space,
@@ -310,26 +310,26 @@ def add_key(
             "key.invalid", f"{name!r:.80} is no name of a key: a line of at most {LONGEST_NAME} characters"
         )
     _require_space_name(space)
-    key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), tables.keys
+    key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), schema.keys
     row: dict[str, Any] = {
         "name": name, "digest": digest_of(key), "roles": ",".join(sorted({*roles})), "made": now,
         "expires": None if days is None else now + 86_400 * days, "a_minute": a_minute,
     }  # fmt: skip
 
-    def write(db: Connection) -> None:
+    def write(whole: Transaction) -> None:
         known = None
         if space:
-            known = add_space(db, space, "reserved") if id is None else find_space(db, space)
-            if known is None or known.state == "deleted" or id not in (None, known.space):
+            known = reserve_space(whole.db, space) if id is None else find_space(whole.db, space)
+            if known is None or id not in (None, known.space):
                 raise unknown(space)
-        id_ = known.space if known is not None else ""
-        if db.execute(select(t.c.name).where(t.c.space == id_, t.c.name == name)).first() is not None:
+        at = whole.of(known.space if known is not None else "")
+        if at.first(at.select(t.c.name).where(t.c.name == name)) is not None:
             raise UsageError(
                 "key.duplicate", f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name"
             )
-        db.execute(t.insert().values({**row, "space": id_}))
+        at.insert(t, row)
 
-    log.do(write).result()
+    database.do(write).result()
     return key
 
 
@@ -343,19 +343,19 @@ def _of(space: str) -> str:
     return f" for space {space}" if space else ""
 
 
-def remove_key(log: Log, name: str, space: str) -> None:
+def remove_key(database: Database, name: str, space: str) -> None:
     """Remove a key, and who signed in with it. Raises UsageError if there is none of this name."""
-    t = tables.keys
+    t = schema.keys
 
-    def write(db: Connection) -> None:
-        known = find_space(db, space) if space else None
-        id_ = "" if not space else None if known is None else known.space
-        if not db.execute(delete(t).where(t.c.space == id_, t.c.name == name)).rowcount:
+    def write(whole: Transaction) -> None:
+        known = find_space(whole.db, space) if space else None
+        at = whole.of(known.space if known is not None else "")
+        there = known is not None or not space
+        if not there or not at.run(at.delete(t).where(t.c.name == name)):
             raise UsageError(
                 "key.unknown", f"there is no key {name!r:.80}{_of(space)}: practicum key list shows those there are"
             )
-        left = db.execute(select(t.c.name).where(t.c.space == id_).limit(1)).first()
-        if known is not None and known.state == "reserved" and left is None:
-            db.execute(delete(tables.spaces).where(tables.spaces.c.space == id_))
+        if known is not None and known.state == "reserved" and at.first(at.select(t.c.name).limit(1)) is None:
+            remove_space(at.db, known.space)
 
-    log.do(write).result()
+    database.do(write).result()

@@ -38,11 +38,9 @@ from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooM
 from practicum.serve.admission import Refused, require_clear
 from practicum.serve.answers import Health
 from practicum.serve.call import JSON_TYPE, RETRY, Asgi, Call, Held, Left, Receive, Send
-from practicum.serve.feedback import Conflict, Unknown
 from practicum.serve.lines import requests
 from practicum.serve.mcp_http import Agents
 from practicum.serve.metrics import Metrics
-from practicum.serve.names import UnknownSpace
 from practicum.serve.openapi import document
 from practicum.serve.operations import OPERATIONS, At, Operation, perform
 from practicum.serve.passing import Passing
@@ -61,11 +59,13 @@ from practicum.serve.protocols import (
     with_metadata,
 )
 from practicum.serve.purpose import is_housekeeping
-from practicum.serve.service import Service, new_id
+from practicum.serve.service import Service
 from practicum.serve.sessions import Caller
 from practicum.serve.space import Shown
 from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream, decoded
+from practicum.session.outcomes import Conflict, Unknown, new_id
+from practicum.store.spaces import UnknownSpace
 
 logger = logging.getLogger("practicum.serve")
 

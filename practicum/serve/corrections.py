@@ -66,6 +66,11 @@ SIMILAR_TURN = "Another request, which is only similar to the next one:"
 NOTED = "# Notes from earlier work"
 
 
+def note_by(user: str | None) -> str:
+    """What a note has as its interaction: it is about none, and may be a user's."""
+    return "" if user is None else f"user:{user}"
+
+
 @dataclass(frozen=True)
 class Correction:
     """What should have been answered: the right answer as `target`, or what was said about the answer as `words`.

@@ -14,26 +14,25 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
 from practicum.core.errors import RunBusy, UsageError
-from practicum.serve import tables
 from practicum.serve.answers import Decided, Edited, SpaceGone
-from practicum.serve.feedback import Conflict, Unknown
-from practicum.serve.identities import bury_space, end_space
-from practicum.serve.log import Database
-from practicum.serve.names import unknown
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.service import Service
 from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews
 from practicum.session.amend import apply_edits, roll_back, writing
+from practicum.session.outcomes import Conflict, Unknown
 from practicum.session.records import to_the_end
+from practicum.store import schema
+from practicum.store.backend import Backend
 from practicum.store.database import Store
 from practicum.store.names import name_version
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
+from practicum.store.scope import Transaction
+from practicum.store.spaces import unknown
 from practicum.store.versions import entry_history, read_versions
 
 PATIENCE = 5.0
@@ -75,7 +74,7 @@ async def _writing(service: Service, space: Space) -> AsyncIterator[Store]:
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(PATIENCE):
-                store = await stack.enter_async_context(writing(space.folder, PATIENCE))
+                store = await stack.enter_async_context(writing(space.store, PATIENCE))
         except (TimeoutError, RunBusy):
             raise Conflict("space.learning", f"space {space.name} is learning now: try again in a minute") from None
         if not await asyncio.to_thread(service.is_live, space):
@@ -131,12 +130,12 @@ def _make_live(service: Service, space: Space, store: Store, version: int, reaso
     base = space.live
     name_version(store, LIVE, version)
 
-    def note(db: Connection) -> None:
-        number = next_number(db, tables.rollouts, space.id)
+    def note(at: Transaction) -> None:
+        number = next_number(at, schema.rollouts)
         made = Rollout.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
-        begin_rollout(db, made.row(space.id, PROMOTED, reason))
+        begin_rollout(at, made.row(PROMOTED, reason))
 
-    service.log.do(note, space.id).result()
+    store.change(note)
 
 
 def _gone(store: Store, id: str) -> UsageError:
@@ -202,12 +201,7 @@ def _waiting(store: Store, id: str) -> list[reviews.Review]:
 async def read_run(service: Service, name: str, read: Callable[[Store], Any]) -> Any:
     """What a function reads from the run of a space, in a thread."""
     space = await service.space(name)
-
-    def reading() -> Any:
-        with Store.read(space.folder) as store:
-            return read(store)
-
-    return await asyncio.to_thread(reading)
+    return await asyncio.to_thread(read, space.store)
 
 
 async def remove_space(service: Service, name: str) -> SpaceGone:
@@ -222,27 +216,20 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
 
 
 async def _remove_space(service: Service, name: str) -> SpaceGone:
-    database = service.log.database
+    backend = service.database.backend
     async with service.making, AsyncExitStack() as stack:
-        await _alone(stack, database, f"making space {name}", wait=True)
-        if await asyncio.to_thread(service.finish_space, name):
-            return {"name": name, "rows": 0}
+        await _alone(stack, backend, f"making space {name}", wait=True)
         space = await service.space(name)
-        if not await _alone(stack, database, f"learning in {space.id}"):
-            raise Conflict("space.learning", f"space {name} is learning now: try again in a minute")
         async with _writing(service, space) as store:
             stack.enter_context(service.deleting(space))
-            removed = await asyncio.wrap_future(service.log.do(partial(bury_space, id=space.id), space.id))
-            await to_the_end(store.remove)
+            removed = await to_the_end(lambda: service.database.remove(store))
             await space.close()
-        await asyncio.to_thread(database.remove_run, name, space.folder)
-        await asyncio.wrap_future(service.log.do(partial(end_space, id=space.id)))
     return {"name": name, "rows": removed}
 
 
-async def _alone(stack: AsyncExitStack, database: Database, what: str, *, wait: bool = False) -> bool:
-    """Enter `database.alone` in a thread, until the stack ends."""
-    block = database.alone(what, wait)
+async def _alone(stack: AsyncExitStack, backend: Backend, what: str, *, wait: bool = False) -> bool:
+    """Enter `backend.alone` in a thread, until the stack ends."""
+    block = backend.alone(what, wait)
     mine = await asyncio.to_thread(block.__enter__)
     stack.push_async_callback(asyncio.to_thread, block.__exit__, None, None, None)
     return bool(mine)

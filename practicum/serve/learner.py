@@ -1,9 +1,9 @@
 """Learning in the background: outcomes become a version, which has to earn its way.
 
-A round takes the outcomes that wait, learns from them in the run of the space (`session.reports`, which resumes after a
-kill and pays for nothing twice), and tries the new version on held-out requests. Only then a share of the sessions sees
-it. A round begins from the live version, whatever became of the last candidate, and no round begins while a candidate
-is out: what is learned is tested one step at a time.
+A round takes the outcomes that wait, learns from them (`session.reports`, which resumes after a kill and pays for
+nothing twice), and tries the new version on held-out requests. Only then a share of the sessions sees it. A round
+begins from the live version, whatever became of the last candidate, and no round begins while a candidate is out: what
+is learned is tested one step at a time.
 """
 
 from __future__ import annotations
@@ -14,47 +14,41 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-from sqlalchemy import Connection, func, select, update
 
 from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, RunBusy, StoreAway
-from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.core.words import in_number
 from practicum.engine.run import Run
 from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.retrieval.vectors import cut
-from practicum.serve import tables
-from practicum.serve.feedback import HELD, LEARNED, WAITING, taught
-from practicum.serve.log import Log
 from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.settings import Settings
 from practicum.serve.space import LIVE, Space
 from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
-from practicum.session import space as sessions
 from practicum.session.amend import roll_back, writing
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.foreign import Origin
 from practicum.session.opening import open_state, run_embedder
-from practicum.session.outcomes import outcome_row, read_report
+from practicum.session.outcomes import HELD, LEARNED, WAITING, count_waiting
+from practicum.session.reports import learn_reports
+from practicum.session.result import Watch
 from practicum.session.setup import set_up
 from practicum.store import schema
-from practicum.store.database import Store
-from practicum.store.dialects import insert_new
+from practicum.store.database import Database, Store
 from practicum.store.journal import Journal
 from practicum.store.names import name_version
+from practicum.store.scope import Transaction
 from practicum.store.snapshot import read_context
 
 logger = logging.getLogger("practicum.serve")
@@ -84,8 +78,7 @@ class Spent:
 
 def _spent(space: Space) -> Spent:
     """What learning has cost in a space until now."""
-    with Store.read(space.folder) as store:
-        spent = Journal(store).before
+    spent = Journal(space.store).before
     return Spent(spent.calls, spent.usd or 0.0)
 
 
@@ -99,7 +92,7 @@ class LearningHost(Protocol):
 
     settings: Settings
     upstream: Upstream | None
-    log: Log
+    database: Database
     counts: Counter[str]
     spaces: dict[str, Space]
 
@@ -183,12 +176,14 @@ class Learner(threading.Thread):
                 continue
             self.at = space.name
             try:
-                async with self._alone(space) as mine:
-                    if not mine or not self._due(space):
+                # While the lease lasts, the space is not deleted.
+                async with writing(space.store) as store:
+                    await self._catch_up(space)
+                    if not self._due(space):
                         continue
                     self.status = f"learning in space {space.name}"
                     self._wanted.discard(space.name)
-                    self._round = asyncio.create_task(self._learn(space))
+                    self._round = asyncio.create_task(self._learn(space, store))
                     if self._ended:
                         # `stop` came too early to cut it.
                         self._round.cancel()
@@ -200,7 +195,7 @@ class Learner(threading.Thread):
                 self._pause(space, TICK)
                 logger.info("space %s: %s", space.name, error)
             except PracticumError as error:
-                if self.service.log.failing is None:
+                if self.service.database.writer.failing is None:
                     self._failed(space, str(error))
                 else:
                     # The store raises an alarm of its own.
@@ -214,20 +209,11 @@ class Learner(threading.Thread):
                 self._round, self.status, self.at = None, "waiting", ""
                 self._turns[space.name] += 1
 
-    @asynccontextmanager
-    async def _alone(self, space: Space) -> AsyncIterator[bool]:
-        """A block in which no other node learns in the space; yields whether this one may. What others did is known
-        then."""
-        with self.service.log.database.alone(f"learning in {space.id}") as mine:
-            # While this block lasts, the space is not deleted.
-            mine = mine and self.service.is_live(space)
-            if mine:
-                # Written, so that they are counted.
-                self.service.log.do(lambda db: None).result()
-                self.service.call_soon(self.service.refresh(space))
-            else:
-                self._pause(space, TICK)
-            yield mine
+    async def _catch_up(self, space: Space) -> None:
+        """Learn what others did in a space."""
+        # Written, so that they are counted.
+        self.service.database.do(lambda at: None).result()
+        self.service.call_soon(self.service.refresh(space))
 
     def _pause(self, space: Space, seconds: float) -> None:
         """Begin no round in a space for so long, unless one is wanted."""
@@ -256,63 +242,59 @@ class Learner(threading.Thread):
     def _decided(self, space: Space) -> bool:
         """Whether it was decided before what becomes of the newest version."""
         if self._known.get(space.id) != space.last:
-            t = tables.rollouts
-            mine = (t.c.space == space.id) & (t.c.version == space.last)
-            if not self.service.log.rows(select(t.c.number).where(mine).limit(1)):
+            t = schema.rollouts
+            if not space.store.rows(space.store.select(t.c.number).where(t.c.version == space.last).limit(1)):
                 return False
             self._known[space.id] = space.last
         return True
 
     # A round
 
-    async def _learn(self, space: Space) -> None:
+    async def _learn(self, space: Space, store: Store) -> None:
         if space.last != space.live:
             if not self._decided(space):
                 # It was learned before the service ended, approved in a review, or edited by hand.
-                await self._try(space, space.last)
+                await self._try(space, store, space.last)
                 return
-            await self._return_to_live(space)
+            name_version(store, LIVE, roll_back(store, space.live))
+            space.read_versions()
         budget = self._budget(space)
         if budget is None:
             self._pause(space, PAUSE)
             logger.info("space %s: the budget of today is spent", space.name)
             return
         began = space.live
-        if moved := self._hand_over(space):
-            async with sessions.open(space.folder, parts=self.parts) as run:
-                result = await run.learn(max_calls=budget.calls, max_usd=budget.usd)
-            if held := result.errors.get(Count.HELD_EDITS, 0):
-                waits = in_number(held, f"{held} learned edit[|s] wait[s|] for review: practicum review {space.folder}")
-                self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
-            if result.stopped:
-                self._pause(space, PAUSE)
-                logger.info("space %s: learning stopped: %s", space.name, result.stopped)
-            self._settle(space, moved)
-            self.service.counts["rounds"] += 1
+        limits = {"max_calls": budget.calls, "max_usd": budget.usd}
+        given = {name: most for name, most in limits.items() if most is not None}
+        trusted, o = self.service.settings.trusted, schema.outcomes
+        waiting = [row.id for row in store.rows(store.select(o.c.id).where(o.c.state == WAITING))]
+        result = await learn_reports(
+            store, self.parts, Watch(), given, trusted=trusted, question=space.question, most=AT_ONCE
+        )
+        if held := result.errors.get(Count.HELD_EDITS, 0):
+            waits = in_number(held, f"{held} learned edit[|s] wait[s|] for review: practicum review {store.folder}")
+            self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
+        if result.stopped:
+            self._pause(space, PAUSE)
+            logger.info("space %s: learning stopped: %s", space.name, result.stopped)
+        space.waiting, space.waiting_since = count_waiting(store), time.monotonic()
+        self.service.counts["rounds"] += 1
         space.read_versions()
         if space.live != began:
-            self._give_up(space, moved)
+            self._give_up(space, store, waiting)
         elif space.last != space.live:
-            await self._try(space, space.last)
-
-    async def _return_to_live(self, space: Space) -> None:
-        """Go on from the live version: the newest one was dropped or taken back."""
-        async with writing(space.folder) as store:
-            version = roll_back(store, space.live)
-            name_version(store, LIVE, version)
-        space.read_versions()
+            await self._try(space, store, space.last)
 
     def _budget(self, space: Space) -> BudgetLimits | None:
         """What is left of today's budget; None if nothing is."""
-        settings, t = self.service.settings, tables.days
+        settings, t = self.service.settings, schema.days
         spent = _spent(space)
 
-        def first_today(db: Connection) -> Any:
-            row = {"space": space.id, "day": _today(), "calls": spent.calls, "usd": spent.usd}
-            db.execute(insert_new(t, db.dialect.name), row)
-            return db.execute(select(t).where(t.c.space == space.id, t.c.day == row["day"])).one()
+        def first_today(at: Transaction) -> Any:
+            at.insert_new(t, {"day": _today(), "calls": spent.calls, "usd": spent.usd})
+            return at.first(at.select(t).where(t.c.day == _today()))
 
-        began = self.service.log.do(first_today, space.id).result()
+        began = space.store.change(first_today)
         calls, usd = settings.max_calls_day, settings.max_usd_day
         left_calls = None if calls is None else calls - (spent.calls - began.calls)
         left_usd = None if usd is None else usd - (spent.usd - began.usd)
@@ -323,12 +305,13 @@ class Learner(threading.Thread):
     def spent_today(self, spaces: Sequence[Space]) -> dict[str, Spent]:
         """What learning has cost today in each of these spaces, by identity, on all nodes, in any thread. Raises
         StoreError if it cannot be read."""
-        t, today, found = tables.days, _today(), dict[str, Spent]()
+        t, today, found = schema.days, _today(), dict[str, Spent]()
+        database = self.service.database
         for start in range(0, len(spaces), AT_ONCE):
             some = {space.id: space for space in spaces[start : start + AT_ONCE]}
-            for row in self.service.log.rows(select(t).where(t.c.space.in_([*some]), t.c.day == today)):
+            for row in database.rows(database.of_spaces(t, some, (t.c.calls, t.c.usd)).where(t.c.day == today)):
                 # On several nodes, another one may learn.
-                changes = some[row.space].name == self.at or self.service.log.database.shared
+                changes = some[row.space].name == self.at or database.shared
                 known, turns = self._spent.get(row.space), self._turns[some[row.space].name]
                 if known is None or known[:2] != (today, turns) or changes:
                     now = _spent(some[row.space])
@@ -337,90 +320,32 @@ class Learner(threading.Thread):
                 found[row.space] = known[2]
         return found
 
-    def _give_up(self, space: Space, ids: Sequence[str]) -> None:
+    def _give_up(self, space: Space, store: Store, ids: Sequence[str]) -> None:
         """Drop what was learned while somebody made another version live by hand: it was made from the version that was
-        taken back. The outcomes are learned from again."""
-        o, dropped = tables.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
-        row = dropped.row(space.id, DROPPED, "another version was made live by hand meanwhile")
+        taken back. The outcomes of the round, which had these `ids`, are learned from again."""
+        o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
+        row = dropped.row(DROPPED, "another version was made live by hand meanwhile")
 
-        def wait_again(db: Connection) -> None:
-            mine = (o.c.space == space.id) & o.c.id.in_(ids) & (o.c.state == LEARNED)
-            db.execute(update(o).where(mine).values(state=WAITING, revision=o.c.revision + 1))
-            begin_rollout(db, row)
+        def wait_again(at: Transaction) -> None:
+            for id in ids:
+                again = at.update(o).where(o.c.id == id, o.c.state == LEARNED)
+                at.run(again.values(state=WAITING, revision=o.c.revision + 1))
+            begin_rollout(at, row)
 
-        self.service.log.do(wait_again, space.id).result()
-        space.waiting += len(ids)
-
-    def _hand_over(self, space: Space) -> list[str]:
-        """Give the outcomes that wait to the run of the space, where they are learned from. Returns their ids."""
-        o, i = tables.outcomes, tables.interactions
-        both = select(o).join(i, (i.c.space == o.c.space) & (i.c.id == o.c.id))
-        waiting = both.where(o.c.space == space.id, o.c.state == WAITING).order_by(i.c.number).limit(AT_ONCE)
-        rows = self.service.log.rows(waiting)
-        with Store.beside(space.folder) as store:
-            if store.is_written:
-                raise RunBusy("store.busy", f"another process is writing to the run {space.folder}")
-            for row in rows:
-                mine = i.c.space == space.id
-                own = self.service.log.rows(select(i).where(mine, i.c.id == row.id))
-                data = json.loads(row.data)
-                if "session" in data and own[0].session is not None:
-                    whole = select(i).where(mine, i.c.session == own[0].session)
-                    own = self.service.log.rows(whole.order_by(i.c.number))
-                there = schema.outcomes
-                # "/" follows "." : all revisions, by the index.
-                revisions = there.c.id.between(f"{row.id}.", f"{row.id}/")
-                stale = (there.c.space == store.space) & revisions & there.c.step.is_(None)
-                trust = self._trust(space, row.trust, own)
-                said = reported(taught(data)[0], own, space.question, row.score, trust)
-                values = {"id": f"{row.id}.{row.revision}", "data": json.dumps(said, ensure_ascii=False)}
-                with store.transaction() as at:
-                    at.run(at.delete(there).where(stale))
-                    at.insert_new(there, values)
-        return [row.id for row in rows]
-
-    def _trust(self, space: Space, by: Trust, own: Sequence[Any]) -> Trust:
-        """The trust of what a report by somebody teaches about these interactions. What was read and asked earlier in
-        their conversation counts too, since a request repeats it, or the provider keeps it."""
-        i, last = tables.interactions, own[-1]
-        users, material = {one.user for one in own}, any("material" in json.loads(one.data) for one in own)
-        if last.session is not None:
-            before = (i.c.space == space.id) & (i.c.session == last.session) & (i.c.number <= last.number)
-            users |= {row.user for row in self.service.log.rows(select(i.c.user).where(before).distinct())}
-            # Quotes within texts are escaped in JSON, so only the field itself is found.
-            read = select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)
-            material = material or bool(self.service.log.rows(read))
-        return self.service.settings.trusted.taught(by, users, material)
-
-    def _settle(self, space: Space, ids: Sequence[str]) -> None:
-        """Note which of these outcomes were learned from."""
-        o, there = tables.outcomes, schema.outcomes
-        mine = (o.c.space == space.id) & (o.c.state == WAITING)
-        waiting = {
-            f"{row.id}.{row.revision}": row.id for row in self.service.log.rows(select(o).where(mine, o.c.id.in_(ids)))
-        }
-        with Store.read(space.folder) as store:
-            known = (there.c.space == store.space) & there.c.id.in_([*waiting]) & there.c.step.is_not(None)
-            learned = [waiting[row.id] for row in store.rows(select(there.c.id).where(known))]
-
-        def close(db: Connection) -> int:
-            db.execute(update(o).where(mine, o.c.id.in_(learned)).values(state=LEARNED))
-            return int(db.execute(select(func.count()).where(mine)).scalar_one())
-
-        space.waiting, space.waiting_since = self.service.log.do(close, space.id).result(), time.monotonic()
+        store.change(wait_again)
+        space.waiting = count_waiting(store)
 
     # A candidate
 
-    async def _try(self, space: Space, version: int) -> None:
+    async def _try(self, space: Space, store: Store, version: int) -> None:
         """Try a version on held-out requests; then show it to a share of the sessions."""
         service, settings = self.service, self.service.settings
         base = space.live
-        with Store.read(space.folder) as store:
-            old, new = read_context(store, base), read_context(store, version)
+        old, new = read_context(store, base), read_context(store, version)
         evidence: dict[str, Any] = {"gate": "nothing that is shown changes"}
         tasks = self._held_out(space) if old.digest != new.digest else []
         if len(tasks) >= GATE_LEAST:
-            trial = await self._replay(space, tasks, base, version)
+            trial = await self._replay(space, store, tasks, base, version)
             evidence = trial.as_json()
             del evidence["differences"]
         elif old.digest != new.digest:
@@ -432,8 +357,7 @@ class Learner(threading.Thread):
         elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
             reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
         if reason:
-            row = rollout.row(space.id, DROPPED, reason)
-            if service.log.do(partial(begin_rollout, row=row), space.id).result():
+            if store.change(partial(begin_rollout, row=rollout.row(DROPPED, reason))):
                 alarm = Alarm(space.name, "rollout", f"version {version} dropped: {reason}")
                 service.call_soon(self._tell(space, alarm))
             return
@@ -445,63 +369,32 @@ class Learner(threading.Thread):
 
     def _rollout(self, space: Space, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
         settings = self.service.settings
-        number = self.service.log.do(partial(next_number, table=tables.rollouts, space=space.id)).result()
+        number = space.store.change(partial(next_number, table=schema.rollouts))
         return Rollout.begin(number, version, space.live, settings.canary, settings.canary_length, vectors, evidence)
 
     def _held_out(self, space: Space) -> list[Task]:
-        o, i = tables.outcomes, tables.interactions
-        rows = self.service.log.rows(
-            select(o.c.id, o.c.data, i.c.data.label("asked")).join(i, (i.c.space == o.c.space) & (i.c.id == o.c.id))
-            .where(o.c.space == space.id, o.c.state == HELD).order_by(i.c.number.desc()).limit(GATE_TASKS)
-        )  # fmt: skip
+        o, i, store = schema.outcomes, schema.interactions, space.store
+        both = store.select(o.c.id, o.c.data, i.c.data.label("asked")).where(i.c.id == o.c.id, o.c.state == HELD)
+        rows = store.rows(both.order_by(i.c.number.desc()).limit(GATE_TASKS))
         found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
         return [Task(id, question, target) for id, question, target in found if question]
 
-    async def _replay(self, space: Space, tasks: Sequence[Task], base: int, version: int) -> Trial:
+    async def _replay(self, space: Space, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
         """The paired test of the acceptance gate, on requests from which nothing was learned."""
-        async with writing(space.folder) as store:
-            values = Origin.of(store, {}, self.parts, False).acting_values()
-            setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
-            budget = Budget(self._budget(space) or BudgetLimits(calls=0))
-            async with open_state(store, space.folder, setup, act_only=True, budget=budget) as state:
-                run = Run(state).at(f"gate {base} {version}")
-                old, new = read_context(store, base), read_context(store, version)
-                act, split = setup.method.act, setup.test_name("held-out")
-                return await tried(Trial(GATE_ALPHA), act, split, tasks, old, new, run)
+        values = Origin.of(store, {}, self.parts, False).acting_values()
+        setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
+        budget = Budget(self._budget(space) or BudgetLimits(calls=0))
+        async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
+            run = Run(state).at(f"gate {base} {version}")
+            old, new = read_context(store, base), read_context(store, version)
+            act, split = setup.method.act, setup.test_name("held-out")
+            return await tried(Trial(GATE_ALPHA), act, split, tasks, old, new, run)
 
     async def _vectors(self, space: Space) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""
-        i = tables.interactions
-        newest = select(i.c.data).where(i.c.space == space.id).order_by(i.c.number.desc()).limit(KINDS_FROM)
-        questions = [space.question(json.loads(row.data)) for row in self.service.log.rows(newest)]
+        i = schema.interactions
+        newest = space.store.select(i.c.data).order_by(i.c.number.desc()).limit(KINDS_FROM)
+        questions = [space.question(json.loads(row.data)) for row in space.store.rows(newest)]
         questions = [cut(question) for question in questions if question]
         embedder = run_embedder(space.reader.config, self.parts)
         return await embedder.embed(questions) if questions else np.zeros((0, 1), dtype=np.float32)
-
-
-def reported(
-    data: Mapping[str, Any], interactions: Sequence[Any], question: Callable[[Mapping[str, Any]], str],
-    score: float | None, trust: Trust,
-) -> dict[str, Any]:  # fmt: skip
-    """An outcome as the run of a space learns from it: `data` is what it teaches, `trust` whose words it holds. The
-    attempts of a session are one attempt: the `question` of its first request, what was said and done since, and its
-    last answer."""
-    known = [(row, json.loads(row.data)) for row in interactions]
-    # In the requests of one agent's work, the last one has the steps of all before it.
-    turns = [one for one, after in pairwise(known) if after[1]["query"] != one[1]["query"]] + known[-1:]
-    steps = list[dict[str, str]]()
-    for number, (_, asked) in enumerate(turns):
-        steps += [{"kind": "user", "text": question(asked)}] if number else []
-        steps += [{"kind": kind, "text": text} for kind, text in asked["steps"]]
-        steps += [{"kind": "call", "text": f"{name}({said})"} for name, said in asked["calls"]]
-        steps += [{"kind": "answer", "text": asked["answer"]}] if number < len(turns) - 1 and asked["answer"] else []
-    last, first = turns[-1][1], turns[0][1]
-    note = "\n".join(str(data[name]) for name in ("correction", "comment", "label") if name in data)
-    answer = str(data.get("answer") or last["answer"])
-    trace = {"answer": answer, "reasoning": last.get("thoughts", ""), "steps": steps}
-    # Where the model said nothing, a right answer teaches, and there is no attempt that was wrong.
-    silent = "silence" in last and "answer" not in data and score is None and "target" in data
-    said = read_report(None if silent else trace, score, data.get("target"), note if score is not None else "")
-    shown = {id: similarity for _, asked in known for id, similarity in asked["entries"]}
-    outcome: dict[str, Any] = json.loads(outcome_row("", question(first), known[-1][0].version, shown.items())["data"])
-    return {**outcome, **said, "reported": True, "trust": trust}

@@ -22,9 +22,9 @@ from practicum.serve.access import Forbidden, Grant, Keys
 from practicum.serve.admission import Refused, require_clear
 from practicum.serve.app import AGENT, status_of
 from practicum.serve.call import Call, Receive, Send
-from practicum.serve.names import UnknownSpace
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.service import Service
+from practicum.store.spaces import UnknownSpace
 
 SOCKET = "socket"
 """The socket in the folder of a store."""
@@ -40,7 +40,7 @@ class Local:
     """The operations of a service as an ASGI application. A space that a request names is made if there is none."""
 
     def __init__(self, service: Service) -> None:
-        self._service, self._keys = service, Keys({}, service.log)
+        self._service, self._keys = service, Keys({}, service.database)
         self._making = asyncio.Lock()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
-from sqlalchemy import func, select
+from sqlalchemy import func
 
 from practicum.core.errors import StoreError
 from practicum.core.thoughts import SILENCES
-from practicum.serve import tables
 from practicum.serve.learner import Spent
 from practicum.serve.service import AT_ONCE, TOKENS, Service
 from practicum.serve.space import Space
+from practicum.store import schema
 
 TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds of whole requests, as bounds of the histogram."""
@@ -103,9 +102,10 @@ class Metrics(Collector):
         yield tokens
         for name, (count, what) in COUNTS.items():
             yield CounterMetricFamily(f"practicum_{name}", what, value=service.counts[count])
-        yield CounterMetricFamily("practicum_lost_rows", "Rows that could not be written.", value=service.log.lost)
-        yield CounterMetricFamily("practicum_late_rows", "Rows of spaces that were deleted.", value=service.log.late)
-        yield _gauge("practicum_unwritten_rows", "Rows that wait to be written.", service.log.unwritten)
+        writer = service.database.writer
+        yield CounterMetricFamily("practicum_lost_rows", "Rows that could not be written.", value=writer.lost)
+        yield CounterMetricFamily("practicum_late_rows", "Rows of spaces that were deleted.", value=writer.late)
+        yield _gauge("practicum_unwritten_rows", "Rows that wait to be written.", writer.unwritten)
         spaces = [*service.spaces.values()]
         yield _gauge("practicum_open_spaces", "Spaces that are open.", len(spaces))
         used = 1e6 * sum(space.megabytes for space in spaces)
@@ -142,11 +142,11 @@ class Metrics(Collector):
 
     def _waiting(self, spaces: list[Space]) -> Counter[str]:
         """The corrections and notes that wait for review, by the identity of their space."""
-        t, found = tables.corrections, Counter[str]()
+        t, found, database = schema.corrections, Counter[str](), self._service.database
         for start in range(0, len(spaces), AT_ONCE):
-            some = t.c.space.in_([space.id for space in spaces[start : start + AT_ONCE]])
-            count: Any = select(t.c.space, func.count()).where(some, t.c.state == "waiting").group_by(t.c.space)
-            found.update(dict(map(tuple, self._service.log.rows(count))))
+            some = [space.id for space in spaces[start : start + AT_ONCE]]
+            waiting = database.of_spaces(t, some, (func.count(),)).where(t.c.state == "waiting").group_by(t.c.space)
+            found.update(dict(map(tuple, database.rows(waiting))))
         return found
 
 

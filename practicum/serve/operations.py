@@ -20,14 +20,14 @@ from practicum.core.errors import StoreAway, StoreError, UsageError
 from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line, wrong_field
 from practicum.retrieval.search import Filter
-from practicum.serve import access, answers, editing, personal, tables
+from practicum.serve import access, answers, editing, personal
 from practicum.serve.access import Grant, Keys, Role
-from practicum.serve.feedback import Conflict, Feedback, read_feedback
-from practicum.serve.names import FORM, SPACE_NAME
-from practicum.serve.origins import said_by
+from practicum.serve.corrections import note_by
 from practicum.serve.service import Service
+from practicum.session.outcomes import Conflict, Report, read_report, said_by
 from practicum.session.review import Present, read_reviews
 from practicum.store.database import Store
+from practicum.store.spaces import FORM, SPACE_NAME
 
 MOST = 2**20
 """Bytes of the largest body of an operation."""
@@ -126,7 +126,7 @@ async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -
         await at.service.current(at.space, at.endings, at.grant)
     if isinstance(given, bytes):
         _require_few_fields(given)
-    said = isinstance(given, bytes) and operation.asked is Feedback and read_feedback(given)
+    said = isinstance(given, bytes) and operation.asked is Report and read_report(given)
     asked = said or read_form(operation.asked, given)
     try:
         async with asyncio.timeout(operation.patience):
@@ -167,7 +167,7 @@ class Nothing(Form):
 
 
 @_operation("POST", "/v1/feedback", "report")
-async def report(at: At, asked: Feedback) -> answers.Reported:
+async def report(at: At, asked: Report) -> answers.Reported:
     """Say what came of an interaction: a score, the right answer, or what was wrong."""
     return await at.service.feedback(at.space, asked, said_by(at.user), screened=at.screened)
 
@@ -362,7 +362,7 @@ async def remove(at: At, asked: Removal) -> answers.Edited | answers.Decided:
     the role review, only one's own notes are removed: those of the same user, or of none."""
     if not at.grant.may("review"):
         number = int(asked.id[1:]) if asked.id.startswith("c") else None
-        if number is None or await at.service.noted_by(at.space, number) != tables.note_by(at.user):
+        if number is None or await at.service.noted_by(at.space, number) != note_by(at.user):
             raise access.Forbidden(
                 "key.forbidden",
                 f"removing {asked.id} takes the role review: report is for notes of one's own",
@@ -455,16 +455,18 @@ def _own(at: At, space: str) -> str:
 @_operation("GET", "/v1/keys", "admin")
 async def keys(at: At, asked: Nothing) -> answers.KeysTold:
     """The keys in the store, without the keys themselves."""
-    found = await asyncio.to_thread(access.stored_keys, at.service.log)
+    found = await asyncio.to_thread(access.stored_keys, at.service.database)
     return {"keys": [grant.as_json() for grant in found if at.grant.space in ("", grant.space)]}
 
 
 @_operation("POST", "/v1/keys", "admin")
 async def add_key(at: At, asked: NewKey) -> answers.NewKeyTold:
     """Make a key. It is told here, and nowhere else."""
-    space, log = _own(at, asked.space), at.service.log
+    space, database = _own(at, asked.space), at.service.database
     id = (await at.service.current(space, at.endings, at.grant)).id if space else None
-    key = await asyncio.to_thread(access.add_key, log, asked.name, space, asked.roles, asked.days, asked.a_minute, id)
+    key = await asyncio.to_thread(
+        access.add_key, database, asked.name, space, asked.roles, asked.days, asked.a_minute, id
+    )
     at.keys.forget()
     return {"name": asked.name, "space": space, "key": key}
 
@@ -473,7 +475,7 @@ async def add_key(at: At, asked: NewKey) -> answers.NewKeyTold:
 async def remove_key(at: At, asked: KeyName) -> answers.KeyGone:
     """Remove a key, and sign out who signed in with it."""
     space = _own(at, asked.space)
-    await asyncio.to_thread(access.remove_key, at.service.log, asked.name, space)
+    await asyncio.to_thread(access.remove_key, at.service.database, asked.name, space)
     at.keys.forget()
     return {"name": asked.name, "space": space}
 

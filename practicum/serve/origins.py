@@ -7,35 +7,9 @@ least of all that it was made of; the operator says explicitly whom else to trus
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 from practicum.core.screen import flags
-from practicum.core.trust import Trust, least
-from practicum.serve.feedback import Interaction
-
-
-@dataclass(frozen=True)
-class Trusted:
-    """What counts as the operator's own words: what end `users` ask (their reports do not), and what `tools` return."""
-
-    users: bool = False
-    tools: bool = False
-
-    def question(self, user: str | None) -> Trust:
-        """The trust of a question of this end user (None: the operator's), of which the operator knows the answer."""
-        return "own" if user is None or self.users else "labelled"
-
-    def taught(self, by: Trust, users: Iterable[str | None], material: bool) -> Trust:
-        """The trust of what a report by the operator (`own`) or an end user (`user`) teaches about a conversation with
-        these end users. `material`: it had results of tools or documents."""
-        read: Trust = "tool" if material and not self.tools else "own"
-        return least(by, read, *map(self.question, users))
-
-
-def said_by(user: str | None) -> Trust:
-    """The trust of what was said in the name of an end user (None: by the operator)."""
-    return "own" if user is None else "user"
+from practicum.core.trust import Trust
+from practicum.session.outcomes import Interaction
 
 
 def is_flagged(question: str, words: str, by: Trust, known: Interaction | None, screened: bool) -> bool:

@@ -19,31 +19,30 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, delete, func, literal, select, text, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import literal, select
 
 from practicum.core.edits import entry_json
 from practicum.core.errors import PracticumError, RunBusy, StoreError
 from practicum.core.installation import derived_key
-from practicum.serve import answers, tables
-from practicum.serve.bounded import Bounded
-from practicum.serve.feedback import LEARNED, WAITING, Interaction, Unknown, shown_items
-from practicum.serve.log import DATABASE_FILE, Database, Log
-from practicum.serve.names import unknown
+from practicum.core.keeping import Bounded
+from practicum.serve import answers
+from practicum.serve.corrections import note_by
 from practicum.serve.rollout import next_number
 from practicum.serve.space import Space
 from practicum.session.forget import forget
+from practicum.session.outcomes import LEARNED, WAITING, Interaction, Unknown, shown_items
 from practicum.store import schema
-from practicum.store.database import Store, as_stored
-from practicum.store.folder import empty_log, is_run
+from practicum.store.database import Database, Store, as_stored
+from practicum.store.folder import empty_log
 from practicum.store.raw import matches_in
+from practicum.store.scope import Transaction
+from practicum.store.spaces import unknown
 from practicum.store.versions import EDITS, read_versions, rebuild
 
 logger = logging.getLogger("practicum.serve")
@@ -55,7 +54,7 @@ QUOTED = "what it said was removed with a user's data"
 """In place of the text of an alarm that may quote a user."""
 
 ID = "i[0-9a-f]{13,}-[0-9a-f]{12}"
-"""The id of an interaction, as `service.new_id` gives it."""
+"""The id of an interaction, as `outcomes.new_id` gives it."""
 
 READ = 1_000
 """Rows that are read at a time."""
@@ -111,19 +110,18 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Erasure:
-    """A row of `erasures` that is not done; `space` is the identity."""
+    """A row of `erasures` that is not done."""
 
-    space: str
     number: int
     state: str
     user: str
     data: Mapping[str, Any]
 
-    def write(self, log: Log, data: Mapping[str, Any], **values: Any) -> None:
+    def write(self, store: Store, data: Mapping[str, Any], **values: Any) -> None:
         """Write the row anew, with these values."""
-        t = tables.erasures
-        mine = (t.c.space == self.space) & (t.c.number == self.number)
-        log.do(lambda db: db.execute(update(t).where(mine).values(data=json.dumps(data), **values))).result()
+        t = schema.erasures
+        row = store.update(t).where(t.c.number == self.number).values(data=json.dumps(data), **values)
+        store.change(lambda at: at.run(row))
 
 
 # For a service that runs
@@ -133,7 +131,7 @@ class ErasingHost(Protocol):
     """What removing a user's data needs of a service that runs. `recent` are the interactions in memory, `unfinished`
     the removals that failed, by space."""
 
-    log: Log
+    database: Database
     spaces: dict[str, Space]
     unfinished: dict[str, Unfinished]
     recent: Bounded[Interaction]
@@ -141,8 +139,6 @@ class ErasingHost(Protocol):
     async def space(self, name: str) -> Space: ...
 
     def identity(self, name: str) -> str | None: ...
-
-    def folder(self, name: str, id: str) -> Path: ...
 
     def paused(self) -> AbstractAsyncContextManager[None]: ...
 
@@ -159,7 +155,7 @@ async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[
     """All that is kept of a user in a space, as plain values. Raises Unknown if that is nothing, UnknownSpace, and
     StoreError if it cannot be read."""
     at = await service.space(space)
-    found = await asyncio.to_thread(lambda: [*exported(service.log, at.folder, at.id, user)])
+    found = await asyncio.to_thread(lambda: [*exported(at.store, user)])
     return [{**item, "space": space} for item in found]
 
 
@@ -185,22 +181,22 @@ async def finish_erasures(service: ErasingHost) -> None:
     """Finish what was interrupted of removals, in all spaces. One that fails raises an alarm, and is tried again. A
     space that is not open stays closed while another node is about it, or was until a moment ago."""
 
-    def is_free(id: str) -> bool:
-        with service.log.database.alone(f"learning in {id}") as mine:
-            return bool(mine)
-
-    spaces = await asyncio.to_thread(unfinished_spaces, service.log)
-    for space, id in spaces.items():
-        if await asyncio.to_thread(is_free, id):
+    stores = {store.name: store for store in await asyncio.to_thread(unfinished_spaces, service.database)}
+    for space, store in stores.items():
+        if not await asyncio.to_thread(_is_written, store):
             with suppress(Unfinished, RunBusy):
                 await asyncio.shield(_erase_served(service, space))
                 logger.warning("space %s: the removal of a user's data, which was interrupted, is done", space)
         elif space not in service.spaces:
             busy = RunBusy("store.busy", "another node is about it")
-            service.unfinished.setdefault(space, Unfinished(space, id, True, busy))
-    for space in {*service.unfinished}.difference(spaces):
+            service.unfinished.setdefault(space, Unfinished(space, store.space, True, busy))
+    for space in {*service.unfinished}.difference(stores):
         # Another node has finished it, or the space was deleted.
         del service.unfinished[space]
+
+
+def _is_written(store: Store) -> bool:
+    return store.is_written
 
 
 async def _erase_served(
@@ -212,7 +208,7 @@ async def _erase_served(
             if (id := await asyncio.to_thread(service.identity, name)) is None:
                 raise unknown(name)
             done = await asyncio.to_thread(
-                _erase, service.log, service.folder(name, id), name, id, user, text,
+                _erase, service.database.store(name, id), user, text,
                 clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,
                 rewritten=space.read_versions if space else lambda: None,
             )  # fmt: skip
@@ -241,89 +237,96 @@ async def _clean(service: ErasingHost, space: Space, user: str | None, found: _F
 # For a store
 
 
-def spaces_of(log: Log, user: str, space: str | None = None) -> dict[str, str]:
-    """The identities of the spaces that keep something of a user, or in which the user's removal is not finished, by
-    name; of this `space` alone, if it is given. Raises Unknown if there is none."""
-    i, c, e, s = tables.interactions, tables.corrections, tables.erasures, tables.spaces
-    asked = select(i.c.space).where(i.c.user == user)
-    noted = select(c.c.space).where(c.c.interaction == tables.note_by(user))
-    begun = select(e.c.space).where(e.c.user == _digest(user), e.c.state != DONE)
-    live = select(s.c.name, s.c.space).where(s.c.state == "live", s.c.space.in_(asked.union(noted, begun)))
-    mine = live if space is None else live.where(s.c.name == space)
-    found = {row.name: row.space for row in log.rows(mine.order_by(s.c.name))}
+def spaces_of(database: Database, user: str, space: str | None = None) -> list[Store]:
+    """The spaces that keep something of a user, or in which the user's removal is not finished, by name; this `space`
+    alone, if it is given. Raises Unknown if there is none."""
+    found = [store for store in _stores(database, space) if _knows(store, user)]
     if not found:
         raise _nothing(user, space)
     return found
 
 
-def exported(log: Log, folder: Path, space: str, user: str) -> Iterator[dict[str, Any]]:
-    """All that is kept of a user in a space whose run is in `folder`: one item for each row, and for what was learned.
-    Raises Unknown if that is nothing."""
+def _stores(database: Database, space: str | None = None) -> list[Store]:
+    names = database.names() if space is None else [space]
+    ids = {row.name: row.space for row in database.rows(database.named_as(names))}
+    return [database.store(name, ids[name]) for name in names if name in ids]
+
+
+def _knows(store: Store, user: str) -> bool:
+    """Whether a space keeps something of a user."""
+    i, c, e = schema.interactions, schema.corrections, schema.erasures
+    queries = (
+        store.select(i.c.id).where(i.c.user == user),
+        store.select(c.c.number).where(c.c.interaction == note_by(user)),
+        store.select(e.c.number).where(e.c.user == _digest(user), e.c.state != DONE),
+    )
+    return any(store.rows(query.limit(1)) for query in queries)
+
+
+def exported(store: Store, user: str) -> Iterator[dict[str, Any]]:
+    """All that is kept of a user in a space: one item for each row, and for what was learned. Raises Unknown if that is
+    nothing."""
     # What waits to be written counts too.
-    log.do(lambda db: None).result()
-    found, mine = _find(log.rows, space, user), _mine(space, user)
+    store.change(lambda at: None)
+    found, mine = _find(store, user), _mine(store, user)
     if found is None:
         raise _nothing(user)
-    i, o, c, s = tables.interactions, tables.outcomes, tables.corrections, tables.sessions
+    i, o, c, s = schema.interactions, schema.outcomes, schema.corrections, schema.sessions
     queries: dict[str, Any] = {
-        "interaction": select(i).where(i.c.space == space, i.c.user == user).order_by(i.c.number),
-        "outcome": select(o).where(o.c.space == space, o.c.id.in_(mine)).order_by(o.c.id),
-        "correction": select(c).where(c.c.space == space, c.c.interaction.in_(mine)).order_by(c.c.number),
-        "session": select(s).where(s.c.space == space).order_by(s.c.session),
+        "interaction": store.select(i).where(i.c.user == user).order_by(i.c.number),
+        "outcome": store.select(o).where(o.c.id.in_(mine)).order_by(o.c.id),
+        "correction": store.select(c).where(c.c.interaction.in_(mine)).order_by(c.c.number),
+        "session": store.select(s).order_by(s.c.session),
     }
     for what, query in queries.items():
-        for row in log.rows(query):
+        for row in store.rows(query):
             if what != "session" or row.session in found.pins:
-                yield _item(what, space, row)
-    if is_run(folder):
-        with as_stored(folder), Store.read(folder) as store:
-            yield from _learned(store, space, found)
+                yield _item(what, store.name, row)
+    with as_stored(store.folder):
+        yield from _learned(store, found)
 
 
-def forget_stored(log: Log, folder: Path, space: str, id: str, user: str, *, text: bool = False) -> Forgotten:
-    """Remove a user's data from a space that no service has open, with this identity, and whose run is in `folder`.
-    Raises as `forget_user` does."""
-    done = _erase(log, folder, space, id, user, text)
+def forget_stored(store: Store, user: str, *, text: bool = False) -> Forgotten:
+    """Remove a user's data from a space that no service has open. Raises as `forget_user` does."""
+    done = _erase(store, user, text)
     if done is None:
-        raise _nothing(user, space)
+        raise _nothing(user, store.name)
     return done
 
 
-def unfinished_spaces(log: Log) -> dict[str, str]:
-    """The identities of the spaces in which a removal is not finished, by name."""
-    t, s = tables.erasures, tables.spaces
-    begun = select(t.c.space).where(t.c.state != DONE)
-    live = select(s.c.name, s.c.space).where(s.c.state == "live", s.c.space.in_(begun))
-    return {row.name: row.space for row in log.rows(live.order_by(s.c.name))}
+def unfinished_spaces(database: Database) -> list[Store]:
+    """The spaces in which a removal is not finished."""
+    t = schema.erasures
+    begun = {row.space for row in database.rows(select(t.c.space).where(t.c.state != DONE))}
+    return [database.store(name, id) for id, name in sorted(database.names_of(begun).items(), key=lambda one: one[1])]
 
 
-def finish_stored(log: Log, folder: Path, space: str, id: str) -> None:
+def finish_stored(store: Store) -> None:
     """Finish what was interrupted of removals in a space that no service has open. Raises as `forget_user` does."""
-    _erase(log, folder, space, id)
+    _erase(store)
 
 
-def _mine(space: str, user: str) -> Any:
+def _mine(at: Store | Transaction, user: str) -> Any:
     """The ids of a user's interactions, and what stands for one of a user's notes."""
-    i = tables.interactions
-    return select(i.c.id).where(i.c.space == space, i.c.user == user).union_all(select(literal(tables.note_by(user))))
+    i = schema.interactions
+    return at.select(i.c.id).where(i.c.user == user).union_all(select(literal(note_by(user))))
 
 
-def _find(read: Callable[[Any], Iterable[Any]], space: str, user: str) -> _Found | None:
+def _find(at: Store | Transaction, user: str) -> _Found | None:
     """What is known of a user; None if that is nothing."""
-    i, o, c = tables.interactions, tables.outcomes, tables.corrections
+    i, o, c = schema.interactions, schema.outcomes, schema.corrections
     ids, sessions, pins = set[str](), set[str](), set[str]()
-    for row in read(select(i.c.id, i.c.session, i.c.data).where(i.c.space == space, i.c.user == user)):
+    for row in at.rows(at.select(i.c.id, i.c.session, i.c.data).where(i.c.user == user)):
         ids.add(row.id)
         sessions |= {row.session} - {None}
         pins.add(json.loads(row.data)["pin"])
-    noted = select(c.c.number).where(c.c.space == space, c.c.interaction == tables.note_by(user))
-    if not ids and not [*read(noted.limit(1))]:
+    if not ids and not at.rows(at.select(c.c.number).where(c.c.interaction == note_by(user)).limit(1)):
         return None
     shared, others = set[str](), set[str]()
     for session in sessions:
-        theirs = (i.c.space == space) & (i.c.session == session) & i.c.user.is_distinct_from(user)
-        both = select(i.c.id, o.c.data).outerjoin(o, (o.c.space == i.c.space) & (o.c.id == i.c.id))
-        for row in read(both.where(theirs)):
+        theirs = (i.c.session == session) & i.c.user.is_distinct_from(user)
+        both = select(i.c.id, o.c.data).outerjoin(o, at.mine(o, o.c.id == i.c.id)).where(at.mine(i, theirs))
+        for row in at.rows(both):
             others.add(session)
             if row.data is not None and "session" in json.loads(row.data):
                 shared.add(row.id)
@@ -344,84 +347,73 @@ def _digest(text: str) -> str:
 
 
 def _erase(
-    log: Log, folder: Path, space: str, id: str, user: str | None = None, text: bool = False, *,
+    space: Store, user: str | None = None, text: bool = False, *,
     clean: Callable[[_Found], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
-    """Finish all removals of the space with this identity that are recorded, after that of a `user` was recorded;
-    returns what was removed of the user, None if nothing is kept. `clean` and `rewritten` bring what is in memory up to
-    date, once the rows are removed, and the run. Raises as `forget_user` does, but for Unknown."""
+    """Finish all removals of a space that are recorded, after that of a `user` was recorded; returns what was removed
+    of the user, None if nothing is kept. `clean` and `rewritten` bring what is in memory up to date, once the rows are
+    removed, and what was learned. Raises as `forget_user` does, but for Unknown."""
     done, digest = dict[str, Forgotten](), None if user is None else _digest(user)
-    with log.database.alone(f"learning in {id}") as mine:
-        if not mine:
-            raise RunBusy("store.busy", f"another node learns in space {space}: ask again when its round is over")
-        try:
-            with Store.open(folder) if is_run(folder) else nullcontext() as store:
-                if user is not None:
-                    change = partial(_record, now=log.database.now, space=id, user=user, text=text)
-                    if (found := log.do(change, id).result()) is not None:
-                        clean(found)
-                for one in _unfinished(log, id):
-                    if one.state == REMOVED:
-                        _forget_in_run(log, store, one)
+    try:
+        with space.leased() as store:
+            if user is not None and (found := store.change(partial(_record, user=user, text=text))) is not None:
+                clean(found)
+            for one in _unfinished(store):
+                if one.state == REMOVED:
+                    _forget_learned(store, one)
             rewritten()
-            if unfinished := _unfinished(log, id):
-                _scrub(log.database)
-                for place in (folder, folder.parent.parent):
-                    empty_log(place)
+            if unfinished := _unfinished(store):
+                store.scrub()
+                empty_log(store.files)
             for one in unfinished:
-                done[one.user] = Forgotten(space=space, user=user or "", **_finish(log, folder, one))
-        except Exception as error:
-            states = {one.user: one.state for one in _unfinished(log, id)}
-            if digest in states or (digest is None and states):
-                raise Unfinished(space, id, REMOVED in states.values(), error) from error
-            if type(error) is StoreError:
-                raise StoreError("store.unwritable", f"{error}; nothing is recorded or removed: ask again") from error
-            raise
+                done[one.user] = Forgotten(space=space.name, user=user or "", **_finish(store, one))
+    except RunBusy:
+        raise
+    except Exception as error:
+        states = {one.user: one.state for one in _unfinished(space)}
+        if digest in states or (digest is None and states):
+            raise Unfinished(space.name, space.space, REMOVED in states.values(), error) from error
+        if type(error) is StoreError:
+            raise StoreError("store.unwritable", f"{error}; nothing is recorded or removed: ask again") from error
+        raise
     return None if digest is None else done.get(digest)
 
 
-def _unfinished(log: Log, space: str) -> list[_Erasure]:
-    t = tables.erasures
-    rows = log.rows(select(t).where(t.c.space == space, t.c.state != DONE).order_by(t.c.number))
-    return [_Erasure(space, row.number, row.state, row.user, json.loads(row.data)) for row in rows]
+def _unfinished(store: Store) -> list[_Erasure]:
+    t = schema.erasures
+    rows = store.rows(store.select(t).where(t.c.state != DONE).order_by(t.c.number))
+    return [_Erasure(row.number, row.state, row.user, json.loads(row.data)) for row in rows]
 
 
-def _forget_in_run(log: Log, store: Store | None, erasure: _Erasure) -> None:
-    """Remove what a run learned from a user, and note in the row what the next stages need."""
-    data, run = erasure.data, None
-    if store is not None:
-        with as_stored(store.folder):
-            sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
-            run = forget(store, sources=sorted(sources), text=data["text"]) if sources else None
-        if run is None:
-            # It may have been handed over what was withdrawn since. And whoever has it open reads everything anew.
-            store.scrub()
-            empty_log(store.folder)
+def _forget_learned(store: Store, erasure: _Erasure) -> None:
+    """Remove what a space learned from a user, and note in the row what the next stages need."""
+    data = erasure.data
+    with as_stored(store.folder):
+        sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
+        run = forget(store, sources=sorted(sources), text=data["text"]) if sources else None
     lost = {} if run is None else {
         "entries": len(run.removed) + len(run.restored), "records": run.rows, "left": run.left,
         "alike": len(run.alike.entries) + sum(run.alike.rows.values()),
     }  # fmt: skip
     counts = {**data["counts"], **lost}
-    counts["left"] = counts.get("left", 0) + _rows_left(log, erasure.space, sorted(data["ids"]))
-    erasure.write(log, {"counts": counts, "ids": [*map(_digest, data["ids"])]}, state=FORGOTTEN)
+    counts["left"] = counts.get("left", 0) + _rows_left(store, sorted(data["ids"]))
+    erasure.write(store, {"counts": counts, "ids": [*map(_digest, data["ids"])]}, state=FORGOTTEN)
 
 
-def _finish(log: Log, folder: Path, erasure: _Erasure) -> dict[str, int]:
+def _finish(store: Store, erasure: _Erasure) -> dict[str, int]:
     """Look for what is left in files, and keep of the removal how much it was. The database was written anew, so it
     holds what its rows hold."""
     ids, counts = {*erasure.data["ids"]}, dict(erasure.data["counts"])
-    files = [*folder.parent.parent.glob(f"{DATABASE_FILE}*"), *(path for path in folder.glob("*") if path.is_file())]
-    counts["left"] += sum(_digest(id) in ids for id in matches_in(files, ID))
-    erasure.write(log, counts, state=DONE, user=None, ended=log.do(log.database.now).result())
+    counts["left"] += sum(_digest(id) in ids for id in matches_in(store.all_files(), ID))
+    erasure.write(store, counts, state=DONE, user=None, ended=store.change(lambda at: at.now()))
     return counts
 
 
 def _sources(store: Store, taught: frozenset[str]) -> set[str]:
     """What a run calls these outcomes: each of their revisions is a task, and so is the request of one that was held
     out."""
-    o, t = schema.outcomes.c, schema.tasks.c
-    names = {f"task:{row[0]}" for query in (store.select(o.id), store.select(t.task_id)) for row in store.rows(query)}
-    for table in (schema.journal, schema.rollouts, schema.lessons):
+    names = {f"task:{row.task_id}" for row in store.rows(store.select(schema.tasks.c.task_id))}
+    for table in (schema.journal, schema.attempts, schema.lessons):
         names.update(*(json.loads(row.sources) for row in store.rows(store.select(table.c.sources))))
     for row in store.rows(store.select(schema.reviews.c.data)):
         names.update(*(edit["sources"] for edit in json.loads(row.data)["edits"]))
@@ -434,99 +426,72 @@ def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
 
-def _record(db: Connection, now: Callable[[Connection], float], space: str, user: str, text: bool) -> _Found | None:
-    """Remove the rows of a user, and record that the rest is to be removed, in a transaction beside which nobody
-    changes the space. Returns None, and does nothing, if nothing is kept of the user."""
-    found = _find(db.execute, space, user)
+def _record(at: Transaction, user: str, text: bool) -> _Found | None:
+    """Remove the rows of a user, and record that the rest is to be removed. Returns None, and does nothing, if nothing
+    is kept of the user."""
+    found = _find(at, user)
     if found is None:
         return None
-    i, o, c, s, a = tables.interactions, tables.outcomes, tables.corrections, tables.sessions, tables.alarms
-    mine, shown = _mine(space, user), set[str]()
-    for row in db.execute(select(i).where(i.c.space == space, i.c.user == user)):
-        shown.update(shown_items(db, space, _interaction(row), False))
-    of_user = {
-        "corrections": delete(c).where(c.c.space == space, c.c.interaction.in_(mine)),
-        "outcomes": delete(o).where(o.c.space == space, o.c.id.in_(mine)),
-        "interactions": delete(i).where(i.c.space == space, i.c.user == user),
+    i, o, c, s, a = schema.interactions, schema.outcomes, schema.corrections, schema.sessions, schema.alarms
+    mine, shown = _mine(at, user), set[str]()
+    for row in at.rows(at.select(i).where(i.c.user == user)):
+        shown.update(shown_items(at, Interaction.stored(row), False))
+    removed = {
+        "corrections": at.run(at.delete(c).where(c.c.interaction.in_(mine))),
+        "outcomes": at.run(at.delete(o).where(o.c.id.in_(mine))),
+        "interactions": at.run(at.delete(i).where(i.c.user == user)),
     }
-    removed = {name: db.execute(statement).rowcount for name, statement in of_user.items()}
     for id in found.shared:
-        again = (o.c.space == space) & (o.c.id == id) & o.c.state.in_((LEARNED, WAITING))
-        db.execute(update(o).where(again).values(state=WAITING, revision=o.c.revision + 1))
+        again = at.update(o).where(o.c.id == id, o.c.state.in_((LEARNED, WAITING)))
+        at.run(again.values(state=WAITING, revision=o.c.revision + 1))
     for pin in found.pins:
-        db.execute(delete(s).where(s.c.space == space, s.c.session == pin))
+        at.run(at.delete(s).where(s.c.session == pin))
     # What a failure of learning says may quote an answer, or a part of it.
-    db.execute(update(a).where(a.c.space == space, a.c.kind == "learning").values(text=QUOTED))
-    _count_credits(db, space, shown)
-    known = tables.spaces
-    db.execute(update(known).where(known.c.space == space).values(corrected=known.c.corrected + 1))
+    at.run(at.update(a).where(a.c.kind == "learning").values(text=QUOTED))
+    _count_credits(at, shown)
+    at.run(at.update(schema.spaces).values(corrected=schema.spaces.c.corrected + 1))
     counts = {**removed, "sessions": len(found.pins), "again": len(found.shared)}
     data = {"ids": sorted(found.ids), "shared": sorted(found.shared), "text": text, "counts": counts}
-    values = {
-        "space": space, "number": next_number(db, tables.erasures, space), "state": REMOVED, "user": _digest(user),
-        "began": now(db), "data": json.dumps(data),
-    }  # fmt: skip
-    db.execute(tables.erasures.insert(), values)
+    row = {"number": next_number(at, schema.erasures), "state": REMOVED, "user": _digest(user), "began": at.now()}
+    at.insert(schema.erasures, {**row, "data": json.dumps(data)})
     return found
 
 
-def _interaction(row: Any) -> Interaction:
-    return Interaction(row.id, row.session, row.user, row.version, row.rollout, row.kind, json.loads(row.data))
-
-
-def _count_credits(db: Connection, space: str, items: set[str]) -> None:
+def _count_credits(at: Transaction, items: set[str]) -> None:
     """Count anew what was scored of the requests that were shown these items: sums cannot tell what a session's score
     was counted for."""
-    i, o, t = tables.interactions, tables.outcomes, tables.credits
+    i, o, t = schema.interactions, schema.outcomes, schema.credits
     counted = {item: [0, 0.0] for item in items}
-    both = select(i, o.c.score, o.c.data.label("said")).join(o, (o.c.space == i.c.space) & (o.c.id == i.c.id))
-    scored = both.where(o.c.space == space, o.c.score.is_not(None)).execution_options(yield_per=READ)
-    for row in db.execute(scored):
-        for item in items.intersection(shown_items(db, space, _interaction(row), "session" in json.loads(row.said))):
+    both = at.select(i, o.c.score, o.c.data.label("said")).where(o.c.id == i.c.id, o.c.score.is_not(None))
+    for row in at.db.execute(both.execution_options(yield_per=READ)):
+        for item in items.intersection(shown_items(at, Interaction.stored(row), "session" in json.loads(row.said))):
             counted[item][0] += 1
             counted[item][1] += row.score
     for item, (number, total) in counted.items():
-        db.execute(delete(t).where(t.c.space == space, t.c.item == item))
+        at.run(at.delete(t).where(t.c.item == item))
         if number:
-            db.execute(t.insert().values(space=space, item=item, scored=number, total=total))
+            at.insert(t, {"item": item, "scored": number, "total": total})
 
 
-def _scrub(database: Database) -> None:
-    """Let no removed row stay in the service's file. A PostgreSQL server makes their space free, and writes over it
-    later."""
-    names = [f' "{table.name}"' for table in tables.metadata.sorted_tables] if database.shared else [""]
-    try:
-        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
-            for name in names:
-                db.execute(text(f"VACUUM{name}"))
-            busy = not database.shared and db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
-    except SQLAlchemyError as error:
-        raise database.failure("write to", error) from error
-    if busy:
-        raise StoreError("store.busy", "another process reads the store")
-
-
-def _rows_left(log: Log, space: str, ids: Sequence[str]) -> int:
+def _rows_left(store: Store, ids: Sequence[str]) -> int:
     """Count the rows that still name these interactions."""
     left = 0
-    for column in (tables.interactions.c.id, tables.outcomes.c.id, tables.corrections.c.interaction):
+    for column in (schema.interactions.c.id, schema.outcomes.c.id, schema.corrections.c.interaction):
         for start in range(0, len(ids), READ):
-            some = (column.table.c.space == space) & column.in_(ids[start : start + READ])
-            left += log.rows(select(func.count()).where(some))[0][0]
+            left += len(store.rows(store.select(column).where(column.in_(ids[start : start + READ]))))
     return left
 
 
 # What was learned
 
 
-def _learned(store: Store, space: str, found: _Found) -> Iterator[dict[str, Any]]:
+def _learned(store: Store, found: _Found) -> Iterator[dict[str, Any]]:
     """What a run keeps of these outcomes, and the entries and edits that rest on them."""
-    taught, versions = found.ids | found.shared, read_versions(store)
-    for what, table, key in (("outcome of the run", schema.outcomes, "id"), ("task", schema.tasks, "task_id")):
-        for row in store.rows(store.select(table)):
-            if _of([f"task:{getattr(row, key)}"], taught):
-                yield _item(what, space, row)
-    for what, table in (("attempt", schema.rollouts), ("lesson", schema.lessons)):
+    taught, versions, space = found.ids | found.shared, read_versions(store), store.name
+    for row in store.rows(store.select(schema.tasks)):
+        if _of([f"task:{row.task_id}"], taught):
+            yield _item("task", space, row)
+    for what, table in (("attempt", schema.attempts), ("lesson", schema.lessons)):
         for row in store.rows(store.select(table)):
             if _of(json.loads(row.sources), taught):
                 yield _item(what, space, row)

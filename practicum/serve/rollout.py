@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import Table, func, or_
 
 from practicum.core.words import quantity
-from practicum.serve import tables
 from practicum.serve.sequential import CanaryTest, kind_of, kinds
+from practicum.store import schema
+from practicum.store.scope import Transaction
 
 CANARY, DROPPED = "canary", "dropped"
 PROMOTED: Final = "promoted"
@@ -100,7 +101,7 @@ class Rollout:
             return Decision(PROMOTED, f"not worse in {quantity(canary.count, 'scored request')} ({means})")
         return None
 
-    def row(self, space: str, state: str = CANARY, reason: str = "") -> dict[str, Any]:
+    def row(self, state: str = CANARY, reason: str = "") -> dict[str, Any]:
         """As a row of the store."""
         data = {
             "share": self.share, "length": self.length, "alpha": self.alpha, "began": self.began, "gate": self.gate,
@@ -108,30 +109,29 @@ class Rollout:
             "centroids": np.round(self.centroids, 5).tolist(),
         }  # fmt: skip
         return {
-            "space": space, "number": self.number, "version": self.version, "base": self.base, "state": state,
+            "number": self.number, "version": self.version, "base": self.base, "state": state,
             "data": json.dumps(data),
         }  # fmt: skip
 
 
-def next_number(db: Connection, table: Any, space: str) -> int:
+def next_number(at: Transaction, table: Table) -> int:
     """The next number of a row of a space."""
-    largest = db.execute(select(func.max(table.c.number)).where(table.c.space == space)).scalar_one()
-    return int(largest or 0) + 1
+    return int(at.first(at.select(func.max(table.c.number)))[0] or 0) + 1
 
 
-def begin_rollout(db: Connection, row: dict[str, Any]) -> bool:
+def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
     """Write a new rollout, or that a version is dropped before it. Returns whether it is written: not if another one is
     under way, or if it was decided before what becomes of the version."""
-    t = tables.rollouts
+    t = schema.rollouts
     other = or_(t.c.state == CANARY, t.c.version == row["version"], t.c.number == row["number"])
-    if db.execute(select(t.c.number).where(t.c.space == row["space"], other).limit(1)).first() is not None:
+    if at.first(at.select(t.c.number).where(other).limit(1)) is not None:
         return False
-    db.execute(t.insert(), row)
+    at.insert(t, row)
     return True
 
 
-def end_rollout(db: Connection, row: dict[str, Any]) -> bool:
+def end_rollout(at: Transaction, row: dict[str, Any]) -> bool:
     """Write what became of a rollout. Returns whether it was under way until now: nobody else has decided it."""
-    t = tables.rollouts
-    mine = (t.c.space == row["space"]) & (t.c.number == row["number"]) & (t.c.state == CANARY)
-    return bool(db.execute(update(t).where(mine).values(state=row["state"], data=row["data"])).rowcount)
+    t = schema.rollouts
+    mine = at.update(t).where(t.c.number == row["number"], t.c.state == CANARY)
+    return bool(at.run(mine.values(state=row["state"], data=row["data"])))

@@ -107,7 +107,7 @@ async def _serve(
         service = Service(settings, upstream)
         stack.push_async_callback(service.close)
         await service.start()
-        keys = Keys(given, service.log, a_minute)
+        keys = Keys(given, service.database, a_minute)
         await keys.refresh()
         if not keys.required and not is_loopback(host):
             raise UsageError(

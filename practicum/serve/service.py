@@ -9,55 +9,37 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import count
-from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 from typing import Any
-from uuid import uuid4
 
 import aiohttp
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import func, select
 
 from practicum import methods
 from practicum.core.context import Context
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
-from practicum.core.files import sync_folder
 from practicum.core.installation import home
+from practicum.core.keeping import Bounded, size_of
 from practicum.core.trust import Trust, least
 from practicum.core.views import exchanges
+from practicum.engine.door import Held
 from practicum.engine.framing import framed
 from practicum.retrieval.vectors import Vectors
-from practicum.serve import answers, tables
+from practicum.serve import answers
 from practicum.serve.access import Grant, require_key_of
-from practicum.serve.bounded import Bounded, size_of
-from practicum.serve.corrections import Correction
+from practicum.serve.corrections import Correction, note_by
 from practicum.serve.faults import Faults
-from practicum.serve.feedback import (
-    WAITING,
-    Conflict,
-    Feedback,
-    Interaction,
-    Outcome,
-    Unknown,
-    drawn,
-    find_interaction,
-    list_interactions,
-    write_outcome,
-)
-from practicum.serve.identities import HALF, add_space, bury_space, end_space, find_space, set_state
+from practicum.serve.interactions import list_interactions
 from practicum.serve.learner import Learner
-from practicum.serve.log import UNWRITTEN, WINDOW, Failing, Log, Sessions, open_database
-from practicum.serve.names import UnknownSpace, require_space_name, unknown
-from practicum.serve.origins import is_flagged, said_by
+from practicum.serve.origins import is_flagged
 from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
@@ -79,21 +61,39 @@ from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.opening import run_embedder
+from practicum.session.outcomes import (
+    WAITING,
+    Conflict,
+    Interaction,
+    Outcome,
+    Report,
+    Unknown,
+    drawn,
+    find_interaction,
+    new_id,
+    said_by,
+    write_outcome,
+)
 from practicum.session.records import (
     as_seed,
     begin,
     config_columns,
-    create,
-    create_seed,
     is_own,
     load_context,
     read_config,
+    seed_rows,
     split_version,
     update_run,
 )
-from practicum.store.database import Store
+from practicum.store import schema
+from practicum.store.backend import Sessions
+from practicum.store.database import Database, Store
 from practicum.store.folder import is_run
 from practicum.store.names import name_version, read_names
+from practicum.store.scope import Transaction
+from practicum.store.spaces import UnknownSpace, require_space_name, unknown
+from practicum.store.sums import LONGEST_NAME, interaction_sums
+from practicum.store.writer import UNWRITTEN, WINDOW, Failing
 
 logger = logging.getLogger("practicum.serve")
 
@@ -113,9 +113,8 @@ goes on unchanged. It is longer than a version is read from a database (`space.R
 IN_USE = 1.0
 """Seconds since a request for a space within which it stays open, since the request may still use it."""
 
-LOOK, SELDOM = 0.2, 4
-"""Seconds between two looks at whether somebody else wrote to the runs in use, and how many times as seldom the others
-are looked at."""
+LOOK = 0.2
+"""Poll interval (s)."""
 
 ERASE_AGAIN = 30.0
 """Seconds until a removal of a user's data that failed is tried again."""
@@ -149,11 +148,8 @@ CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
 """The states of a correction or a note."""
 
 
-SCORED = select(
-    tables.outcomes.c.number, tables.outcomes.c.score, tables.interactions.c.version, tables.interactions.c.rollout,
-    tables.interactions.c.kind, tables.interactions.c.data,
-)  # fmt: skip
-"""What counting a score takes."""
+HELD_OUT = 0.2
+"""The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
 
 
 class Service:
@@ -169,9 +165,16 @@ class Service:
         self.began = time.monotonic()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
-        database = open_database(settings.store)
-        self.sessions = database.sessions(PINNED)
-        self.log = Log(database, self._row_refused)
+        self._held = ExitStack()
+        self.database = Database.at(settings.store, settings.folder, create=True)
+        self._held.callback(self.database.close)
+        try:
+            self._held.enter_context(self.database.backend.serve())
+        except BaseException:
+            self._held.close()
+            raise
+        self.database.writer.refused = self._row_refused
+        self.sessions = self.database.backend.sessions(PINNED)
         self._refused_at: dict[str, float] = {}
         """When the last alarm of a refused row was raised, by space."""
         self.spaces: dict[str, Space] = {}
@@ -207,7 +210,8 @@ class Service:
         """Make the spaces that there are not yet, open them, and begin to learn. Raises UsageError or StoreError if one
         cannot be used; then close the service."""
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._finish_spaces)
+        if self.database.shared:
+            await asyncio.to_thread(self._remove_old_folders)
         await finish_erasures(self)
         for number, name in enumerate(self.settings.spaces):
             if name in self.unfinished and self.unfinished[name].shows:
@@ -233,7 +237,7 @@ class Service:
             await asyncio.to_thread(self.sessions.close)
         # What is being made or deleted comes to its end.
         async with self.making:
-            await asyncio.to_thread(self.log.close)
+            await asyncio.to_thread(self._held.close)
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -249,11 +253,6 @@ class Service:
                     self.learner.start()
 
     # Spaces
-
-    def folder(self, name: str, id: str) -> Path:
-        """The folder of a space's run. On a database it is this node's own, with logs and indexes."""
-        spaces = self.settings.folder / "spaces"
-        return spaces / (f"{name}.{id}" if self.log.database.shared else name)
 
     def require_since(self, name: str, endings: int) -> None:
         """Raises UnknownSpace if a space of this name was deleted since there were so many `endings`: a request that
@@ -280,8 +279,6 @@ class Service:
             return space
         if name not in self._opening:
             require_space_name(name, UnknownSpace)
-            if not self.log.database.shared and not is_run(self.folder(name, "")):
-                raise unknown(name)
             task = self._opening[name] = asyncio.create_task(self._open(name))
             task.add_done_callback(lambda _: self._opening.pop(name, None))
         return await asyncio.shield(self._opening[name])
@@ -291,15 +288,14 @@ class Service:
             raise unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
-            space = await asyncio.to_thread(Space.open, name, id, self.folder(name, id), self._parts)
-        o = tables.outcomes
-        newest: Any = select(func.max(o.c.number)).where(o.c.space == id)
-        ((counted,),) = await asyncio.to_thread(self.log.rows, newest)
+            space = await asyncio.to_thread(Space.open, self.database.store(name, id), self._parts)
+        newest = space.store.select(func.max(schema.outcomes.c.number))
+        ((counted,),) = await asyncio.to_thread(self.database.rows, newest)
         space.counted = counted or 0
         await self.read_messages(space)
         # Whatever the first request would be late for.
         await space.show(text_request("warm up"), "")
-        space.announced = self.log.database.changes(id)
+        space.announced = space.store.changes()
         await self.refresh(space)
         if self.sessions is not None:
             space.claim = partial(self._claim, self.sessions, space)
@@ -312,43 +308,26 @@ class Service:
 
     async def read_messages(self, space: Space) -> None:
         """Find questions by the messages that are stored, and by no others."""
-        i = tables.interactions
-        newest = select(i.c.data).where(i.c.space == space.id).order_by(i.c.number.desc()).limit(MESSAGES)
+        i = schema.interactions
+        newest = space.store.select(i.c.data).order_by(i.c.number.desc()).limit(MESSAGES)
 
         def read() -> None:
-            space.questions.start([json.loads(row.data)["query"] for row in self.log.rows(newest)][::-1])
+            space.questions.start([json.loads(row.data)["query"] for row in self.database.rows(newest)][::-1])
 
         await asyncio.to_thread(read)
 
-    def _find_space(self, name: str) -> Any:
-        """The row of the space with this name; None if there is none."""
-        t = tables.spaces
-        return next(iter(self.log.rows(select(t).where(t.c.name == name))), None)
-
     def identity(self, name: str) -> str | None:
-        """The identity of the live space with this name; None if there is none. A run that was put there by hand
-        becomes a space."""
-        row, database = self._find_space(name), self.log.database
-        if (row is None or row.state == "reserved") and database.has_run(name, self.folder(name, "")):
-            row = self.log.do(partial(_adopt, name=name)).result()
-        if row is None or row.state != "live":
-            return None
-        folder = self.folder(name, row.space)
-        if not database.has_run(name, folder):
-            return None
-        database.connect_run(name, folder)
-        return str(row.space)
+        """The id of the live space with this name; None if there is none."""
+        row = self.database.find(name)
+        return None if row is None or row.state != "live" else str(row.space)
 
     def is_live(self, space: Space) -> bool:
         """Whether an open space is still there; it may be called in any thread."""
-        t = tables.spaces
-        return bool(self.log.rows(select(t.c.name).where(t.c.space == space.id, t.c.state == "live")))
+        t = schema.spaces
+        return bool(self.database.rows(space.store.select(t.c.name).where(t.c.state == "live")))
 
     async def add_space(self, name: str) -> None:
         """Make a space, unless there is one of this name, and open it."""
-        if (space := self.spaces.get(name)) is not None and not is_run(space.folder):
-            # Somebody deleted its folder.
-            await self._drop(space)
         async with self.making:
             await asyncio.to_thread(self._make_space, name, None)
         await self.space(name)
@@ -384,12 +363,12 @@ class Service:
             del self._unkept[key]
 
     async def _drop(self, space: Space) -> None:
-        """Close a space that another node deleted, or somebody by hand."""
+        """Close a space that another node deleted."""
         logger.warning("space %s is gone", space.name)
         self._forget(space)
         await space.close()
-        if self.log.database.shared:
-            await asyncio.to_thread(rmtree, space.folder, ignore_errors=True)
+        if self.database.shared:
+            await asyncio.to_thread(rmtree, space.store.files, ignore_errors=True)
 
     async def hold_back(self, error: Unfinished) -> None:
         """Raise an alarm for a removal that is not finished, and close its space if that may show what was learned from
@@ -418,13 +397,7 @@ class Service:
 
     def space_names(self) -> list[str]:
         """The spaces that there are, in the order of their names."""
-        found = self.log.database.run_names()
-        if not self.log.database.shared:
-            with os.scandir(self.settings.folder / "spaces") as folders:
-                found = [one.name for one in folders if is_run(Path(one.path))]
-        t = tables.spaces
-        dead = {row.name for row in self.log.rows(select(t.c.name).where(t.c.state.in_(HALF)))}
-        return sorted({*found} - dead)
+        return self.database.names()
 
     async def refresh(self, space: Space) -> None:
         """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
@@ -433,9 +406,9 @@ class Service:
             await self._read_corrections(space)
         async with space.counting:
             await self._read_rollout(space)
-        o = tables.outcomes
-        waiting: Any = select(func.count(), func.min(o.c.at)).where(o.c.space == space.id, o.c.state == WAITING)
-        ((number, since),) = await asyncio.to_thread(self.log.rows, waiting)
+        o = schema.outcomes
+        waiting = space.store.select(func.count(o.c.id), func.min(o.c.at)).where(o.c.state == WAITING)
+        ((number, since),) = await asyncio.to_thread(self.database.rows, waiting)
         # What is known here of how long they wait stays, if a clock was set back.
         began = time.monotonic() - max(time.time() - (since or 0.0), 0.0)
         space.waiting_since = min(began, space.waiting_since) if space.waiting else began
@@ -445,33 +418,31 @@ class Service:
 
     async def _read_corrections(self, space: Space) -> None:
         """Let those corrections hold that are stored; whoever calls has the space's lock."""
-        c = tables.corrections
-        live = (c.c.space == space.id) & (c.c.state == "live")
+        c = schema.corrections
         # First how many changes there were: what is read then has them all.
-        corrected = await asyncio.to_thread(self._corrected, space.id)
+        corrected = await asyncio.to_thread(self._corrected, space.store)
         if corrected == space.corrected:
             return
-        numbers = [row.number for row in await asyncio.to_thread(self.log.rows, select(c.c.number).where(live))]
+        live = space.store.select(c.c.number).where(c.c.state == "live")
+        numbers = [row.number for row in await asyncio.to_thread(self.database.rows, live)]
         known = {correction.number for correction in space.corrections}
         new = sorted({*numbers} - known)
         rows = list[Any]()
         for start in range(0, len(new), AT_ONCE):
-            some = select(c).where(c.c.space == space.id, c.c.number.in_(new[start : start + AT_ONCE]))
-            rows += await asyncio.to_thread(self.log.rows, some.order_by(c.c.number))
+            some = space.store.select(c).where(c.c.number.in_(new[start : start + AT_ONCE])).order_by(c.c.number)
+            rows += await asyncio.to_thread(self.database.rows, some)
         added = [Correction(row.number, **json.loads(row.data)) for row in rows]
         space.corrections.change(known.difference(numbers), added)
         space.corrected = corrected
 
-    def _corrected(self, space: str) -> int:
+    def _corrected(self, store: Store) -> int:
         """How often the corrections of a space were changed."""
-        t = tables.spaces
-        return next((row.corrected for row in self.log.rows(select(t).where(t.c.space == space))), 0)
+        return next((row.corrected for row in store.rows(store.select(schema.spaces.c.corrected))), 0)
 
     async def _read_rollout(self, space: Space) -> None:
         """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
-        r = tables.rollouts
-        mine = (r.c.space == space.id) & (r.c.state == CANARY)
-        for row in await asyncio.to_thread(self.log.rows, select(r).where(mine)):
+        r = schema.rollouts
+        for row in await asyncio.to_thread(self.database.rows, space.store.select(r).where(r.c.state == CANARY)):
             if space.rollout is None or space.rollout.number != row.number:
                 await self._continue_rollout(space, row)
             return
@@ -485,26 +456,30 @@ class Service:
         await asyncio.to_thread(space.read_versions)
         if space.live == rollout.version:
             # The service ended between the promotion and its note.
-            ended = partial(end_rollout, row=rollout.row(space.id, PROMOTED, "promoted"))
-            await asyncio.wrap_future(self.log.do(ended, space.id))
+            ended = partial(end_rollout, row=rollout.row(PROMOTED, "promoted"))
+            await asyncio.wrap_future(space.store.do(ended))
             return
-        i, o = tables.interactions, tables.outcomes
-        mine = (i.c.space == space.id) & (i.c.rollout == rollout.number) & o.c.score.is_not(None)
-        both = SCORED.join(o, (o.c.space == i.c.space) & (o.c.id == i.c.id))
-        for scored in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
+        i, o = schema.interactions, schema.outcomes
+        of_rollout = self._scored(space).where(i.c.rollout == rollout.number).order_by(o.c.number)
+        for scored in await asyncio.to_thread(self.database.rows, of_rollout):
             rollout.take(scored.version, scored.score, scored.kind, json.loads(scored.data)["pin"])
             rollout.seen = scored.number
         await asyncio.to_thread(space.context, rollout.version)
         space.rollout = rollout
 
+    def _scored(self, space: Space) -> Any:
+        """A query of the scores of interactions."""
+        i, o = schema.interactions, schema.outcomes
+        columns = (o.c.number, o.c.score, i.c.version, i.c.rollout, i.c.kind, i.c.data)
+        return space.store.select(*columns).where(o.c.id == i.c.id, o.c.score.is_not(None))
+
     async def _count(self, space: Space) -> None:
         """Count the scores that came since, whichever node they were reported to, all nodes in the same order: of a
         rollout, which they may decide, and of all requests, which may have become worse."""
-        i, o = tables.interactions, tables.outcomes
-        both = SCORED.select_from(o).join(i, (i.c.space == o.c.space) & (i.c.id == o.c.id))
+        number = schema.outcomes.c.number
         async with space.counting:
-            mine = (o.c.space == space.id) & (o.c.number > space.counted) & o.c.score.is_not(None)
-            for row in await asyncio.to_thread(self.log.rows, both.where(mine).order_by(o.c.number)):
+            new = self._scored(space).where(number > space.counted).order_by(number)
+            for row in await asyncio.to_thread(self.database.rows, new):
                 space.counted = row.number
                 if alarm := self._watcher(space.name).outcome(row.score):
                     self.alarm(space.id, alarm)
@@ -529,66 +504,28 @@ class Service:
             return found
         return await sessions.claim(space.id, session, version, found, self.late)
 
-    def _finish_spaces(self) -> None:
-        """Finish what a killed process left of spaces that were being made or deleted."""
-        t = tables.spaces
-        for row in self.log.rows(select(t.c.name).where(t.c.state.in_(HALF))):
-            with self.log.database.alone(f"making space {row.name}") as mine:
-                try:
-                    # Otherwise another node is at it.
-                    if mine:
-                        self.finish_space(row.name)
-                except PracticumError as error:
-                    self.warnings.append(f"what is left of space {row.name} is not removed: {error}")
-        if self.log.database.shared:
-            self._remove_old_folders()
-
-    def finish_space(self, name: str) -> bool:
-        """Remove the run of a space that was being made or deleted; the caller is alone in making it. Returns whether
-        it was being deleted. One that was being made is reserved then, and keeps its keys."""
-        row = self._find_space(name)
-        if row is None or row.state not in HALF:
-            return False
-        self.log.database.remove_run(name, self.folder(name, row.space))
-        change = partial(set_state, state="reserved") if row.state == "making" else end_space
-        self.log.do(partial(change, id=row.space)).result()
-        return bool(row.state == "deleted")
-
     def _remove_old_folders(self) -> None:
         """Remove the folders of this node for spaces that other nodes deleted."""
-        live = {row.space for row in self.log.rows(select(tables.spaces.c.space))}
+        live = {row.space for row in self.database.rows(select(schema.spaces.c.space))}
         for folder in (self.settings.folder / "spaces").glob("*.*"):
             if folder.suffix.removeprefix(".") not in live:
                 rmtree(folder, ignore_errors=True)
 
     def _make_space(self, name: str, context: str | None) -> None:
-        """Make the run of a space, if there is none yet."""
+        """Make a space, if there is none of this name yet."""
         require_space_name(name, UnknownSpace)
-        database = self.log.database
-        with database.alone(f"making space {name}", wait=True):
-            id, row = self.identity(name), self._find_space(name)
-            if id is None and row is not None and row.state == "live":
-                removed = self.log.do(partial(bury_space, id=row.space), row.space).result()
-                self.warnings.append(f"the run of space {name} is gone: {removed} rows of it are removed")
-                logger.warning(self.warnings[-1])
-            if id is None:
-                self.finish_space(name)
-                row = self.log.do(partial(add_space, name=name, state="making")).result()
-                self.log.do(partial(set_state, id=row.space, state="making")).result()
-                folder = self.folder(name, row.space)
-                self._create_space(name, folder, context)
-                sync_folder(folder)
-                sync_folder(folder.parent)
-                self.log.do(partial(set_state, id=row.space, state="live")).result()
+        with self.database.backend.alone(f"making space {name}", wait=True):
+            if (id := self.identity(name)) is None:
+                self._create_space(name, context)
                 return
         if context is not None or self.settings.settings:
             self.warnings.append(f"space {name} is there already: --context and --set change nothing of it")
         try:
-            with Store.open(self.folder(name, id)) as store:
+            with self.database.store(name, id).leased() as store:
                 self._bring_up_to_date(name, store)
         except RunBusy:
             # Another node learns, and has done this.
-            if not database.shared:
+            if not self.database.shared:
                 raise
 
     def _bring_up_to_date(self, name: str, store: Store) -> None:
@@ -611,7 +548,7 @@ class Service:
         if LIVE not in read_names(store):
             name_version(store, LIVE)
 
-    def _create_space(self, name: str, folder: Path, context: str | None) -> None:
+    def _create_space(self, name: str, context: str | None) -> None:
         settings = self.settings
         small = self.upstream is not None and self.upstream.small
         profile = settings.profile or ("small" if small else "full")
@@ -636,18 +573,16 @@ class Service:
             )
         config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
         seed = load_context(context) if context is not None else None
-        self.log.database.begin_run(name, folder)
+        waiting = list[Held]()
         if seed is not None and not own:
-            create_seed(folder, seed, "own", config)
-        else:
-            with create(folder) as store:
-                begin(store, config, Splits(), as_seed(seed) if seed is not None else Context(), "done")
-        with Store.beside(folder) as store:
+            seed, waiting = seed_rows(seed, "own")
+        seed = Context() if seed is None else as_seed(seed)
+        with self.database.create(name) as store:
+            begin(store, config, Splits(), seed, "done", waiting)
             name_version(store, LIVE)
-            if seed is not None:
-                # Kept, so that the space opens quickly ever after.
-                vectors = Vectors(run_embedder(config, self._parts), store)
-                asyncio.run(vectors.ready(entry.embedded_text for entry in seed))
+            # Kept, so that the space opens quickly ever after.
+            vectors = Vectors(run_embedder(config, self._parts), store)
+            asyncio.run(vectors.ready(entry.embedded_text for entry in seed))
 
     # Requests
 
@@ -710,12 +645,12 @@ class Service:
         if purpose is not None:
             data["purpose"] = purpose
         row = {
-            "space": shown.space, "id": id, "at": time.time(), "session": session, "user": user,
-            "response": answer.id if 0 < len(answer.id) <= tables.LONGEST_NAME else None,
+            "id": id, "at": time.time(), "session": session, "user": user,
+            "response": answer.id if 0 < len(answer.id) <= LONGEST_NAME else None,
             "version": shown.version, "rollout": shown.rollout, "kind": shown.kind,
             "data": json.dumps(data, ensure_ascii=False),
         }  # fmt: skip
-        self.log.post(tables.interactions, row, sums=tables.interaction_sums(row, data))
+        self.database.writer.post(shown.space, schema.interactions, row, sums=interaction_sums(row, data))
         known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
         for key in filter(None, (id, answer.id) if at is not None else ()):
             # About as large as what is stored.
@@ -734,10 +669,10 @@ class Service:
     def _judge_later(self, known: Interaction, id: str, space: Space | None) -> None:
         """Let an answer be learned from by a judge's verdict, unless an outcome is reported before."""
         row = {
-            "space": id, "id": known.id, "at": time.time(), "revision": 1, "trust": said_by(known.user),
+            "id": known.id, "at": time.time(), "revision": 1, "trust": said_by(known.user),
             "state": WAITING, "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
-        self.log.post(tables.outcomes, row, told=True)
+        self.database.writer.post(id, schema.outcomes, row, told=True)
         if space is not None:
             self._waits(space)
 
@@ -772,40 +707,40 @@ class Service:
     # Feedback
 
     async def feedback(
-        self, name: str, feedback: Feedback, trust: Trust, *, screened: bool = False
+        self, name: str, report: Report, trust: Trust, *, screened: bool = False
     ) -> answers.Reported:  # fmt: skip
         """Take feedback of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
         `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does
         not know, and StoreError if it cannot be written."""
         space = await self.space(name)
-        said = feedback.model_dump(include={"target", "correction", "comment", "answer"}, exclude_unset=True)
-        feedback = feedback.model_copy(update=space.reader.redacted(said))
+        said = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
+        report = report.model_copy(update=space.reader.redacted(said))
         async with space.lock:
-            known = self.recent.get(f"{space.id} {feedback.interaction}")
+            known = self.recent.get(f"{space.id} {report.interaction}")
             if known is None:
-                known = await self._find(space.id, feedback)
+                known = await self._find(space.store, report)
             draft = Correction(
-                0, known.query, feedback.target or "", feedback.correction or "",
+                0, known.query, report.target or "", report.comment or "",
                 least(trust, self.settings.trusted.question(known.user)), question=space.question(known.data),
             )  # fmt: skip
-            text = "\n".join(filter(None, (feedback.target, feedback.correction)))
+            text = "\n".join(filter(None, (report.target, report.comment)))
             holds = self._believes(draft) and not is_flagged(draft.asked, text, trust, known, screened)
             written = None
             while written is None:
                 replaced: list[int] = []
                 if text and holds:
-                    replaced = await space.corrections.replaced_by(draft, feedback.answer or known.answer)
+                    replaced = await space.corrections.replaced_by(draft, report.answer or known.answer)
                 change = partial(
                     self._write,
                     space=space,
                     known=known,
                     draft=draft,
-                    feedback=feedback,
+                    report=report,
                     by=trust,
                     replaced=replaced,
                     holds=holds,
                 )
-                written = await asyncio.wrap_future(self.log.do(change, space.id))
+                written = await asyncio.wrap_future(space.store.do(change))
                 if written is None:
                     # Another node changed what holds.
                     await self._read_corrections(space)
@@ -835,29 +770,28 @@ class Service:
     ) -> answers.Noted:  # fmt: skip
         """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
         returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
-        space, t = await self.space(name), tables.corrections
+        space, t = await self.space(name), schema.corrections
         by = said_by(user)
         text, about = space.reader.redacted((text, about))
         draft = Correction(0, about, words=text, trust=by, note=True)
         holds = self._believes(draft) and not is_flagged(about, text, by, None, screened)
         async with space.lock:
 
-            def write(db: Connection, replaced: Sequence[int]) -> Correction | None:
-                if holds and not self._is_known(db, space):
+            def write(at: Transaction, replaced: Sequence[int]) -> Correction | None:
+                if holds and not self._is_known(at, space):
                     return None
-                made = replace(draft, number=_next_correction(db, space.id))
+                made = replace(draft, number=_next_correction(at))
                 data = json.dumps(made.as_data(), ensure_ascii=False)
                 state = "live" if holds else "waiting"
-                about_none = {"interaction": tables.note_by(user), "state": state, "data": data}
-                db.execute(t.insert().values(space=space.id, number=made.number, **about_none))
+                at.insert(t, {"number": made.number, "interaction": note_by(user), "state": state, "data": data})
                 if holds:
-                    self._change_corrections(db, space, replaced)
+                    self._change_corrections(at, space, replaced)
                 return made
 
             made = None
             while made is None:
                 same = await space.corrections.replaced_by(draft) if holds else []
-                made = await asyncio.wrap_future(self.log.do(partial(write, replaced=same), space.id))
+                made = await asyncio.wrap_future(space.store.do(partial(write, replaced=same)))
                 if made is None:
                     # Another node changed what holds.
                     await self._read_corrections(space)
@@ -872,13 +806,13 @@ class Service:
     ) -> answers.Interactions:
         """The newest interactions of a space, those included that wait to be written. Raises UnknownSpace."""
         space = await self.space(name)
-        read = partial(list_interactions, space=space.id, session=session, user=user, since=since, limit=limit)
-        return {"space": name, "interactions": await asyncio.wrap_future(self.log.do(read))}
+        read = partial(list_interactions, session=session, user=user, since=since, limit=limit)
+        return {"space": name, "interactions": await asyncio.wrap_future(space.store.do(read))}
 
     def remember_response(self, name: str, id: str) -> None:
         """Remember that a request of this space got the response with this id, which no interaction has: it may go on
         from it. The newest ones are known, on this node, until it stops."""
-        if 0 < len(id) <= tables.LONGEST_NAME:
+        if 0 < len(id) <= LONGEST_NAME:
             self._unkept[f"{name} {id}"] = None
         while len(self._unkept) > RECENT:
             self._unkept.popitem(last=False)
@@ -891,61 +825,59 @@ class Service:
         if f"{space.id} {id}" in self.recent:
             return True
         try:
-            await self._find(space.id, Feedback.model_construct(interaction=id))
+            await self._find(space.store, Report.model_construct(interaction=id))
         except Unknown:
             return False
         return True
 
-    async def _find(self, space: str, feedback: Feedback) -> Interaction:
-        """The interaction that feedback is about; another node may be about to write it. Raises Unknown."""
-        find = partial(find_interaction, space=space, feedback=feedback)
+    async def _find(self, store: Store, report: Report) -> Interaction:
+        """The interaction that a report is about; another node may be about to write it. Raises Unknown."""
+        find = partial(find_interaction, report=report)
         try:
-            return await asyncio.wrap_future(self.log.do(find))
+            return await asyncio.wrap_future(store.do(find))
         except Unknown:
             if self.sessions is None:
                 raise
         await asyncio.sleep(2 * WINDOW)
-        return await asyncio.wrap_future(self.log.do(find))
+        return await asyncio.wrap_future(store.do(find))
 
     def _write(
-        self, db: Connection, space: Space, known: Interaction, draft: Correction, feedback: Feedback, by: Trust,
+        self, at: Transaction, space: Space, known: Interaction, draft: Correction, report: Report, by: Trust,
         replaced: list[int], holds: bool,
     ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
-        """Write feedback and what follows from it; None, and nothing is written, if the corrections that hold are
+        """Write a report and what follows from it; None, and nothing is written, if the corrections that hold are
         others than this node knows."""
-        i = tables.interactions
-        if db.execute(select(i.c.id).where(i.c.space == space.id, i.c.id == known.id)).first() is None:
+        i = schema.interactions
+        if at.first(at.select(i.c.id).where(i.c.id == known.id)) is None:
             # Forgotten, by another node perhaps, which this one's memory has not heard of.
             raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
-        if (feedback.target or feedback.correction) and holds and not self._is_known(db, space):
+        if (report.target or report.comment) and holds and not self._is_known(at, space):
             return None
-        outcome = write_outcome(db, space.id, known, feedback, by, self.log.database.now(db))
+        outcome = write_outcome(at, known, report, by, held_out=HELD_OUT)
         told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
         if not told or outcome.score == 1.0 or not known.query:
             return outcome, None
-        number = _next_correction(db, space.id)
+        number = _next_correction(at)
         correction = replace(draft, number=number, target=outcome.target, words=outcome.words)
         row = {
-            "space": space.id, "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
+            "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
             "data": json.dumps(correction.as_data(), ensure_ascii=False),
         }  # fmt: skip
-        db.execute(tables.corrections.insert().values(**row))
+        at.insert(schema.corrections, row)
         if holds:
-            self._change_corrections(db, space, replaced)
+            self._change_corrections(at, space, replaced)
         return outcome, correction
 
-    def _is_known(self, db: Connection, space: Space) -> bool:
-        """Whether this node knows all corrections that hold, in a transaction that changes the space."""
-        t = tables.spaces
-        return (db.execute(select(t.c.corrected).where(t.c.space == space.id)).scalar() or 0) == space.corrected
+    def _is_known(self, at: Transaction, space: Space) -> bool:
+        """Whether this node knows all corrections that hold."""
+        return bool(at.first(at.select(schema.spaces.c.corrected))[0] == space.corrected)
 
-    def _change_corrections(self, db: Connection, space: Space, replaced: Sequence[int]) -> None:
+    def _change_corrections(self, at: Transaction, space: Space, replaced: Sequence[int]) -> None:
         """Note that other corrections hold, and that these do not any more."""
-        t = tables.corrections
+        t = schema.corrections
         if replaced:
-            db.execute(update(t).where(t.c.space == space.id, t.c.number.in_(replaced)).values(state="replaced"))
-        known = tables.spaces
-        db.execute(update(known).where(known.c.space == space.id).values(corrected=space.corrected + 1))
+            at.run(at.update(t).where(t.c.number.in_(replaced)).values(state="replaced"))
+        at.run(at.update(schema.spaces).values(corrected=space.corrected + 1))
 
     async def _decide_scored(self, space: Space, rollout: Rollout, decision: Decision) -> None:
         try:
@@ -958,12 +890,11 @@ class Service:
     async def list_corrections(self, name: str, state: str, after: int, limit: int) -> answers.Corrections:
         """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
         Raises UnknownSpace."""
-        space, t = await self.space(name), tables.corrections
-        mine = (t.c.space == space.id) & (t.c.state == state)
-        number: Any = select(func.count()).where(mine)
-        ((total,),) = await asyncio.to_thread(self.log.rows, number)
-        some = select(t).where(mine, t.c.number > after).order_by(t.c.number).limit(limit)
-        rows = await asyncio.to_thread(self.log.rows, some)
+        space, t = await self.space(name), schema.corrections
+        number = space.store.select(func.count(t.c.number)).where(t.c.state == state)
+        ((total,),) = await asyncio.to_thread(self.database.rows, number)
+        some = space.store.select(t).where(t.c.state == state, t.c.number > after)
+        rows = await asyncio.to_thread(self.database.rows, some.order_by(t.c.number).limit(limit))
         known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
         found: list[answers.StoredCorrection] = [
             {
@@ -976,11 +907,11 @@ class Service:
         return {"space": name, "state": state, "total": total, "corrections": found}
 
     async def noted_by(self, name: str, number: int) -> str | None:
-        """Whose note this is (see `tables.note_by`); None for a correction. Raises Unknown if there is none of this
-        number."""
+        """Whose note this is (see `corrections.note_by`); None for a correction. Raises Unknown if there is none of
+        this number."""
         space = await self.space(name)
-        t = tables.corrections
-        rows = await asyncio.to_thread(self.log.rows, select(t).where(t.c.space == space.id, t.c.number == number))
+        t = schema.corrections
+        rows = await asyncio.to_thread(self.database.rows, space.store.select(t).where(t.c.number == number))
         if not rows:
             raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {name}")
         return rows[0].interaction if json.loads(rows[0].data)["note"] else None
@@ -988,14 +919,12 @@ class Service:
     async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
         space = await self.space(name)
-        r, a, c, e = tables.rollouts, tables.alarms, tables.credits, tables.erasures
+        r, a, c, e = schema.rollouts, schema.alarms, schema.credits, schema.erasures
         queries = [
-            select(r).where(r.c.space == space.id).order_by(r.c.number.desc()).limit(most),
-            select(a).where(a.c.space == space.id).order_by(a.c.number.desc()).limit(most),
-            select(c).where(c.c.space == space.id).order_by(c.c.scored.desc()).limit(most),
-            select(e).where(e.c.space == space.id).order_by(e.c.number.desc()).limit(most),
+            space.store.select(table).order_by(order.desc()).limit(most)
+            for table, order in ((r, r.c.number), (a, a.c.number), (c, c.c.scored), (e, e.c.number))
         ]
-        rollouts, alarms, credits, erasures = [await asyncio.to_thread(self.log.rows, query) for query in queries]
+        rollouts, alarms, credits, erasures = [await asyncio.to_thread(self.database.rows, query) for query in queries]
         told: list[Any] = [
             {"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts
         ]
@@ -1011,25 +940,22 @@ class Service:
     async def review_correction(self, name: str, number: int, approved: bool) -> answers.Decided:
         """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
         there is none of this number, and Conflict if it was decided before."""
-        space, t = await self.space(name), tables.corrections
-        mine, states = (
-            (t.c.space == space.id) & (t.c.number == number),
-            ("waiting",) if approved else ("waiting", "live"),
-        )
+        space, t = await self.space(name), schema.corrections
+        states = ("waiting",) if approved else ("waiting", "live")
         async with space.lock:
 
-            def decide(db: Connection, replaced: Sequence[int]) -> bool:
-                if not self._is_known(db, space):
+            def decide(at: Transaction, replaced: Sequence[int]) -> bool:
+                if not self._is_known(at, space):
                     return False
                 state = "live" if approved else "rejected"
-                db.execute(update(t).where(mine, t.c.state.in_(states)).values(state=state))
-                self._change_corrections(db, space, replaced)
+                at.run(at.update(t).where(t.c.number == number, t.c.state.in_(states)).values(state=state))
+                self._change_corrections(at, space, replaced)
                 return True
 
             decided = False
             while not decided:
                 await self._read_corrections(space)
-                rows = await asyncio.to_thread(self.log.rows, select(t).where(mine))
+                rows = await asyncio.to_thread(self.database.rows, space.store.select(t).where(t.c.number == number))
                 if not rows:
                     raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {name}")
                 if rows[0].state not in states:
@@ -1039,7 +965,7 @@ class Service:
                 if approved:
                     gone = await space.corrections.replaced_by(correction)
                 replaced = gone if approved else []
-                decided = await asyncio.wrap_future(self.log.do(partial(decide, replaced=replaced), space.id))
+                decided = await asyncio.wrap_future(space.store.do(partial(decide, replaced=replaced)))
             space.corrections.change(gone, [correction] if approved else [])
             space.corrected += 1
         return {"id": f"c{number}", "state": "live" if approved else "rejected", "version": None}
@@ -1052,16 +978,16 @@ class Service:
         if space.rollout is not rollout or rollout.decided:
             return
         rollout.decided = True
-        row = rollout.row(space.id, decision.state, decision.reason)
+        row = rollout.row(decision.state, decision.reason)
 
-        def end(db: Connection) -> bool:
-            first = end_rollout(db, row)
+        def end(at: Transaction) -> bool:
+            first = end_rollout(at, row)
             if first and decision.state == PROMOTED:
-                space.set_live(rollout.version)
+                at.put(schema.names, {"name": LIVE, "version": rollout.version})
             return first
 
         try:
-            first = await asyncio.wrap_future(self.log.do(end, space.id))
+            first = await asyncio.wrap_future(space.store.do(end))
             await asyncio.to_thread(space.read_versions)
         except BaseException:
             rollout.decided = False
@@ -1076,10 +1002,10 @@ class Service:
         """Show a candidate to its share of the sessions. Returns whether it began: not if somebody has made another
         version live meanwhile, or another node has begun."""
         async with space.counting:
-            began = partial(begin_rollout, row=rollout.row(space.id))
+            began = partial(begin_rollout, row=rollout.row())
             if self.spaces.get(space.name) is not space or space.live != rollout.base:
                 return False
-            if not await asyncio.wrap_future(self.log.do(began, space.id)):
+            if not await asyncio.wrap_future(space.store.do(began)):
                 return False
             space.context(rollout.version)
             space.rollout = rollout
@@ -1096,9 +1022,9 @@ class Service:
             if version is None:
                 return {"version": space.live}
         if version is None:
-            t = tables.rollouts
-            mine = (t.c.space == space.id) & (t.c.version == space.live) & (t.c.state == PROMOTED)
-            rows = await asyncio.to_thread(self.log.rows, select(t.c.base).where(mine).order_by(t.c.number.desc()))
+            t = schema.rollouts
+            mine = space.store.select(t.c.base).where(t.c.version == space.live, t.c.state == PROMOTED)
+            rows = await asyncio.to_thread(self.database.rows, mine.order_by(t.c.number.desc()))
             version = rows[0].base if rows else space.parent
             if version is None:
                 raise UsageError(
@@ -1106,7 +1032,7 @@ class Service:
                 )
         if version == space.live:
             raise UsageError("version.unchanged", f"version {version} of space {name} is live already")
-        await asyncio.wrap_future(self.log.do(lambda db: space.set_live(version), space.id))
+        await asyncio.to_thread(name_version, space.store, LIVE, version)
         await asyncio.to_thread(space.read_versions)
         self.alarm(space.id, Alarm(name, "rollout", f"version {version} is live again, by hand"))
         return {"version": space.live}
@@ -1116,18 +1042,17 @@ class Service:
     def alarm(self, id: str, alarm: Alarm) -> None:
         """Record an alarm of the space with this identity, and notify the operator."""
         logger.warning("space %s: %s: %s", alarm.space, alarm.kind, alarm.text)
-        t = tables.alarms
+        t = schema.alarms
 
-        def write(db: Connection) -> bool:
-            now = self.log.database.now(db)
-            same = (t.c.space == id) & (t.c.kind == alarm.kind) & t.c.at.between(now - QUIET, now)
-            if alarm.kind in DRIFTS and db.execute(select(t.c.number).where(same).limit(1)).first() is not None:
+        def write(at: Transaction) -> bool:
+            now = at.now()
+            same = at.select(t.c.number).where(t.c.kind == alarm.kind, t.c.at.between(now - QUIET, now)).limit(1)
+            if alarm.kind in DRIFTS and at.first(same) is not None:
                 return False
-            values = {"at": now, "kind": alarm.kind, "text": alarm.text}
-            db.execute(t.insert().values(space=id, number=next_number(db, t, id), **values))
+            at.insert(t, {"number": next_number(at, t), "at": now, "kind": alarm.kind, "text": alarm.text})
             return True
 
-        self._spawn(self._tell(alarm, self.log.do(write, id)))
+        self._spawn(self._tell(alarm, self.database.do(write, id)))
 
     async def _tell(self, alarm: Alarm, written: Future[bool]) -> None:
         try:
@@ -1176,13 +1101,13 @@ class Service:
         return self._watchers[space]
 
     async def _look(self) -> None:
-        """Notice what others write: to the runs, such as a rollback, an approval or an edit, and on other nodes. Close
-        spaces that are not used."""
-        for number in count():
+        """Notice what others write, such as a rollback, an approval or an edit, here or on other nodes. Close spaces
+        that are not used."""
+        while True:
             await asyncio.sleep(LOOK)
             try:
                 self._look_at_store()
-                await self._look_once(number % SELDOM == 0)
+                await self._look_once()
             except Exception:
                 # The next look finds what this one was to find.
                 self.counts["looks that failed"] += 1
@@ -1190,7 +1115,7 @@ class Service:
 
     def _look_at_store(self) -> None:
         """Raise an alarm when the store cannot be written for `FAILING` seconds, and one when it can be again."""
-        log, failing = self.log, self.log.failing
+        writer, failing = self.database.writer, self.database.writer.failing
         # It is of all spaces, and is kept in the first one, also while that is closed for a removal.
         first = self.settings.spaces[0]
         at = self.spaces.get(first) or self.unfinished.get(first) or next(iter(self.spaces.values()), None)
@@ -1198,50 +1123,41 @@ class Service:
             return
         if failing is None and self._fails is not None:
             seconds, self._fails = time.monotonic() - self._fails.since, None
-            text = f"the store is written again after {seconds:.0f} s; {log.lost} interactions were given up"
+            text = f"the store is written again after {seconds:.0f} s; {writer.lost} interactions were given up"
             self.alarm(at.id, Alarm(at.name, "store", text))
         elif failing is not None and self._fails is None and failing.last - failing.since >= FAILING:
             self._fails = failing
             text = (
-                f"{failing.error}; requests go on, reports are refused, and {log.unwritten} interactions wait in "
+                f"{failing.error}; requests go on, reports are refused, and {writer.unwritten} interactions wait in "
                 f"memory ({UNWRITTEN:,} at most)"
             )
             self.alarm(at.id, Alarm(at.name, "store", text))
 
-    async def _look_once(self, at_all: bool) -> None:
-        await self._look_at_nodes()
-        spaces = [space for space in self.spaces.values() if space.touched or at_all]
-        for space in spaces:
-            space.touched = False
-        for gone in await asyncio.to_thread(lambda: [space for space in spaces if not is_run(space.folder)]):
-            spaces.remove(gone)
-            await self._drop(gone)
-        await asyncio.to_thread(self._look_at_runs, spaces)
-        for space in spaces:
-            await self._follow(space)
-        for space in self._unused():
-            self.close_space(space)
-            await space.close()
-
-    async def _look_at_nodes(self) -> None:
-        """Look at the spaces that other nodes have changed."""
+    async def _look_once(self) -> None:
+        changes = self.database.backend.changes
+        await asyncio.to_thread(changes, "")
         for space in [*self.spaces.values()]:
-            if (announced := self.log.database.changes(space.id)) == space.announced:
+            if (announced := changes(space.id, fresh=False)) == space.announced:
                 continue
             try:
                 if await asyncio.to_thread(self.identity, space.name) != space.id:
                     await self._drop(space)
                     continue
+                await asyncio.to_thread(space.look)
                 await self.refresh(space)
-            except PracticumError as error:
+                await self._follow(space)
+            except (PracticumError, OSError) as error:
                 # Looked at once more, as all spaces are when the database is there again.
                 self.counts["looks that failed"] += 1
                 if not self._is_away:
-                    logger.warning("what other nodes changed is not known until later: %s", error)
+                    logger.warning("what others changed is not known until later: %s", error)
                 self._is_away = True
                 return
             space.announced = announced
         self._is_away = False
+        for space in self._unused():
+            self.close_space(space)
+            await space.close()
 
     def _unused(self) -> list[Space]:
         """The spaces that are to be closed, and will be opened by the next request: those that nobody asked for long,
@@ -1256,14 +1172,6 @@ class Service:
                 found.append(space)
                 over -= space.megabytes
         return found
-
-    def _look_at_runs(self, spaces: Sequence[Space]) -> None:
-        for space in spaces:
-            try:
-                space.look()
-            except (PracticumError, OSError) as error:
-                self.counts["looks that failed"] += 1
-                logger.warning("the run of space %s cannot be read: %s", space.name, error)
 
     async def _follow(self, space: Space) -> None:
         """End a rollout if somebody made another version live by hand."""
@@ -1298,18 +1206,19 @@ class Service:
             return "the service stops"
         if closed := [name for name in self.settings.spaces if name not in {*self.spaces, *self.unfinished}]:
             return f"space {closed[0]} is not open"
-        if time.monotonic() - self.log.worked > PROBE:
+        if time.monotonic() - self.database.writer.worked > PROBE:
             # One question at a time, however often this is asked.
             if self._probe is None or self._probe.done():
-                self._probe = self.log.do(lambda db: db.execute(select(1)).scalar_one())
+                self._probe = self.database.do(lambda at: at.first(select(1)))
             with suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(PROBE):
                     await asyncio.shield(asyncio.wrap_future(self._probe))
-        silent = time.monotonic() - self.log.worked
+        silent = time.monotonic() - self.database.writer.worked
         return f"the database has not answered for {silent:.0f} seconds" if silent > LATELY else None
 
     def health(self) -> answers.Health:
         """How the service is."""
+        writer = self.database.writer
         spaces: dict[str, answers.SpaceHealth] = {
             space.name: {
                 "version": space.live, "entries": len(space.context(space.live)), "corrections": len(space.corrections),
@@ -1320,27 +1229,14 @@ class Service:
         }  # fmt: skip
         return {
             "status": "ok", "seconds": round(time.monotonic() - self.began, 1), "spaces": spaces,
-            "counts": dict(self.counts), "unwritten": self.log.unwritten, "lost": self.log.lost, "late": self.log.late,
+            "counts": dict(self.counts), "unwritten": writer.unwritten, "lost": writer.lost, "late": writer.late,
             "learning": self.learner.status,
         }  # fmt: skip
 
 
-def _adopt(db: Connection, name: str) -> Any:
-    """Let the run be a space that stands where that of this name would."""
-    row = add_space(db, name, "live")
-    if row.state == "reserved":
-        set_state(db, row.space, "live")
-    return find_space(db, name)
-
-
-def _next_correction(db: Connection, space: str) -> int:
+def _next_correction(at: Transaction) -> int:
     """The number of a new correction or note, in a transaction that changes the space. That of a removed one is not
     given again: who has its id would decide on another text."""
-    t = tables.spaces
-    db.execute(update(t).where(t.c.space == space).values(numbered=t.c.numbered + 1))
-    return int(db.execute(select(t.c.numbered).where(t.c.space == space)).scalar_one())
-
-
-def new_id() -> str:
-    """An id that nobody else gives. It begins with the time, which finds a row quickly and decides no order."""
-    return f"i{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
+    t = schema.spaces
+    at.run(at.update(t).values(numbered=t.c.numbered + 1))
+    return int(at.first(at.select(t.c.numbered))[0])

@@ -29,7 +29,7 @@ import msgspec
 
 from practicum.core.thoughts import split_thoughts
 from practicum.serve.protocols import Answer, Request, last_answers, said_in
-from practicum.serve.tables import LONGEST_NAME
+from practicum.store.sums import LONGEST_NAME
 
 OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
 """Sources of a session: practicum's header, a first request, and a request that repeats an earlier answer. Any other

@@ -11,7 +11,7 @@ from sqlalchemy import URL
 
 from practicum.core.types import Profile
 from practicum.engine.door import Review
-from practicum.serve.origins import Trusted
+from practicum.session.outcomes import Trusted
 
 
 @dataclass(frozen=True, kw_only=True)

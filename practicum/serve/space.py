@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,12 @@ import numpy as np
 from practicum.agents.chat import USING
 from practicum.core.context import Context
 from practicum.core.errors import StoreError, UsageError
+from practicum.core.keeping import Bounded, size_of
 from practicum.core.redact import Redactor
 from practicum.core.types import Turn
 from practicum.core.views import View, exchanges
 from practicum.core.visible import visible_to_model
 from practicum.engine.framing import framed
-from practicum.serve.bounded import Bounded, size_of
 from practicum.serve.corrections import (
     HEADING,
     NOTED,
@@ -36,15 +35,15 @@ from practicum.serve.corrections import (
     Corrections,
     Near,
 )
-from practicum.serve.feedback import drawn
 from practicum.serve.protocols import Learned, Request
 from practicum.serve.questions import Questions
 from practicum.serve.rollout import Rollout
 from practicum.serve.sessions import Conversations
 from practicum.session.components import Parts
+from practicum.session.outcomes import drawn
 from practicum.session.reader import Reader
 from practicum.store.database import Store
-from practicum.store.names import name_version, read_head, read_names
+from practicum.store.names import read_head, read_names
 from practicum.store.versions import lineage, read_parents
 
 LIVE = "live"
@@ -127,10 +126,9 @@ class Space:
     """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop. `id` is its
     identity, which all its rows carry: a space that is made under the same name later has another one."""
 
-    def __init__(self, name: str, id: str, folder: Path, reader: Reader) -> None:
-        self.name, self.id = name, id
-        self.folder = folder
-        self.reader = reader
+    def __init__(self, store: Store, reader: Reader) -> None:
+        self.name, self.id = store.name, store.space
+        self.store, self.reader = store, reader
         self.questions = Questions()
         self.corrections = Corrections(reader.retriever, self.questions, SIMILAR["small" if self.small else "full"])
         self.rollout: Rollout | None = None
@@ -140,7 +138,6 @@ class Space:
         """Since when the first of them waits, by the monotonic clock (s)."""
         self.scored, self.scores = 0, 0.0
         """Interactions that got their first score here since it was opened, and the sum of these scores."""
-        self.touched = True
         self.used = time.monotonic()
         self.lock = asyncio.Lock()
         """Of corrections."""
@@ -150,7 +147,7 @@ class Space:
         self.counted = 0
         """The number of the last outcome that was counted."""
         self.announced = 0
-        """The number of the changes by other nodes that are known here (see `log.Database.changes`)."""
+        """The number of the changes by other nodes that are known here (see `store.backend.Backend.changes`)."""
         self.claim: Claim | None = None
         self.conversations = Conversations()
         self._reading = threading.Lock()
@@ -167,9 +164,9 @@ class Space:
         self._edited = 0
 
     @classmethod
-    def open(cls, name: str, id: str, folder: Path, parts: Parts) -> Space:
-        """Open the run of a space. Raises StoreError or UsageError if it cannot be used."""
-        space = cls(name, id, folder, Reader(folder, folder, None, {}, parts, False))
+    def open(cls, store: Store, parts: Parts) -> Space:
+        """Open a space. Raises StoreError or UsageError if it cannot be used."""
+        space = cls(store, Reader(store, store, None, {}, parts, False))
         space.read_versions()
         # Whatever the first request would wait for is made now.
         asyncio.run(space.view("warm up", space._contexts[space.live]))
@@ -276,11 +273,6 @@ class Space:
         """The version that the live one was made from; None for the first."""
         return self._line[-2] if len(self._line) > 1 else None
 
-    def set_live(self, version: int) -> None:
-        """Make a version the one that all see, on the disk."""
-        with Store.beside(self.folder) as store:
-            name_version(store, LIVE, version)
-
     def context(self, version: int) -> Context:
         """A version. One that is gone, such as by `forget`, is replaced by the live one."""
         contexts = self._contexts
@@ -328,7 +320,7 @@ class Space:
 
     async def show(self, request: Request, session: str) -> Shown:
         """What a request of a session is shown."""
-        self.touched, self.used = True, time.monotonic()
+        self.used = time.monotonic()
         version = await self.version_for(session)
         if version not in self._contexts and self.claim is not None:
             # In a thread, since the database may be away.

@@ -205,7 +205,7 @@ class Correct(Tool):
         if not (self.right_answer.strip() or self.what_was_wrong.strip()):
             raise UsageError("request.malformed", "give `right_answer` or `what_was_wrong`")
         given = {
-            "interaction": self.interaction, "target": self.right_answer, "correction": self.what_was_wrong,
+            "interaction": self.interaction, "target": self.right_answer, "comment": self.what_was_wrong,
             # Models also write there what would have been right; but then nothing was wrong.
             "answer": "" if normalise(self.answer) == normalise(self.right_answer) else self.answer,
         }  # fmt: skip

@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,27 +46,27 @@ ASK_AGAIN = 0.02
 """Seconds between two looks at whether a run is free."""
 
 _QUEUES: dict[Path, deque[object]] = defaultdict(deque)
-"""Who waits to write to a run in this process, in order, by its folder. The first one writes."""
+"""Waiting writers in this process by the folder of the space, first in first out. The first one writes."""
 
 
 @asynccontextmanager
-async def writing(folder: Path, wait: float = 0.0) -> AsyncIterator[Store]:
-    """A run, open for writing. Work of this process, in any thread, is done one after the other; for another process it
-    waits up to `wait` seconds. Raises RunBusy if that is still writing then."""
-    queue, me = _QUEUES[_real(folder)], object()
+async def writing(run: Path | Store, wait: float = 0.0) -> AsyncIterator[Store]:
+    """A run, or a space that is open for reading, open for writing. Work of this process, in any thread, is done one
+    after the other; for another process it waits up to `wait` seconds. Raises RunBusy if that is still writing then."""
+    queue, me = _QUEUES[_real(run)], object()
     queue.append(me)
     try:
-        with await _opened(folder, lambda: queue[0] is me, wait) as store:
+        with await _opened(run, lambda: queue[0] is me, wait) as store:
             yield store
     finally:
         queue.remove(me)
 
 
-def _real(folder: Path) -> Path:
-    return folder.resolve()
+def _real(run: Path | Store) -> Path:
+    return run.files.resolve() if isinstance(run, Store) else run.resolve()
 
 
-async def _opened(folder: Path, my_turn: Callable[[], bool], wait: float) -> Store:
+async def _opened(run: Path | Store, my_turn: Callable[[], bool], wait: float) -> Store:
     until: float | None = None
     # Polled, because the one before may be in another thread, and so in another event loop.
     while True:
@@ -74,7 +75,7 @@ async def _opened(folder: Path, my_turn: Callable[[], bool], wait: float) -> Sto
             # In a thread, because it waits for the lock. Whoever is cancelled meanwhile leaves the run closed, even if
             # the event loop ends before the thread does.
             thread = ThreadPoolExecutor(1, "practicum-open")
-            opening = thread.submit(Store.open, folder)
+            opening = thread.submit(run.leased if isinstance(run, Store) else partial(Store.open, run))
             thread.shutdown(wait=False)
             try:
                 return await asyncio.wrap_future(opening)
@@ -110,15 +111,14 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     before = read_context(store)
     outcome = before.apply(edits(before))
     if outcome.applied:
-        with store.transaction() as at:
-            add_version(at, before, outcome.context, outcome.applied, "edited")
+        store.change(lambda at: add_version(at, before, outcome.context, outcome.applied, "edited"))
     return outcome
 
 
 def add_version(at: Transaction, before: Context, after: Context, applied: Sequence[Applied], state: str) -> None:
     """Add a version to a run that does not learn now, whose state is this one from then on."""
     at.put(schema.versions, _version_row(before, after, _largest(at, schema.versions.c.step), applied))
-    change_run(at, state=state)
+    change_run(at, learning=state)
 
 
 def roll_back(store: Store, version: int) -> int:
@@ -130,9 +130,12 @@ def roll_back(store: Store, version: int) -> int:
     lineage({row.version: row.parent for row in rows}, version)
     last = rows[-1]
     made = Version(last.version + 1, version, last.step, last.next_number, ())
-    with store.transaction() as at:
+
+    def change(at: Transaction) -> None:
         at.put(schema.versions, version_row(made))
-        change_run(at, state="rolled back")
+        change_run(at, learning="rolled back")
+
+    store.change(change)
     return made.version
 
 
@@ -163,7 +166,7 @@ def add_steps(
         if report.context.version != before.version:
             at.put(schema.versions, _version_row(before, report.context, report.step, report.applied))
         before = report.context
-    change_run(at, state="asked", seconds=seconds_spent(at) + seconds)
+    change_run(at, learning="asked", seconds=seconds_spent(at) + seconds)
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
@@ -171,7 +174,7 @@ async def save_snapshot(store: Store, context: Context, retriever: Retriever) ->
     # What was marked as foreign on reading is not what the log says.
     if store.trusted and snapshot_due(store):
         # The index is written first, so that a snapshot never waits for one.
-        indexed = await retriever.save(context) if retriever.vectors.folder == store.folder else 0
+        indexed = await retriever.save(context) if retriever.vectors.folder == store.files else 0
         write_snapshot(store, context, indexed)
 
 
@@ -190,7 +193,7 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     store.remove_index()
     config = config.model_copy(update={"embedder": embedder.name})
 
-    with store.transaction() as at:
+    def change(at: Transaction) -> None:
         at.run(at.delete(schema.vectors))
         for start in range(0, len(vectors.texts), CHUNK):
             texts = vectors.texts[start : start + CHUNK]
@@ -200,6 +203,8 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
         delete_snapshot(at)
         columns = config_columns(config)
         change_run(at, **(columns if own else {**columns, "mark": ""}))
+
+    store.change(change)
     await save_snapshot(store, read_context(store), Retriever(Vectors(embedder, store)))
     return vectors.made
 

@@ -151,7 +151,7 @@ async def learn_query(
     method = setup.method
     # The run's limits were set for learning its tasks.
     budget = Budget(setup.config.limits)
-    async with open_state(store, store.folder, setup, budget=budget, shared=shared) as state:
+    async with open_state(store, store.files, setup, budget=budget, shared=shared) as state:
         state.observer = watch
         watch.began(RunInfo(store.folder, setup.config, setup.splits, budget, context=before))
         for warning in check_tasks([task], state):
@@ -162,8 +162,7 @@ async def learn_query(
         learned, usage, seconds = None, budget.spent, budget.elapsed
         if not (trouble and state.lost):
             await state.journal.write(*state.settle([*state.lost]))
-            with store.transaction() as at:
-                add_steps(at, [task], before, [replace(report, step=step)], budget.elapsed)
+            store.change(lambda at: add_steps(at, [task], before, [replace(report, step=step)], budget.elapsed))
             await save_snapshot(store, report.context, state.retriever)
             learned = Learned(step, report.context, report.applied, len(report.refused))
         return Answered(report.rollouts[0], before, usage, seconds, state.journal.hits, learned, trouble)

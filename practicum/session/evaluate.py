@@ -71,7 +71,7 @@ async def evaluate(
         )
         open_store = Store.open if is_run(folder) else Store.create
         store = opened.enter_context(open_store(folder))
-        async with open_state(store, folder, setup, act_only=True) as state:
+        async with open_state(store, store.files, setup, act_only=True) as state:
             watch, evaluation, warnings = one_watch(watch), None, check_tasks(tasks, state)
             watch.began(RunInfo(folder, setup.config, setup.splits, state.budget, context=context, counts=state.counts))
             for warning in warnings:

@@ -38,6 +38,7 @@ from practicum.store.copy import copy_run
 from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE
 from practicum.store.raw import count_in
+from practicum.store.scope import Transaction
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 from practicum.tasks.stored import StoredTasks
@@ -48,6 +49,9 @@ MIN_CHARS = 12
 PIECE = 48
 """Bytes of a text that are searched for at a time, since SQLite stores a long text in several places."""
 
+PART = 1_000
+"""Interactions that are read at a time."""
+
 SHOWN = 5
 """Words of an entry that are reported."""
 
@@ -57,8 +61,8 @@ WORDS = "rare words"
 RECORDS = {
     table: table.c[key]
     for table, key in (
-        (schema.journal, "place"), (schema.rollouts, "place"), (schema.lessons, "lesson_id"),
-        (schema.outcomes, "id"), (schema.reviews, "id"), (schema.names, "name"),
+        (schema.journal, "place"), (schema.attempts, "place"), (schema.lessons, "lesson_id"),
+        (schema.reviews, "id"), (schema.names, "name"), (schema.interactions, "id"), (schema.outcomes, "id"),
     )
 }  # fmt: skip
 """The tables whose rows are removed one by one, each with its key."""
@@ -143,7 +147,7 @@ def forget(
     left = _count_left(run, wanted, ids, texts)
     if text:
         # The database holds what its rows hold, since it was written anew. Other files may be logs.
-        files = (p for p in store.folder.iterdir() if p.is_file() and not p.name.startswith(DATABASE_FILE))
+        files = (path for path in store.all_files() if not path.name.startswith(DATABASE_FILE))
         logs = (path.read_bytes().decode(errors="ignore") for path in files)
         left += len(alike.entries) + sum(alike.rows.values()) + sum(bool(_has(words, [log])) for log in logs)
     pairs = [(before.get(entry.id), entry) for entry in after]
@@ -259,7 +263,7 @@ class _Rows:
     def records(self) -> Iterator[tuple[Table, str, Any]]:
         """The rows that are removed one by one, each with its table and its key."""
         for table, key in RECORDS.items():
-            for row in self.of(table):
+            for row in self.asked() if table is schema.interactions else self.of(table):
                 yield table, getattr(row, key.name), row
 
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -278,17 +282,19 @@ class _Rows:
         """The id of each task of the run."""
         return chain.from_iterable(StoredTasks(self.store, split).ids() for split in ("train", "val", "test"))
 
-    def asked(self) -> list[Any]:
-        """The outcomes of queries that are no tasks of the run."""
-        own = self.store.select(schema.tasks.c.task_id)
-        return self.store.rows(self.store.select(schema.outcomes).where(schema.outcomes.c.id.not_in(own)))
+    def asked(self) -> Iterator[Any]:
+        """The interactions, a part at a time, since there may be more than fit in memory."""
+        i, last = schema.interactions, -1
+        while rows := self.store.rows(self.store.select(i).where(i.c.number > last).order_by(i.c.number).limit(PART)):
+            yield from rows
+            last = rows[-1].number
 
 
 def _row_sources(table: Table, row: Any) -> set[str]:
     """What a row says it is about."""
     if table is schema.reviews:
         return {source for edit in json.loads(row.data)["edits"] for source in edit["sources"]}
-    if table is schema.outcomes:
+    if table in (schema.interactions, schema.outcomes):
         return {f"task:{row.id}"}
     return set(json.loads(row.sources)) if "sources" in table.c else set()
 
@@ -303,13 +309,16 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
     for id, data in run.tasks():
         if found := given & {f"task:{id}", *_aliases(data)}:
             of_tasks |= found
-            wanted.add(f"task:{id}")
+            # A task that was learned from an interaction is a revision of its outcome: the interaction goes, too.
+            wanted |= {f"task:{id}", *_own(data)}
+    for id, data in run.tasks():
+        wanted |= {f"task:{id}"} if wanted & {*_own(data)} else set()
     known = of_tasks | _named(run, versions)
     if unknown := [name for name in names if name not in known]:
         before = " or ".join(map(repr, namesakes(unknown[:1], known)))
         hint = f"; an earlier run gave this name to {before}: name that as the source" if before else ""
         raise UsageError("source.unknown", f"nothing in this run was learned from {unknown[0]!r}{hint}")
-    for row in run.of(schema.rollouts):
+    for row in run.of(schema.attempts):
         of_rollout = json.loads(row.sources)
         if wanted & set(of_rollout):
             wanted |= {source for source in of_rollout if source.startswith("rollout:")}
@@ -324,11 +333,15 @@ def _named(run: _Rows, versions: Sequence[Version]) -> set[str]:
 
 def _aliases(data: dict[str, Any]) -> set[str]:
     """Other names of a task: its tags, its mark of trust and, if several traces belong to one task, that task's id."""
-    tags, own = data["meta"].get("tags", ()), data["meta"].get("own_id")
-    names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)} | {
-        *markers(data.get("trust", "own"))
-    }
-    return names if own is None else names | {f"task:{own}"}
+    tags = data["meta"].get("tags", ())
+    names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)}
+    return names | {*markers(data.get("trust", "own")), *_own(data)}
+
+
+def _own(data: dict[str, Any]) -> list[str]:
+    """The name that several attempts at one task share."""
+    own = data["meta"].get("own_id")
+    return [] if own is None else [f"task:{own}"]
 
 
 def _rare_words(
@@ -339,8 +352,8 @@ def _rare_words(
     A piece that the operator's own texts have, or another task, does not come from there. A piece of a lesson that many
     other lessons and entries have may come from anywhere.
     """
-    known = [text for row in run.of(schema.runs) for text in _texts([row.config])]
-    known += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.rollouts)]
+    known = [text for row in run.of(schema.spaces) for text in _texts([row.config or ""])]
+    known += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.attempts)]
     raw, learned, others = set[str](), set[str](), set[str]()
     asked = {row.id for row in run.asked()}
 
@@ -425,7 +438,7 @@ class _ForgottenTexts:
         for row in run.of(schema.lessons):
             if wanted & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
-        stays.update(row.config for row in run.of(schema.runs))
+        stays.update(row.config or "" for row in run.of(schema.spaces))
         # Most of the old log is in the new one word for word; only the rest is searched for.
         texts = sorted(_outside((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
         others = (strings(data) for id, data in run.tasks() if f"task:{id}" not in wanted)
@@ -490,13 +503,16 @@ def _remove(
         statements.append(update(schema.versions).where(number).values(version_row(version)))
     statements += _without_prompts(run, wanted, gone, texts, words)
     run.store.remove_index()
-    with run.store.transaction() as at:
+
+    def change(at: Transaction) -> None:
         for statement in statements:
             at.run(statement)
         # The caches of a run that cannot be resumed are deleted, whatever they hold.
         at.run(at.delete(schema.vectors))
         delete_snapshot(at)
-        change_run(at, state=schema.FORGETTING, result=None)
+        change_run(at, learning=schema.FORGETTING, result=None)
+
+    run.store.change(change)
     return deleted
 
 
@@ -555,12 +571,12 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.
-    tables = (schema.versions, schema.runs, schema.steps, *RECORDS)
+    tables = (schema.versions, schema.spaces, schema.steps, *RECORDS)
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
     known = ["\0".join([*shown, *stays]).encode(errors="replace")]
     tasks = (f"{data}\0{id}".encode(errors="replace") for data, id in zip(run.stored(), run.ids(), strict=True))
     pieces = _outside(texts.pieces(), chain(known, tasks))
-    return left + count_in((path for path in run.store.folder.iterdir() if path.is_file()), pieces)
+    return left + count_in(run.store.all_files(), pieces)
 
 
 def _outside(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:

@@ -204,7 +204,7 @@ async def resume(
             discard_journal(store)
         leg = leg or begin_leg(store, splits.train)
         async with open_session(store, folder, setup, leg, watch, shared, kept.seconds) as session:
-            update_run(store, state="running", **config_columns(setup.config))
+            update_run(store, learning="running", **config_columns(setup.config))
             return await session.run()
 
 
@@ -254,7 +254,7 @@ async def open_session(
     seconds: float = 0.0,
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
-    async with open_state(store, folder, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
+    async with open_state(store, store.files, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
         if splits.test and (same := setup.survey.shared(task.input for task in splits.test)):
@@ -296,7 +296,7 @@ class Session:
         except BaseException as error:
             with suppress(StoreError):
                 await self.store.flush()
-                update_run(self.store, state="stopped", seconds=self.state.budget.elapsed)
+                update_run(self.store, learning="stopped", seconds=self.state.budget.elapsed)
             # An error of the agent that no attempt holds is one of the scorer.
             if isinstance(error, ProviderError | ModelError | BrokenAgentError | AgentError):
                 text = str(error).rstrip(".")
@@ -308,7 +308,7 @@ class Session:
         # A watch may have counted what it could not send.
         result = replace(result, errors=self.state.nonzero_counts)
         state, report = "stopped" if result.stopped else "done", json.dumps(result.as_json(), ensure_ascii=False)
-        update_run(self.store, state=state, seconds=result.seconds, result=report)
+        update_run(self.store, learning=state, seconds=result.seconds, result=report)
         return result
 
     def _way_on(self, error: PracticumError) -> str:
@@ -337,9 +337,12 @@ class Session:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
-        with self.store.transaction() as at:
+
+        def change(at: Transaction) -> None:
             invalidate_snapshot(at)
             self._delete_lost_steps(at, root)
+
+        self.store.change(change)
         # What was decided about a step since it was made stays decided when the step is read from the journal.
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
@@ -382,7 +385,7 @@ class Session:
         """Delete the steps from the first one on that an outage ended: they are made anew, perhaps with other tasks."""
         start = f"{root.place}/step ".lstrip("/")
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
-        for table in (schema.steps, schema.rollouts, schema.lessons, schema.reviews) if lost else ():
+        for table in (schema.steps, schema.attempts, schema.lessons, schema.reviews) if lost else ():
             at.run(at.delete(table).where(table.c.step >= self.leg.step + min(lost)))
 
     async def _settle(self) -> str | None:
@@ -436,7 +439,7 @@ class Session:
         self.watch.stepped(report, self.progress)
 
     def _keep_evaluated(self, rollouts: Sequence[Rollout]) -> None:
-        self.store.post(schema.rollouts, [rollout_row(rollout, 0) for rollout in rollouts])
+        self.store.post(schema.attempts, [rollout_row(rollout, 0) for rollout in rollouts])
 
     async def _restore_best(self) -> Context:
         """Make the best context the last version. Without validation the last context counts as the best."""
@@ -447,8 +450,7 @@ class Session:
             await self.store.write(schema.versions, [version_row(version)])
             best = replace(best, version=version.version, next_number=last.next_number)
         # Before a resume the run may have ended with another best context, written as its last version.
-        with self.store.transaction() as at:
-            at.run(at.delete(schema.versions).where(schema.versions.c.version > best.version))
+        self.store.change(lambda at: at.run(at.delete(schema.versions).where(schema.versions.c.version > best.version)))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:

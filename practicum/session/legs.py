@@ -22,6 +22,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.dialects import ROW
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
+from practicum.store.scope import Transaction
 from practicum.store.versions import lineage, read_versions, rebuild
 from practicum.tasks.stored import ids, picked
 
@@ -64,9 +65,12 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
     note = {"version": leg.start.version, "step": leg.step, "tasks": [*ids(left)]}
     row = JournalRow(f"leg {leg.number}", NOTE_ROLE, NOTE_ROLE, json.dumps(note))
     row_values = Journal(store).row_values(row)
-    with store.transaction() as at:
+
+    def change(at: Transaction) -> None:
         at.insert(schema.journal, row_values)
-        change_run(at, state="stopped")
+        change_run(at, learning="stopped")
+
+    store.change(change)
     return leg
 
 

@@ -45,8 +45,8 @@ class Reader:
     """What one thread has open to show and to answer."""
 
     def __init__(
-        self, source: Path | Context, folder: Path | None, version: int | str | None, given: Mapping[str, Any],
-        parts: Parts, trust_run: bool,
+        self, source: Path | Context | Store, folder: Path | Store | None, version: int | str | None,
+        given: Mapping[str, Any], parts: Parts, trust_run: bool,
     ) -> None:  # fmt: skip
         self._source, self._folder, self._wanted, self._given, self._parts = source, folder, version, given, parts
         self._trust_run = trust_run
@@ -65,13 +65,15 @@ class Reader:
         """Read everything anew."""
         if self._store is not None:
             self._store.close()
-        self._store = store = None if self._folder is None else Store.read(self._folder)
+        given = self._folder
+        self._store = store = given if given is None or isinstance(given, Store) else Store.read(given)
         for made in ("acting", "method", "redactor", "retriever", "_state"):
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
         values = override_config({}, self._given) if self._origin is None else self._origin.values()
         # What is no run, or was made elsewhere, has a nonce of its place.
-        place = str(self._folder or self._source) if not isinstance(self._source, Context) else ""
+        place = "" if isinstance(self._source, Context) or store is not None else str(self._source)
+        place = place if store is None else str(store.folder)
         self._values = {"nonce": nonce_for((place,)), **values, "from_traces": False}
         self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
         if store is not None:
@@ -82,7 +84,7 @@ class Reader:
                 self._size = edits_size(store, self._head.version)
         elif isinstance(self._source, Context):
             self._context = self._source
-        else:
+        elif isinstance(self._source, Path):
             self._context = load_context(self._source, self._wanted)
 
     def context(self) -> Context:
@@ -104,7 +106,7 @@ class Reader:
         if head is None:
             # Says what is wrong.
             read_context(self._store, find_version(self._store, self._wanted))
-            raise StoreError("store.changed", f"{self._folder} was changed while it was being read: try again")
+            raise StoreError("store.changed", f"{self.store.folder} was changed while it was being read: try again")
         return head
 
     def _follow(self) -> None:

@@ -106,19 +106,19 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     what its journal has, failures and notes, is discarded."""
     if is_run(folder):
         store = Store.open(folder)
-        states = [row.state for row in store.rows(store.select(schema.runs.c.state))]
-        if states in ([], ["running"], ["stopped"]) and read_kept(store).nothing:
+        (row,) = store.rows(store.select(schema.spaces.c.learning))
+        if row.learning in (None, "running", "stopped") and read_kept(store).nothing:
             discard_journal(store)
             return store
         store.close()
-        if states == ["done"]:
+        if row.learning == "done":
             raise StoreError(
                 "run.exists",
                 f"{folder} already holds a run, and it is finished: give another `out`, for example one that starts "
                 f"from what this one learned (`seed_context={folder}`)",
             )
     if isinstance(where, Elsewhere):
-        return Store.create(folder, where.store, where.run)
+        return Store.create(folder, where.store, where.space)
     return Store.create(folder, where)
 
 
@@ -151,25 +151,30 @@ def discard_journal(store: Store) -> None:
     """Remove what a run asked and what came of it. Its configuration, tasks and versions stay, and so do the calls that
     were in flight when it was killed, which may have been paid for."""
     journal = schema.journal
-    of_places = (schema.prompts, schema.texts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
-    with store.transaction() as at:
+    of_places = (schema.prompts, schema.texts, schema.steps, schema.attempts, schema.lessons, schema.reviews)
+
+    def change(at: Transaction) -> None:
         at.run(at.delete(journal).where(journal.c.role != schema.IN_FLIGHT))
         for table in of_places:
             at.run(at.delete(table))
 
+    store.change(change)
+
 
 def is_begun(store: Store) -> bool:
     """Whether an open store holds a run."""
-    return bool(store.rows(store.select(schema.runs.c.state)))
+    return store.rows(store.select(schema.spaces.c.learning))[0].learning is not None
 
 
 def begin(
-    store: Store, config: Config, splits: Splits, seed: Context, state: str = "running", held_edits: Sequence[Held] = ()
+    store: Store, config: Config, splits: Splits, seed: Context, learning: str = "running",
+    held_edits: Sequence[Held] = (),
 ) -> None:  # fmt: skip
     """Write what a run starts from, with the edits that wait for review, as a whole or not at all, in place of a run
     that was there. Tasks that are stored stay."""
     kept = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
-    with store.transaction() as at:
+
+    def change(at: Transaction) -> None:
         _remove(at, kept)
         for split, tasks in splits.by_name.items():
             rows = (task_row(task, split, place) for place, task in enumerate(tasks) if split not in kept)
@@ -177,7 +182,9 @@ def begin(
                 at.insert(schema.tasks, *chunk)
         at.insert(schema.reviews, *review_rows(0, held_edits, seed))
         at.insert(schema.versions, version_row(seed_version(seed)))
-        at.insert(schema.runs, {**config_columns(config), "state": state, "seconds": 0.0})
+        change_run(at, **config_columns(config), state="live", learning=learning, seconds=0.0)
+
+    store.change(change)
 
 
 async def store_tasks(
@@ -198,12 +205,10 @@ async def store_tasks(
             size += len(rows[-1]["data"])
             if len(rows) == ROWS or size >= CHUNK:
                 break
-        with store.transaction() as at:
-            at.insert(schema.tasks, *rows)
+        store.change(lambda at: at.insert(schema.tasks, *rows))
         return bool(rows)
 
-    with store.transaction() as at:
-        _remove(at)
+    store.change(lambda at: _remove(at))
     # In a thread, so that Ctrl-C is heard while a store is slow.
     while await to_the_end(write):
         told(known.count)
@@ -225,7 +230,7 @@ async def to_the_end(work: Callable[[], T]) -> T:
 def _remove(at: Transaction, kept: Sequence[str] = ()) -> None:
     """Remove what a run started from, but for the tasks of these splits."""
     at.run(at.delete(schema.versions))
-    at.run(at.delete(schema.runs))
+    change_run(at, config=None, mark=None, learning=None, seconds=None, result=None)
     at.run(at.delete(schema.tasks).where(schema.tasks.c.split.not_in(kept)))
 
 
@@ -239,14 +244,19 @@ def create_seed(
 ) -> int:
     """A run, in the folder or in the database `store`, that holds a context of this trust and has learned nothing yet.
     Entries that are flagged or not the operator's own wait for review, without their votes; returns how many."""
+    kept, waiting = seed_rows(context, trust)
+    with create(folder, store) as opened:
+        begin(opened, config or Config(method="none"), Splits(), kept, "done", waiting)
+    return len(waiting)
+
+
+def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
+    """A context of this trust as a space starts from it, and the edits of it that wait for review."""
     context = as_seed(context)
     made = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
     waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
     kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
-    with create(folder, store) as opened:
-        held_edits = [held([edit]) for _, edit in waiting]
-        begin(opened, config or Config(method="none"), Splits(), kept, "done", held_edits)
-    return len(waiting)
+    return kept, [held([edit]) for _, edit in waiting]
 
 
 def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
@@ -276,26 +286,25 @@ def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
 
 
 def change_run(at: Transaction, **values: Any) -> None:
-    """Change columns of the run's row."""
-    at.run(at.update(schema.runs).values(**values))
+    """Change columns of the row of the space."""
+    at.run(at.update(schema.spaces).values(**values))
 
 
 def update_run(store: Store, **values: Any) -> None:
-    """Change columns of the run's row, in a transaction of its own."""
-    with store.transaction() as at:
-        change_run(at, **values)
+    """Change columns of the row of the space, in a transaction of its own."""
+    store.change(lambda at: change_run(at, **values))
 
 
 def seconds_spent(store: Store | Transaction) -> float:
     """Seconds of work so far, over all resumes; 0 for a run that has not begun."""
-    rows = store.rows(store.select(schema.runs.c.seconds))
-    return float(sum(row.seconds for row in rows))
+    rows = store.rows(store.select(schema.spaces.c.seconds))
+    return float(sum(row.seconds or 0.0 for row in rows))
 
 
 def read_config(store: Store) -> tuple[Config, str]:
     """The configuration and the state of a run. Raises StoreError if there is none."""
-    found = store.rows(store.select(schema.runs.c.config, schema.runs.c.state))
-    if not found:
+    found = store.rows(store.select(schema.spaces.c.config, schema.spaces.c.learning))
+    if not found or found[0].config is None:
         raise StoreError(
             "run.not_found",
             f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again",
@@ -303,13 +312,14 @@ def read_config(store: Store) -> tuple[Config, str]:
     with as_stored(store.folder):
         config = Config.model_validate_json(found[0].config)
     # A run that nobody writes to was killed.
-    return config, "stopped" if found[0].state == "running" and not store.is_written else found[0].state
+    state = str(found[0].learning)
+    return config, "stopped" if state == "running" and not store.is_written else state
 
 
 def is_own(store: Store, config: Config) -> bool:
     """Whether this installation answers for the configuration of a run. The store notes it."""
-    found = store.rows(store.select(schema.runs.c.mark))
-    store.trusted = bool(found) and is_marked(config.executing, found[0].mark)
+    found = store.rows(store.select(schema.spaces.c.mark))
+    store.trusted = bool(found) and is_marked(config.executing, found[0].mark or "")
     return store.trusted
 
 
@@ -435,7 +445,7 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
 
 def last_report(store: Store) -> dict[str, Any]:
     """What the run reported when it last ended, as `Result.as_json` makes it; empty if it has not ended yet."""
-    (row,) = store.rows(store.select(schema.runs.c.result))
+    (row,) = store.rows(store.select(schema.spaces.c.result))
     return dict(json.loads(row.result)) if row.result else {}
 
 
@@ -449,7 +459,7 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
             found[row.step].append(row.data)
         return found
 
-    rollouts, lessons = by_step(schema.rollouts), by_step(schema.lessons)
+    rollouts, lessons = by_step(schema.attempts), by_step(schema.lessons)
     for step, tried in rollouts.items():
         yield step, [*map(ROLLOUT.validate_json, tried)], [*map(LESSON.validate_json, lessons.get(step, ()))]
 
@@ -488,7 +498,7 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     refused = REFUSED.dump_json(report.refused).decode()
     return {
         schema.steps: [{"step": report.step, "data": json.dumps(numbers), "refused": refused}],
-        schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
+        schema.attempts: [rollout_row(r, report.step) for r in report.rollouts],
         schema.reviews: review_rows(report.step, report.held, report.context),
         schema.lessons: [lesson_row(lesson, report.step) for lesson in report.lessons],
     }

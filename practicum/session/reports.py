@@ -30,30 +30,37 @@ from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, open_state, run_embedder
-from practicum.session.outcomes import Outcome, close_outcomes, waiting_outcomes
+from practicum.session.outcomes import Question, Trusted, WaitingOutcome, asked, close_outcomes, waiting_outcomes
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
 from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, set_up
 from practicum.store.database import Store
-from practicum.store.journal import NOTE_ROLE, Journal, JournalRow, digest
+from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
+from practicum.store.scope import Transaction
+
+TRUSTED = Trusted()
 
 KEPT = "; what was learned before is kept, and the rest is learned from next time"
 
 
 async def learn_reports(
     store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None,
-    trust_run: bool = False,
+    trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = asked,
+    most: int | None = None,
 ) -> Result:  # fmt: skip
-    """Learn from all outcomes that were reported about and not learned from, until a budget is spent.
+    """Learn from outcomes that were reported and not learned from, the oldest `most` of them (None: all), until a
+    budget is spent. `trusted` says whose words are the operator's own beside the operator's, `question` what an
+    interaction asks.
 
-    The feedback on an answer is its score; without one, that of the run's scorer if there is a correction, and
+    The feedback on an answer is its score; without one, that of the run's scorer if there is a right answer, and
     otherwise a judge's verdict. Raises UsageError before anything is paid for if something does not fit, and
     ProviderError if a batch was lost; what was learned before is kept.
     """
     require_ended(store)
     values = Origin.of(store, given, parts, trust_run).acting_values(learns=True, without=("agent",))
-    waiting = waiting_outcomes(store)
+    values["trust_tools"] = True if trusted.tools else values["trust_tools"]
+    waiting = waiting_outcomes(store, replace(trusted, tools=values["trust_tools"]), question, most)
     learner = Learner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
     if waiting:
         await learner.learn(waiting)
@@ -97,7 +104,7 @@ class Learner:
             held=count_pending(self.store),
         )
 
-    async def learn(self, waiting: Sequence[Outcome]) -> None:
+    async def learn(self, waiting: Sequence[WaitingOutcome]) -> None:
         """Learn from these outcomes."""
         setup = self._set_up(waiting)
         # The run's limits were set for learning its tasks.
@@ -117,7 +124,7 @@ class Learner:
             self.watch.ended(result)
             await self.watch.flush()
 
-    async def _batches(self, waiting: Sequence[Outcome], size: int, retriever: Retriever) -> None:
+    async def _batches(self, waiting: Sequence[WaitingOutcome], size: int, retriever: Retriever) -> None:
         interrupted = self._interrupted(waiting)
         batch = interrupted or [*waiting[:size]]
         while batch:
@@ -134,20 +141,20 @@ class Learner:
                 self.stopped = f"{quantity(len(batch), 'report')} left for the next time: {error}"
             batch = [*waiting[:size]]
 
-    def _interrupted(self, waiting: Sequence[Outcome]) -> list[Outcome]:
+    def _interrupted(self, waiting: Sequence[WaitingOutcome]) -> list[WaitingOutcome]:
         """The batch that was being learned from when learning was interrupted; empty if there is none, or if something
         was reported anew about one of it."""
         noted = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
-        known = {(outcome.id, digest(outcome.raw)): outcome for outcome in waiting}
-        members = [] if noted is None else [known.get((id, raw)) for id, raw in json.loads(noted.answer)]
+        known = {(outcome.id, outcome.revision): outcome for outcome in waiting}
+        members = [] if noted is None else [known.get((id, number)) for id, number in json.loads(noted.answer)]
         return [] if None in members else [outcome for outcome in members if outcome is not None]
 
-    async def _learn(self, batch: Sequence[Outcome], retriever: Retriever) -> None:
+    async def _learn(self, batch: Sequence[WaitingOutcome], retriever: Retriever) -> None:
         setup, before, step = self._set_up(batch), self.progress.context, next_step(self.store)
-        tasks, method, members = setup.splits.train, setup.method, [(o.id, digest(o.raw)) for o in batch]
+        tasks, method, members = setup.splits.train, setup.method, [(o.id, o.revision) for o in batch]
         async with open_state(
             self.store,
-            self.store.folder,
+            self.store.files,
             setup,
             budget=self.budget,
             retriever=retriever,
@@ -170,9 +177,12 @@ class Learner:
                 self.critical += root.chain.seconds
                 for role, usage in state.journal.by_role(this_process=True).items():
                     self.by_role[role] = self.by_role.get(role, Usage()) + usage
-            with self.store.transaction() as at:
+
+            def change(at: Transaction) -> None:
                 add_steps(at, tasks, before, reports, self.budget.elapsed - seconds)
-                close_outcomes(at, batch, step)
+                close_outcomes(at, batch)
+
+            self.store.change(change)
         self._count(reports, before)
 
     def _count(self, reports: Sequence[StepReport], before: Context) -> None:
@@ -183,7 +193,7 @@ class Learner:
             self.scores += [r.score.value for r in report.rollouts if r.score is not None]
             self.watch.stepped(report, self.progress)
 
-    def _set_up(self, outcomes: Sequence[Outcome]) -> Setup:
+    def _set_up(self, outcomes: Sequence[WaitingOutcome]) -> Setup:
         """A run whose tasks are these outcomes. Nothing is attempted, so the agent's settings do not matter."""
         name = self.values["method"]
         known = methods.settings_of(name, self.values["profile"] or "full").model_fields
@@ -195,14 +205,13 @@ class Learner:
         scored = all(outcome.scored for outcome in outcomes)
         feedback = {
             "labels": True,
-            "judged": any(not outcome.scored and "correction" not in outcome.data for outcome in outcomes),
+            "judged": any(not outcome.scored and outcome.task.target is None for outcome in outcomes),
             "scorer": "exact" if scored else self.values["scorer"],
         }
         settings = methods.override_settings(name, given, once)
         values = {**self.values, **agent, **turns, **feedback, "settings": settings, "from_traces": True}
         parts = replace(self.parts, agent=None, tools=None, scorer=None if scored else self.parts.scorer)
-        tasks = tuple(outcome.as_task(self.values["trust_tools"]) for outcome in outcomes)
-        return set_up(values, Splits(tasks), parts)
+        return set_up(values, Splits(tuple(outcome.task for outcome in outcomes)), parts)
 
 
 def _note(step: int) -> str:

@@ -280,9 +280,12 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
         return Approval(present.context, (), refused)
     after = present.context.replay(log)
     approved = [replace(review, version=after.version) for review in approved]
-    with store.transaction() as at:
+
+    def change(at: Transaction) -> None:
         add_version(at, present.context, after, log, "reviewed")
         _keep(at, approved)
+
+    store.change(change)
     return Approval(after, tuple(approved), refused)
 
 
@@ -304,8 +307,7 @@ def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
 
 def keep(store: Store, reviews: Sequence[Review]) -> list[Review]:
     """Keep what was decided about edits, or measured with and without them."""
-    with store.transaction() as at:
-        _keep(at, reviews)
+    store.change(lambda at: _keep(at, reviews))
     return [*reviews]
 
 

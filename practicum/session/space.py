@@ -10,22 +10,18 @@ import asyncio
 import os
 import tempfile
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
-from uuid import uuid4
+from typing import Any, Self, Unpack
 
 from practicum.agents.chat import CHOOSING, USING, first_prompt
 from practicum.agents.external import context_text
 from practicum.core.context import Context
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.trust import Trust
 from practicum.core.types import Task, Turn
 from practicum.core.views import View
 from practicum.engine.framing import framed_view, text_view
@@ -40,24 +36,32 @@ from practicum.session.opening import (
     check_tasks,
     open_state,
 )
-from practicum.session.outcomes import outcome_row, read_report, write_report, write_shown
+from practicum.session.outcomes import (
+    REPORTED,
+    Outcome,
+    find_interaction,
+    new_id,
+    prune,
+    report_of,
+    said_by,
+    shown_row,
+    write_outcome,
+)
 from practicum.session.reader import Reader
 from practicum.session.records import split_version
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import take_objects
+from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.folder import is_run
+from practicum.store.folder import is_run, located
 from practicum.store.names import delete_name, name_version, read_names
+from practicum.store.scope import Transaction
+from practicum.store.sums import interaction_sums
 
-T = TypeVar("T")
-
-PRUNE_EVERY = 1_000
-"""Shown queries after which old ones without a report are deleted."""
-
-UNWRITTEN = 10_000
-"""Shown queries that are kept in memory, at most, while the disk cannot be written to."""
+PRUNE_EVERY, UNREPORTED = 1_000, 100_000
+"""Shown queries after which old ones without a report are deleted, and how many of the newest are kept."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Shown:
     view: View = field(repr=False)
     context: Context = field(repr=False, compare=False)
     config: Config = field(repr=False, compare=False)
+    user: str | None = None
 
     @cached_property
     def text(self) -> str:
@@ -171,7 +176,10 @@ class Space:
         """The folder of the run; None for a playbook."""
         self._local = threading.local()
         self._readers: list[tuple[threading.Thread, Reader]] = []
-        self._writer = _Writer(self.folder) if self.folder is not None and os.access(self.folder, os.W_OK) else None
+        self._kept: Store | None = None
+        """The run, open for what is shown and reported."""
+        self._shown = 0
+        self._warned = False
         self._logs: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -199,15 +207,15 @@ class Space:
     def name(self, name: str, version: int | str | None = None) -> int:
         """Give a version (None: the last) a name, which another one may have had before; returns its number. Who has
         opened the run by the name is shown that version from then on."""
-        writer = self._written("a name")
-        return writer.submit(lambda store: name_version(store, name, version)).result()
+        return name_version(self._written("a name"), name, version)
 
     def unname(self, name: str) -> None:
         """Take a name away; its version stays."""
-        self._written("a name").submit(lambda store: delete_name(store, name)).result()
+        delete_name(self._written("a name"), name)
 
-    async def context_for(self, query: str) -> Shown:
-        """What the method shows its agent for this query, exactly as in training and evaluation.
+    async def context_for(self, query: str, *, user: str | None = None) -> Shown:
+        """What the method shows its agent for this query, exactly as in training and evaluation. `user` is the end user
+        who asks, if the query is not the operator's own.
 
         No model is asked, except by a method that writes the context for each query (dynamic_cheatsheet with
         form=synthesis), which asks for it. Raises UsageError for a method with a network of agents (mael), each of
@@ -223,9 +231,9 @@ class Space:
             reader.reopen()
             context = reader.context()
             view = await reader.view(text, context, self._log_folder)
-        shown = Shown(_new_id(), text, context.version, view, context, reader.config)
-        if self._writer is not None:
-            self._writer.remember(shown)
+        shown = Shown(new_id(), text, context.version, view, context, reader.config, user)
+        if self._is_kept:
+            self._remember(shown)
         return shown
 
     async def report(
@@ -234,26 +242,34 @@ class Space:
         *,
         answer: Any = None,
         score: Any = None,
-        correction: str | None = None,
-        note: str = "",
-        trust: Trust = "user",
-    ) -> None:
-        """Keep what came of what was shown; it is on the disk when this returns.
+        target: str | None = None,
+        comment: str | None = None,
+        label: str | None = None,
+        user: str | None = None,
+    ) -> Outcome:
+        """Keep what was reported about what was shown; it is on the disk when this returns.
 
         `answer` is all that an agent of one's own may return: a text, a Trace, or a mapping with "answer" and, for
-        example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score, and `note` says why.
-        `correction` is what would have been right. A later report on the same adds to it, and replaces what it gives
-        anew, until `learn` has learned from it; from then on it raises UsageError, as for an id that is unknown.
+        example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score, `target` what would have been
+        right, `comment` what was wrong in words, and `label` a word such as thumbs_up. A later report on the same adds
+        to it, and replaces what it gives anew; one that changes what was learned from is learned from again. Raises
+        UsageError for an id that is unknown.
 
-        `trust` says whose the query and the report are. What end users said (`user`) may teach nothing before somebody
-        has looked at it (`practicum review RUN`); `own` is for queries and reports of the operator's own.
+        `user` is the end user who reports. What users said (and asked, see `context_for`) may teach nothing before
+        somebody has looked at it (`practicum review RUN`), and never replaces what the operator reported.
         """
-        said = {**self._reader().redacted(read_report(answer, score, correction, note)), "trust": trust}
-        writer = self._written("a report")
-        if isinstance(shown, Shown):
-            writer.remember(shown)
         id = shown if isinstance(shown, str) else shown.id
-        await asyncio.wrap_future(writer.submit(lambda store: write_report(store, id, said)))
+        report, beside = report_of(id, answer, score, target, comment, label)
+        reader, store = self._reader(), self._written("a report")
+        report = report.model_copy(update=reader.redacted(report.model_dump(include={*REPORTED}, exclude_none=True)))
+        beside = reader.redacted(beside)
+        if isinstance(shown, Shown):
+            self._remember(shown)
+
+        def change(at: Transaction) -> Outcome:
+            return write_outcome(at, find_interaction(at, report), report, said_by(user), beside)
+
+        return await asyncio.wrap_future(store.do(change))
 
     def pending(self) -> list[Review]:
         """The edits that wait for review, the oldest first; empty for a playbook."""
@@ -343,8 +359,8 @@ class Space:
         for _, reader in self._readers:
             await reader.close()
         try:
-            if self._writer is not None:
-                await asyncio.to_thread(self._writer.close)
+            if self._kept is not None:
+                await asyncio.to_thread(self._kept.close)
         finally:
             if self._logs is not None:
                 self._logs.cleanup()
@@ -384,14 +400,46 @@ class Space:
                 self._logs = tempfile.TemporaryDirectory(prefix="practicum-space-")
         return Path(self._logs.name)
 
-    def _written(self, what: str) -> _Writer:
+    @property
+    def _is_kept(self) -> bool:
+        """Whether what is shown and reported can be kept."""
+        return self.folder is not None and os.access(located(self.folder)[0], os.W_OK)
+
+    def _remember(self, shown: Shown) -> None:
+        """Write soon what was shown."""
+        row, data = shown_row(shown.id, shown.query, shown.version, shown.view.retrieved, shown.user)
+        try:
+            store = self._written("what is shown")
+            if self._shown % PRUNE_EVERY == PRUNE_EVERY - 1:
+                store.do(lambda at: prune(at, UNREPORTED))
+            store.database.writer.post(store.space, schema.interactions, row, sums=interaction_sums(row, data))
+            self._shown += 1
+            failure = store.database.writer.failing
+        except StoreError as error:
+            self._warn(error)
+        else:
+            if failure is not None:
+                self._warn(failure.error)
+
+    def _warn(self, error: StoreError) -> None:
+        if not self._warned:
+            self._warned = True
+            said = f"{error}; what is shown is kept in memory and written later"
+            warnings.warn(said, RuntimeWarning, stacklevel=4)
+
+    def _written(self, what: str) -> Store:
         self._reader()
-        if self._writer is None:
-            where = f"{self._source} cannot be written to" if self.folder else "this is no run"
-            raise UsageError(
-                "run.needed", f"{what} is kept in a run, and {where}: open a run (practicum import FILE --out RUN)"
-            )
-        return self._writer
+        if self.folder is not None and self._is_kept:
+            with self._lock:
+                if self._kept is None:
+                    self._kept = Store.beside(self.folder)
+                return self._kept
+        raise UsageError(
+            "run.needed",
+            f"{what} is kept in a run, and "
+            f"{f'{self._source} cannot be written to' if self.folder else 'this is no run'}: open a run (practicum "
+            "import FILE --out RUN)",
+        )
 
     def _run_to_learn(self) -> Path:
         self._reader()
@@ -432,75 +480,3 @@ def _checked(query: str) -> str:
     if not (text := query.strip()):
         raise UsageError("query.empty", "the query is empty")
     return text
-
-
-def _new_id() -> str:
-    """An id that nobody else gives."""
-    return f"q{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
-
-
-class _Writer:
-    """Writes what was shown and what was reported, one after the other in a thread of its own, so that neither the disk
-    nor another writer holds up the program."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._store: Store | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="practicum-space")
-        self._waiting: dict[str, dict[str, Any]] = {}
-        self._lock = threading.Lock()
-        self._scheduled = False
-        self._shown = 0
-        self._warned = False
-
-    def remember(self, shown: Shown) -> None:
-        """Write soon what was shown."""
-        row = outcome_row(shown.id, shown.query, shown.version, shown.view.retrieved)
-        with self._lock:
-            self._waiting[shown.id] = row
-            if len(self._waiting) > UNWRITTEN:
-                del self._waiting[next(iter(self._waiting))]
-            if self._scheduled:
-                return
-            self._scheduled = True
-        self._thread.submit(self._write_soon)
-
-    def submit(self, write: Callable[[Store], T]) -> Future[T]:
-        """Write something, after all that was shown before."""
-        return self._thread.submit(lambda: write(self._flushed()))
-
-    def close(self) -> None:
-        """Write what waits."""
-        try:
-            if self._waiting:
-                self.submit(lambda store: None).result()
-        finally:
-            self._thread.shutdown()
-            if self._store is not None:
-                self._store.close()
-
-    def _write_soon(self) -> None:
-        try:
-            self._flushed()
-        except StoreError as error:
-            if not self._warned:
-                warnings.warn(
-                    f"{error}; what is shown is kept in memory and written later", RuntimeWarning, stacklevel=1
-                )
-            self._warned = True
-
-    def _flushed(self) -> Store:
-        """The store, with everything written that was shown so far."""
-        with self._lock:
-            rows, self._waiting, self._scheduled = self._waiting, {}, False
-        try:
-            if self._store is None:
-                self._store = Store.beside(self._folder)
-            if rows:
-                write_shown(self._store, [*rows.values()], prune=self._shown % PRUNE_EVERY + len(rows) >= PRUNE_EVERY)
-        except BaseException:
-            with self._lock:
-                self._waiting = {**rows, **self._waiting}
-            raise
-        self._shown += len(rows)
-        return self._store

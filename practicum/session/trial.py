@@ -115,13 +115,13 @@ async def try_reviews(
         # The run's own validation counts as long as the same is asked.
         split = "val" if same else setup.test_name("try")
         budget, watch = Budget(setup.config.limits), one_watch(watch)
-        async with open_state(store, folder, setup, act_only=True, budget=budget) as state:
+        async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             trying = _Trying(store, setup, state, watch, Present(store), tasks, split)
             watch.began(RunInfo(folder, setup.config, setup.splits, budget, counts=state.counts))
             for warning in check_tasks(tasks, state):
                 watch.warned(warning)
             state.observer = watch
-            state.keep_evaluated = lambda rollouts: store.post(schema.rollouts, [rollout_row(r, 0) for r in rollouts])
+            state.keep_evaluated = lambda rollouts: store.post(schema.attempts, [rollout_row(r, 0) for r in rollouts])
             try:
                 await trying.all(reviews, approve_better)
             except Stopped as stop:

@@ -1,4 +1,4 @@
-"""The rows of a run, open: one interface for SQLite, a file in the run's folder, and for databases at URLs.
+"""What an open database does in a way of its own: a SQLite file, or a server at a URL.
 
 Databases at URLs are plug-ins: a package registers a `StoreKind` in the entry point group `practicum.stores`, under the
 scheme of its URLs.
@@ -6,8 +6,9 @@ scheme of its URLs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import URL, Connection, Engine
@@ -16,52 +17,104 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.plugins import Group, implements
 
 
-class Backend(Protocol):
-    """The rows of one run, open. Errors of the database are raised as StoreError unless noted."""
+class Lease(Protocol):
+    """The right to write what a space learns, which one process at a time has."""
 
-    space: str
+    token: int
+    """Goes up with each holder. A write of an earlier holder is refused by it."""
+
+    def renew(self) -> None:
+        """Take the lease again if the connection that holds it was lost. Raises RunBusy if somebody else has it now."""
+
+    def close(self) -> None:
+        """Give the lease back."""
+
+
+class Sessions(Protocol):
+    """The version that each session sees, the same on all nodes."""
+
+    async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
+        """The version of a session, which is this one if no node has shown it any, or a `dead` one; None if that is not
+        known within `late` seconds, or if the space was deleted."""
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
+class Backend(Protocol):
+    """An open database. Errors of the database are raised as StoreError unless noted."""
+
+    name: str
+    """How messages call it: the folder of a file, or the URL without its password."""
     engine: Engine
-    generation: str
-    """An SQL expression whose value is another one after rows of the run were removed for good."""
+    shared: bool
+    """Whether other machines write to it too."""
     index: str
-    """The kind of index that the run's entries have, as registered in `practicum.indexes`."""
+    """The kind of index that spaces with many entries have, as registered in `practicum.indexes`."""
+    patience: float
+    """Seconds for which writes of learning wait for a database that went away."""
 
     def rows(self, query: Any) -> list[Any]:
         """The rows of a query, as named tuples."""
 
-    def write(self, work: Callable[[Connection], None]) -> None:
-        """Do work that may be done twice, in one transaction of the writer. Raises what the database raises."""
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """A transaction that may write. Raises what the database raises."""
 
-    def begin(self, alone: bool = False) -> AbstractContextManager[Connection]:
-        """A transaction; with `alone`, one beside which nobody writes by another."""
+    def begin(self, db: Connection, spaces: Sequence[str]) -> None:
+        """Let nobody else change these spaces until the transaction ends; they are sorted."""
 
-    def failure(self, error: Exception) -> StoreError:
-        """What an error of a write means, and what to do."""
+    def end(self, db: Connection, spaces: Sequence[str]) -> None:
+        """Announce changes to these spaces, with the commit."""
 
-    def is_written(self) -> bool:
-        """Whether another process has the run open for writing."""
+    def now(self, db: Connection) -> float:
+        """Seconds since 1970, by the one clock of all nodes."""
 
-    def changes(self) -> int:
-        """A number that is another one after each write by somebody else."""
+    def failure(self, doing: str, error: Exception) -> StoreError:
+        """What an error means for whoever wanted to "read" or "write to" the database, and what to do."""
+
+    def stops_all(self, error: BaseException) -> bool:
+        """Whether no other write would succeed either: the database is away, full, read-only or damaged."""
+
+    def is_deadlock(self, error: BaseException) -> bool:
+        """Whether a transaction was ended because it waited for another one in a circle."""
+
+    def changes(self, space: str, *, fresh: bool = True) -> int:
+        """A number that differs after each change of what a space shows, for some microseconds' work. On a server it
+        may be the old one for a moment after a write. Without `fresh` it is the number as of the last look at any
+        space."""
+
+    def lease(self, space: str, files: Path) -> Lease:
+        """The lease of a space, whose files are in this folder. Raises RunBusy if somebody else has it."""
+
+    def is_leased(self, space: str, files: Path) -> bool:
+        """Whether another process has the lease of a space."""
+
+    def alone(self, what: str, wait: bool = False) -> AbstractContextManager[bool]:
+        """A block that one node at a time is in; yields whether this one is. `wait` waits for the others."""
+
+    def serve(self) -> AbstractContextManager[None]:
+        """A block in which spaces are served from here. Raises RunBusy if another process serves from the folder."""
+
+    def sessions(self, seconds: float) -> Sessions | None:
+        """The versions of sessions, which all nodes agree on, for so many seconds after a session was last seen; None
+        where one process serves alone."""
 
     def scrub(self) -> None:
-        """Overwrite deleted rows, as far as the database can."""
+        """Overwrite deleted rows, as far as the database can. Raises StoreError if another process keeps bytes of
+        them."""
 
-    def drop_index(self) -> None:
-        """Delete the index of the entries that the database has, if it has one."""
-
-    def remove(self) -> None:
-        """Remove all rows of the run, and its name where others could take it."""
+    def drop_index(self, db: Connection, space: str) -> None:
+        """Delete the index that the database has of a space, if it has one."""
 
     def release(self) -> None:
-        """Give back the memory that keeps what was read from it quick to read again."""
+        """Give back the memory that keeps what was read quick to read again."""
 
     def close(self) -> None:
         """Release what is held."""
 
 
 class StoreKind(Protocol):
-    """Databases at URLs of one scheme, each with the runs of many folders. Errors are raised as StoreError."""
+    """Databases at URLs of one scheme. Errors are raised as StoreError."""
 
     def parse(self, url: str) -> URL:
         """The URL of a database. Raises UsageError, without the password, if it is wrong."""
@@ -69,15 +122,8 @@ class StoreKind(Protocol):
     def address(self, url: URL) -> str:
         """The URL without its password, as it is stored and shown."""
 
-    def reserve(self, url: URL, name: str) -> bool:
-        """Take a name for a new run, or that of a run without rows, which a killed process left. Returns False if the
-        name is taken."""
-
-    def open(self, url: URL, name: str, *, writer: bool, read_only: bool) -> Backend:
-        """The run of this name. Raises NotARun if there is none, RunBusy if another process writes to it."""
-
-    def service(self, url: URL) -> Any:
-        """The tables of a service, which several nodes share (`serve.log.Database`)."""
+    def open(self, url: URL, *, create: bool) -> Backend:
+        """The database at a URL. `create` makes its tables, or migrates them."""
 
 
 STORES: Group[StoreKind] = Group("practicum.stores", "store", implements(StoreKind))

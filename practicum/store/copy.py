@@ -6,11 +6,12 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Table, func
 
 from practicum.core.errors import StoreError
 from practicum.store import schema
@@ -21,7 +22,10 @@ from practicum.store.folder import FILES
 from practicum.store.scope import Transaction
 from practicum.store.snapshot import entry_values, read_context
 
-TABLES = schema.metadata.sorted_tables
+TABLES = [table for table in schema.metadata.sorted_tables if table is not schema.spaces]
+
+OF_SPACE = ("state", "config", "mark", "learning", "seconds", "result", "corrected", "numbered")
+"""What is copied of the row of a space itself."""
 
 CHUNK = 500
 """Rows that are in memory at once."""
@@ -37,7 +41,7 @@ class Copied:
 
 
 def copy_run(source: Store, folder: Path, url: str | None = None, name: str | None = None) -> Copied:
-    """Copy a run into a new folder, or with `url` into a PostgreSQL database; `Store.create` says how.
+    """Copy a space into a new folder, or with `url` into a PostgreSQL database; `Store.create` says how.
 
     Everything is read again from the copy and compared. Raises StoreError, and leaves no copy, if something differs.
     Caches are not copied: they are made anew.
@@ -45,10 +49,12 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
     had_folder = folder.exists()
     with Store.create(folder, url, name) as target:
         try:
-            with source.transaction() as read:
-                with target.transaction() as write:
+            with _transaction(source) as read:
+                with _transaction(target) as write:
                     sent = {table.name: _copy(read, write, table) for table in TABLES}
-                with target.transaction() as check:
+                    (row,) = read.rows(read.select(*(schema.spaces.c[name] for name in OF_SPACE)))
+                    write.run(write.update(schema.spaces).values(**row._mapping))
+                with _transaction(target) as check:
                     found = {table.name: _sum(check, table) for table in TABLES}
             if wrong := [table for table in sent if sent[table] != found[table]]:
                 raise StoreError(
@@ -64,24 +70,37 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
             if not had_folder:
                 shutil.rmtree(folder)
             raise
-    for path in source.folder.iterdir():
+    for path in source.files.iterdir():
         if path.is_file() and not path.is_symlink() and path.name not in (*FILES, FLIGHT_FILE):
             shutil.copy2(path, folder / path.name)
     return Copied({table: rows for table, (rows, _) in sent.items() if rows}, context.version, len(context))
 
 
+@contextmanager
+def _transaction(store: Store) -> Iterator[Transaction]:
+    """A transaction of one's own, beside the thread that writes: it holds more than fits in memory."""
+    backend = store.database.backend
+    with backend.transaction() as db:
+        backend.begin(db, [store.space])
+        yield Transaction(db, store.space, backend.now)
+
+
+def _columns(table: Table) -> list[Any]:
+    """What is copied of a table: not the space, nor a number that the whole database counts."""
+    counted = schema.interactions.c.number
+    return [column for column in table.c if column.name != "space" and column is not counted]
+
+
 def _rows(at: Transaction, table: Table) -> Iterator[list[Any]]:
     """The rows of a table in the order of writing, a part at a time."""
-    order = (ROW,) if table in schema.NUMBERED else table.primary_key.columns
-    query = at.select(table).order_by(*order).execution_options(yield_per=CHUNK)
+    order: Any = (ROW,) if table in schema.NUMBERED else table.primary_key.columns
+    order = (schema.interactions.c.number,) if table is schema.interactions else order
+    query = at.select(*_columns(table)).order_by(*order).execution_options(yield_per=CHUNK)
     yield from map(list, at.db.execute(query).partitions())
 
 
 def _copy(read: Transaction, write: Transaction, table: Table) -> tuple[int, str]:
-    def send(part: list[Any]) -> None:
-        write.insert(table, *({**row._mapping, "space": write.space} for row in part))
-
-    return _sum(read, table, send)
+    return _sum(read, table, lambda part: write.insert(table, *(row._mapping for row in part)))
 
 
 def _sum(at: Transaction, table: Table, take: Callable[[list[Any]], None] = lambda part: None) -> tuple[int, str]:
@@ -90,10 +109,16 @@ def _sum(at: Transaction, table: Table, take: Callable[[list[Any]], None] = lamb
     for part in _rows(at, table):
         count += len(part)
         for row in part:
-            # All but the space, which is the first column. The representation of a value tells its type.
-            digest.update(repr(tuple(row)[1:]).encode(errors="surrogatepass"))
+            # The representation of a value tells its type.
+            digest.update(repr(tuple(row)).encode(errors="surrogatepass"))
         take(part)
     return count, digest.hexdigest()
+
+
+def sizes(store: Store) -> dict[str, int]:
+    """The number of rows of each table that holds any of a space."""
+    found = {table.name: store.rows(store.select(func.count(table.c.space)))[0][0] for table in TABLES}
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _digest_of_context(store: Store) -> str:

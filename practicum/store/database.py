@@ -1,186 +1,344 @@
-"""An open run: its rows in a database, behind one writer thread, and one writing process at a time.
+"""Open stores: a database that holds spaces, and the rows of one space in it.
 
-A write returns once its rows are safe. Writes that arrive during a commit share the next one, so many calls in flight
-cost one flush and not one each.
+A write returns once its rows are safe. All writes of a process to a database go through one thread (see `writer`). Any
+number of processes may read a space; one at a time has the lease to write what it learns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, Table, TextClause
+from sqlalchemy import URL, Select, Table, select
 
-from practicum.core.errors import StoreError, UsageError
+from practicum.core.errors import NotARun, StoreError, UsageError
 from practicum.core.files import make_folder
 from practicum.core.words import error_line, one_line
 from practicum.store import schema
-from practicum.store.backend import Backend, store_at
-from practicum.store.dialects import upsert
+from practicum.store.backend import STORES, Backend, store_at
 from practicum.store.flight import FLIGHT_FILE, Flight, left_in_flight
 from practicum.store.folder import (
+    SPACES,
     STORE_FILE,
     Elsewhere,
     empty_log,
-    is_run,
-    must_be_run,
+    is_store,
+    located,
     read_elsewhere,
     refuse_links,
     remove_index_files,
     write_elsewhere,
 )
 from practicum.store.schema import IN_FLIGHT
-from practicum.store.scope import RowValues, Scope, Transaction
-from practicum.store.sqlite import SqliteRun
+from practicum.store.scope import RowValues, Scope, Transaction, is_empty
+from practicum.store.spaces import DEFAULT, remove_space, reserve_space
+from practicum.store.sqlite import SqliteBackend
+from practicum.store.writer import Writer, Writing
+
+T = TypeVar("T")
 
 
-class _Write(NamedTuple):
-    table: Table
-    rows: Sequence[RowValues]
-    done: asyncio.Future[None] | None
+class Database:
+    """An open database with spaces. `folder` is that of its file, or one of this machine's own, for logs and for what
+    can be made again."""
+
+    def __init__(self, folder: Path, backend: Backend) -> None:
+        self.folder, self.backend = folder, backend
+        self.writer = Writer(backend)
+
+    @classmethod
+    def at(cls, place: Path | URL, folder: Path, *, create: bool = False) -> Database:
+        """The database of a service: a folder, or at a URL, with a folder of this machine's own. Raises StoreError if
+        it cannot be opened."""
+        _make(folder)
+        if isinstance(place, Path):
+            _refuse_earlier(place)
+            return cls(place, SqliteBackend(place, create=create or not is_store(place)))
+        return cls(folder, STORES.load(place.get_backend_name()).open(place, create=create))
+
+    @property
+    def shared(self) -> bool:
+        """Whether other machines write to it too."""
+        return self.backend.shared
+
+    def rows(self, query: Any) -> list[Any]:
+        """The rows of a query, as named tuples."""
+        return self.backend.rows(query)
+
+    def do(self, change: Callable[[Transaction], T], space: str = "") -> Future[T]:
+        """Make a change (see `Writer.do`)."""
+        return self.writer.do(change, space)
+
+    def find(self, name: str) -> Any:
+        """The row of the space with this name; None if there is none."""
+        t = schema.spaces
+        return next(iter(self.rows(select(t).where(t.c.name == name))), None)
+
+    def names(self) -> list[str]:
+        """The live spaces, in the order of their names."""
+        t = schema.spaces
+        return sorted(row.name for row in self.rows(select(t.c.name).where(t.c.state == "live")))
+
+    def names_of(self, ids: Collection[str]) -> dict[str, str]:
+        """The names of the spaces with these ids, by id."""
+        t = schema.spaces
+        return {row.space: row.name for row in self.rows(self.of_spaces(t, ids, (t.c.name,)))}
+
+    def named_as(self, names: Iterable[str]) -> Select[Any]:
+        """A query of the names and ids of spaces with these names."""
+        t = schema.spaces
+        return select(t.c.name, t.c.space).where(t.c.name.in_([*names]))
+
+    def of_spaces(self, table: Table, spaces: Iterable[str], columns: Sequence[Any] = ()) -> Select[Any]:
+        """A query of the rows of several spaces, whose results begin with the id of the space."""
+        return select(table.c.space, *columns).where(table.c.space.in_([*spaces]))
+
+    def files(self, name: str, space: str) -> Path:
+        """The folder of a space, with its caches and logs. It need not be there."""
+        if self.shared:
+            return self.folder / SPACES / f"{name}.{space}"
+        return self.folder if name == DEFAULT else self.folder / SPACES / name
+
+    def store(self, name: str, space: str) -> Store:
+        """The rows of a space, for reading and for short writes. Closing it leaves the database open."""
+        place = self.folder if self.files(name, space) == self.folder else self.folder / SPACES / name
+        return Store(self, name, space, place, self.files(name, space))
+
+    def named(self, name: str) -> Store:
+        """The rows of the space with this name. Raises NotARun if there is none."""
+        if (row := self.find(name)) is None:
+            raise NotARun("run.not_found", f"{self.backend.name} holds no space named {name}")
+        return self.store(name, row.space)
+
+    def create(self, name: str) -> Store:
+        """A space of this name that is reserved, open for writing, for who writes what it starts from. Raises
+        StoreError if it is live, RunBusy if another process is making it."""
+        row = self.do(lambda at: reserve_space(at.db, name)).result()
+        if row.state == "live":
+            raise StoreError("run.exists", f"{self.backend.name} has a space named {name} already")
+        files = self.files(name, row.space)
+        if files != self.folder:
+            # What is left of an earlier space of this name.
+            shutil.rmtree(files, ignore_errors=True)
+        return self.store(name, row.space).leased()
+
+    def remove(self, store: Store) -> int:
+        """Remove a space with all that is kept of it; returns how many rows that were."""
+
+        def change(at: Transaction) -> int:
+            self.backend.drop_index(at.db, store.space)
+            return remove_space(at.db, store.space)
+
+        removed = self.do(change, store.space).result()
+        if store.files == self.folder:
+            remove_index_files(store.files)
+            for file in (FLIGHT_FILE,):
+                (store.files / file).unlink(missing_ok=True)
+            empty_log(store.files)
+        else:
+            shutil.rmtree(store.files, ignore_errors=True)
+        return removed
+
+    def close(self) -> None:
+        """Write what is queued, and release the database."""
+        self.writer.close()
+        self.backend.close()
 
 
 class Store(Scope):
-    """An open run. Any number of processes may have it open read-only, also while one writes to it.
+    """The rows of one space in an open database.
 
-    `folder` is that of the run, with its logs and caches; its rows are there or in a database that it names.
+    `folder` is its path as a user gives it; `files` is the folder with its caches and logs.
     """
 
-    def __init__(self, folder: Path, backend: Backend, *, read_only: bool = False) -> None:
-        super().__init__(backend.space)
-        self.folder = folder
+    def __init__(
+        self, database: Database, name: str, space: str, folder: Path, files: Path, *, read_only: bool = False,
+        owns: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(space)
+        self.database, self.name, self.folder, self.files = database, name, folder, files
         self.read_only = read_only
         self.trusted = True
         """Whether its index may be opened. A library reads it that a crafted file can crash."""
-        self.backend = backend
         self.flight = Flight()
         self.has_forgotten = False
         """Whether a `forget` that was interrupted was finished when this was opened."""
-        self._queue: SimpleQueue[_Write | None] = SimpleQueue()
-        self._failure: StoreError | None = None
-        self._thread: threading.Thread | None = None
+        self._owns = owns
+        self._writing: Writing | None = None
 
     @classmethod
     def create(cls, folder: Path, url: str | None = None, name: str | None = None) -> Store:
-        """Make a new run folder. With `url` its rows are in a PostgreSQL database, under a name (the folder's if None).
+        """Make a new store with one space, open for writing. With `url` its rows are in a PostgreSQL database, under a
+        name (the folder's if None).
 
-        A run without rows, which a killed process may leave, is taken over. Raises StoreError if the folder holds a run
-        already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
+        A space without rows, which a killed process may leave, is taken over. Raises StoreError if the folder holds a
+        space already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
         """
         kind, where = (None, None) if url is None else store_at(url)
-        try:
-            make_folder(folder)
-        except OSError as error:
-            raise StoreError("store.unwritable", f"cannot make the run folder {folder}: {error.strerror}") from error
+        _make(folder)
+        _refuse_earlier(folder)
+        held = f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
         if kind is None or where is None:
             if (folder / STORE_FILE).exists():
-                raise StoreError(
-                    "run.exists", f"{folder} already holds a run: continue it with practicum resume {folder}"
-                )
-            return cls._write_to(folder, new=True)
-        elsewhere = Elsewhere(kind.address(where), name or folder.resolve().name)
-        begun = is_run(folder)
-        if (begun and read_elsewhere(folder) != elsewhere) or not kind.reserve(where, elsewhere.run):
-            if begun:
-                raise StoreError(
-                    "run.exists",
-                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`",
-                )
-            raise StoreError(
-                "run.exists",
-                f"{elsewhere.store} has a run named {elsewhere.run} already: give the new one another folder name, or "
-                "continue that one in a folder that practicum store connect makes",
+                raise StoreError("run.exists", held)
+            refuse_links(folder)
+            database, name = Database(folder, SqliteBackend(folder, create=True)), name or DEFAULT
+        else:
+            name = name or folder.resolve().name
+            elsewhere = Elsewhere(kind.address(where), name)
+            if is_store(folder) and read_elsewhere(folder) != elsewhere:
+                raise StoreError("run.exists", held)
+            database = Database(folder, kind.open(where, create=True))
+            held = (
+                f"{elsewhere.store} has a run named {name} already: give the new one another folder name, or continue "
+                "that one in a folder that practicum store connect makes"
             )
-        write_elsewhere(folder, elsewhere)
-        return cls._write_to(folder)
+        try:
+            row = database.do(lambda at: reserve_space(at.db, name)).result()
+            if row.state == "live":
+                raise StoreError("run.exists", held)
+            files = folder if database.shared else database.files(name, row.space)
+            store = cls(database, name, row.space, folder, files, owns=True)._take()
+            if not store.change(is_empty):
+                store.close()
+                raise StoreError("run.exists", held)
+            if database.shared:
+                write_elsewhere(folder, Elsewhere(database.backend.name, name))
+            return store
+        except BaseException:
+            database.close()
+            raise
 
     @classmethod
     def connect(cls, folder: Path, url: str, name: str) -> Store:
-        """Make a folder for a run that is in a PostgreSQL database, and open it read-only.
+        """Make a folder for a space that is in a PostgreSQL database, and open it read-only.
 
-        Raises NotARun if the database has no run of this name, UsageError for a wrong URL or a folder that is there.
+        Raises NotARun if the database has no space of this name, UsageError for a wrong URL or a folder that is there.
         """
         kind, where = store_at(url)
         if folder.exists():
             raise UsageError("file.exists", f"{folder} exists: give a new folder")
-        backend = kind.open(where, name, writer=False, read_only=True)
+        database = Database(folder, kind.open(where, create=False))
+        if database.find(name) is None:
+            database.close()
+            raise NotARun("run.not_found", f"{database.backend.name} holds no run named {name}")
         make_folder(folder)
         write_elsewhere(folder, Elsewhere(kind.address(where), name))
-        return cls(folder, backend, read_only=True)
+        database.close()
+        return cls.read(folder)
 
     @classmethod
-    def open(cls, folder: Path) -> Store:
-        """Open an existing run for writing and bring its format up to date.
+    def open(cls, path: Path) -> Store:
+        """Open an existing space for writing and bring the format of its database up to date.
 
         Raises NotARun if there is none, RunBusy if it is open for writing elsewhere.
         """
-        must_be_run(folder)
-        return cls._write_to(folder)
+        return cls._at(path, create=True)._taken()
 
     @classmethod
-    def read(cls, folder: Path) -> Store:
-        """Open an existing run read-only.
+    def read(cls, path: Path) -> Store:
+        """Open an existing space read-only.
 
         Raises NotARun if there is none, StoreError if this version does not read its format.
         """
-        must_be_run(folder)
-        return cls(folder, _backend(folder, writer=False, read_only=True), read_only=True)
+        return cls._at(path, read_only=True)
 
     @classmethod
-    def beside(cls, folder: Path) -> Store:
-        """Open an existing run for short writes to tables that a run itself never writes, also while another process
-        has it open for writing.
+    def beside(cls, path: Path) -> Store:
+        """Open an existing space for short writes, also while another process has the lease.
 
         Raises NotARun if there is none, StoreError if it cannot be written to.
         """
-        must_be_run(folder)
-        return cls(folder, _backend(folder, writer=False))
+        return cls._at(path)
 
     @classmethod
-    def _write_to(cls, folder: Path, new: bool = False) -> Store:
+    def _at(cls, path: Path, *, create: bool = False, read_only: bool = False) -> Store:
+        folder, name = located(path)
         refuse_links(folder)
-        store = cls(folder, _backend(folder, writer=True, new=new))
+        elsewhere = read_elsewhere(folder)
+        if elsewhere is None:
+            database = Database(folder, SqliteBackend(folder, create=create, read_only=read_only))
+        else:
+            kind, url = store_at(elsewhere.store)
+            database, name = Database(folder, kind.open(url, create=create)), elsewhere.space
         try:
             with as_stored(folder):
-                store._book_left_in_flight()
-            (folder / FLIGHT_FILE).unlink(missing_ok=True)
-            store.has_forgotten = store.finish_forgetting()
+                row = _the_space(database, name, path)
+            files = folder if elsewhere is not None else database.files(row.name, row.space)
+            refuse_links(files)
+            return cls(database, row.name, row.space, path, files, read_only=read_only, owns=True)
         except BaseException:
-            store.backend.close()
+            database.close()
             raise
-        store.flight = Flight(folder)
-        return store
+
+    def leased(self) -> Store:
+        """The same space, open for writing; closing it gives the lease back. Raises RunBusy if somebody else has it."""
+        return Store(self.database, self.name, self.space, self.folder, self.files)._take()
+
+    def _taken(self) -> Store:
+        try:
+            return self._take()
+        except BaseException:
+            self.database.close()
+            raise
+
+    def _take(self) -> Store:
+        refuse_links(self.files)
+        self._writing = Writing(self.space, self.database.backend.lease(self.space, self.files))
+        try:
+            with as_stored(self.folder):
+                self._book_left_in_flight()
+            (self.files / FLIGHT_FILE).unlink(missing_ok=True)
+            self.has_forgotten = self.finish_forgetting()
+            _make(self.files)
+        except BaseException:
+            self._writing.lease.close()
+            raise
+        self.flight = Flight(self.files)
+        return self
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is open for writing what the space learns."""
+        return self._writing is not None
 
     @property
     def is_written(self) -> bool:
-        """Whether another process has it open for writing."""
-        return self.backend.is_written()
+        """Whether another process has the lease."""
+        return self._writing is None and self.database.backend.is_leased(self.space, self.files)
 
     @property
     def is_file(self) -> bool:
         """Whether its rows are in a file of the folder."""
-        return isinstance(self.backend, SqliteRun)
+        return not self.database.shared
 
     def changes(self) -> int:
-        """A number that is another one after each write by somebody else, for some microseconds' work. On PostgreSQL it
-        may be the old one for a moment after a write."""
-        return self.backend.changes()
+        """A number that differs after each change of what the space shows (see `Backend.changes`)."""
+        return self.database.backend.changes(self.space)
 
-    def rows(self, query: Select[*tuple[Any, ...]] | TextClause) -> list[Any]:
+    def rows(self, query: Any) -> list[Any]:
         """The rows of a query, as named tuples."""
-        return self.backend.rows(query)
+        return self.database.backend.rows(query)
+
+    def do(self, change: Callable[[Transaction], T]) -> Future[T]:
+        """Make a change of the space beside nobody else's; the future ends when it is on the disk."""
+        if self.read_only:
+            raise StoreError("store.unwritable", f"{self.folder} is open for reading alone")
+        return self.database.writer.do(change, self.space, self._writing)
+
+    def change(self, change: Callable[[Transaction], T]) -> T:
+        """Make a change, and wait until it is on the disk."""
+        return self.do(change).result()
 
     async def write(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows, and return once they are on the disk."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Write(table, self.of_space(rows), done))
-        await done
+        await asyncio.wrap_future(self._put(table, rows))
 
     def post(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows without waiting: they are written before any later write, at the latest on close.
@@ -189,71 +347,74 @@ class Store(Scope):
         next write, at the latest by the end of the store's `with` block.
         """
         if rows:
-            self._enqueue(_Write(table, self.of_space(rows), None))
+            self._raise_failure()
+            self._put(table, rows)
+
+    def _put(self, table: Table, rows: Sequence[RowValues]) -> Future[None]:
+        if self._writing is None:
+            raise StoreError("store.unwritable", f"{self.folder} is not open for writing what it learns")
+        return self.database.writer.write(table, self.of_space(rows), self._writing)
 
     async def flush(self) -> None:
         """Wait until all posted rows are on the disk."""
-        await self.write(schema.runs, [])
+        await self.write(schema.steps, [])
 
     def _raise_failure(self) -> None:
         """Raise the error of an earlier write, on which what is written now may depend."""
-        if self._failure is not None:
-            raise self._failure
+        if self._writing is not None and self._writing.failure is not None:
+            raise self._writing.failure
 
-    def _enqueue(self, write: _Write) -> None:
-        self._raise_failure()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_loop, name="practicum-store", daemon=True)
-            self._thread.start()
-        self._queue.put(write)
-
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """A transaction beside which nobody else writes to this space. It is on the disk when the block ends."""
-        self._raise_failure()
-        with self.backend.begin(alone=True) as db:
-            yield Transaction(db, self.space)
+    def all_files(self) -> list[Path]:
+        """The files that may hold something of the space: its own, and those of a database in the folder."""
+        folders = {self.files, self.database.folder}
+        return [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
 
     def remove_index(self) -> None:
-        """Delete the index of the run, wherever it is. It can be made again."""
-        remove_index_files(self.folder)
-        self.backend.drop_index()
+        """Delete the index of the space, wherever it is. It can be made again."""
+        remove_index_files(self.files)
+        self.change(lambda at: self.database.backend.drop_index(at.db, self.space))
 
     def scrub(self) -> None:
-        """Overwrite deleted rows, so that no deleted text stays in the database file or its write-ahead log. A
-        PostgreSQL server only makes their space free, and writes over it later.
+        """Overwrite deleted rows, so that no deleted text stays in the database file or its write-ahead log, and let
+        all who have the space open read it anew. A PostgreSQL server only makes their space free, and writes over it
+        later.
 
-        Raises StoreError if another process reads the file of the run and so keeps the log from being truncated.
+        Raises StoreError if another process reads the file and so keeps the log from being truncated.
         """
-        self.backend.scrub()
+        t = schema.spaces
+        self.change(lambda at: at.run(at.update(t).values(rewritten=t.c.rewritten + 1)))
+        self.database.backend.scrub()
 
     def finish_forgetting(self) -> bool:
-        """Scrub the run if rows were removed from it for good and it was not scrubbed since. Returns whether they were.
-        Raises StoreError, and the next one who opens the run for writing tries again, if that cannot be done."""
-        if [row.state for row in self.rows(self.select(schema.runs.c.state))] != [schema.FORGETTING]:
+        """Scrub the space if rows were removed from it for good and it was not scrubbed since. Returns whether they
+        were. Raises StoreError, and the next one who opens it for writing tries again, if that cannot be done."""
+        t = schema.spaces
+        if [row.learning for row in self.rows(self.select(t.c.learning))] != [schema.FORGETTING]:
             return False
         self.scrub()
-        empty_log(self.folder)
-        with self.transaction() as at:
-            at.run(at.update(schema.runs).values(state=schema.FORGOTTEN))
+        empty_log(self.files)
+        self.change(lambda at: at.run(at.update(t).values(learning=schema.FORGOTTEN)))
         return True
 
     def remove(self) -> None:
-        """Remove all rows of the run, with its name in a database."""
-        self.backend.remove()
+        """Remove all rows of the space, with its name."""
+        self.database.remove(self)
 
     def release(self) -> None:
         """Give back the memory that keeps what was read quick to read again."""
-        self.backend.release()
+        self.database.backend.release()
 
     def close(self) -> None:
-        """Write what is queued and release the run."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
+        """Write what is queued and release the space."""
+        if self._writing is not None:
+            with suppress(StoreError, UsageError):
+                # All that was posted is written before the lease ends.
+                self._put(schema.steps, []).result()
         self.flight.close()
-        self.backend.close()
+        if self._writing is not None:
+            self._writing.lease.close()
+        if self._owns:
+            self.database.close()
 
     def __enter__(self) -> Store:
         return self
@@ -266,40 +427,6 @@ class Store(Scope):
         if kind is None:
             # Nobody waited for the rows that were posted.
             self._raise_failure()
-
-    def _write_loop(self) -> None:
-        """The writer thread: take all waiting writes, commit them together, wake their callers."""
-        running = True
-        while running:
-            batch = [self._queue.get()]
-            while not self._queue.empty():
-                batch.append(self._queue.get())
-            writes = [write for write in batch if write is not None]
-            running = len(writes) == len(batch)
-            if writes:
-                _wake_callers(writes, self._commit(writes))
-
-    def _commit(self, writes: Sequence[_Write]) -> StoreError | None:
-        """Write these rows in one transaction. After the first failure nothing more is written."""
-        if self._failure is not None:
-            return self._failure
-        by_table: dict[str, tuple[Table, list[RowValues]]] = {}
-        for write in writes:
-            by_table.setdefault(write.table.name, (write.table, []))[1].extend(write.rows)
-
-        def work(db: Connection) -> None:
-            for table, rows in by_table.values():
-                if rows:
-                    db.execute(upsert(table, db.dialect.name), rows)
-
-        try:
-            self.backend.write(work)
-        except StoreError as error:
-            self._failure = error
-        # Any exception: the callers wait for an outcome, and nobody sees what this thread raises.
-        except Exception as error:
-            self._failure = self.backend.failure(error)
-        return self._failure
 
     def _book_left_in_flight(self) -> None:
         """Move what an earlier process had in flight when it was killed into the journal, as calls that are spent."""
@@ -315,20 +442,48 @@ class Store(Scope):
                 "answer": json.dumps(["", False]), "seconds": 0.0, "sources": "[]",
                 **{name: getattr(sent.usage, name) for name in schema.USAGE},
             }
-            for sent in left_in_flight(self.folder, paid)
+            for sent in left_in_flight(self.files, paid)
         ]  # fmt: skip
         if rows:
-            with self.transaction() as at:
-                # The same again, should this process be killed before the file is gone.
-                at.put(schema.journal, *rows)
+            # The same again, should this process be killed before the file is gone.
+            self.change(lambda at: at.put(schema.journal, *rows))
 
 
-def _backend(folder: Path, *, writer: bool, read_only: bool = False, new: bool = False) -> Backend:
-    """The rows of the run in a folder."""
-    if (elsewhere := read_elsewhere(folder)) is None:
-        return SqliteRun(folder, writer=writer, read_only=read_only, new=new)
-    kind, url = store_at(elsewhere.store)
-    return kind.open(url, elsewhere.run, writer=writer, read_only=read_only)
+def _the_space(database: Database, name: str | None, path: Path) -> Any:
+    """The row of a space of a database: of this name, or of the only or the default one. Raises NotARun."""
+    t = schema.spaces
+    if name is not None:
+        if (row := database.find(name)) is None:
+            raise NotARun("run.not_found", f"{database.backend.name} holds no space named {name}")
+        return row
+    found = {row.name: row for row in database.rows(select(t).order_by(t.c.name).limit(100))}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if DEFAULT in found:
+        return found[DEFAULT]
+    if not found:
+        raise NotARun(
+            "run.not_found", f"{path} holds no run: it was stopped before anything was written; start it again"
+        )
+    names = [*found]
+    raise NotARun(
+        "space.required",
+        f"{path} holds several spaces ({', '.join(names[:5])}): give one of them, such as {path / SPACES / names[0]}",
+    )
+
+
+def _make(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise StoreError("store.unwritable", f"cannot make the folder {folder}: {error.strerror}") from error
+
+
+def _refuse_earlier(folder: Path) -> None:
+    """Raises StoreError for a folder that an earlier practicum made."""
+    if not is_store(folder):
+        with suppress(NotARun):
+            located(folder)
 
 
 DAMAGED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, AssertionError)
@@ -346,20 +501,3 @@ def as_stored(folder: Path) -> Iterator[None]:
             f"{folder} holds something that practicum does not write ({one_line(error_line(error), 200)}): restore it "
             "from a copy; if nobody changed it, this is a bug in practicum (--debug shows where)",
         ) from error
-
-
-def _wake_callers(writes: Iterable[_Write], failure: StoreError | None) -> None:
-    """Resolve the futures of each event loop with one call; a closed loop has no callers left."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for write in writes:
-        if write.done is not None:
-            by_loop.setdefault(write.done.get_loop(), []).append(write.done)
-    for loop, futures in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, futures, failure)
-
-
-def _resolve(futures: Iterable[asyncio.Future[None]], failure: StoreError | None) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None) if failure is None else future.set_exception(failure)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from sqlalchemy import TextClause, func, text
+from sqlalchemy import func, text
 
 from practicum.core.errors import UsageError
 from practicum.store import schema
@@ -55,16 +54,11 @@ class Head:
 
 _HEAD = """
 SELECT v.version, v.parent, v.step, v.next_number, r.seconds, r.config,
-       (SELECT max(version) FROM snapshots WHERE space = :space), {{generation}}
-FROM runs r JOIN versions v ON v.space = r.space WHERE r.space = :space AND v.version = {version}"""
-_LAST = _HEAD.format(version="(SELECT max(version) FROM versions WHERE space = :space)")
-_NUMBERED = _HEAD.format(version=":version")
-_NAMED = _HEAD.format(version="(SELECT version FROM names WHERE space = :space AND name = :version)")
-
-
-@cache
-def _query(head: str, generation: str) -> TextClause:
-    return text(head.format(generation=generation))
+       (SELECT max(version) FROM snapshots WHERE space = :space), r.rewritten
+FROM spaces r JOIN versions v ON v.space = r.space WHERE r.space = :space AND v.version = {version}"""
+_LAST = text(_HEAD.format(version="(SELECT max(version) FROM versions WHERE space = :space)"))
+_NUMBERED = text(_HEAD.format(version=":version"))
+_NAMED = text(_HEAD.format(version="(SELECT version FROM names WHERE space = :space AND name = :version)"))
 
 
 def read_head(store: Store, version: int | str | None) -> Head | None:
@@ -73,7 +67,7 @@ def read_head(store: Store, version: int | str | None) -> Head | None:
         version = int(version)
     query = _LAST if version is None else _NAMED if isinstance(version, str) else _NUMBERED
     values = {"space": store.space} | ({} if version is None else {"version": version})
-    for row in store.rows(_query(query, store.backend.generation).bindparams(**values)):
+    for row in store.rows(query.bindparams(**values)):
         return Head(row[0], tuple(row[1:5]), tuple(row[5:]))
     return None
 
@@ -103,8 +97,7 @@ def name_version(store: Store, name: str, version: int | str | None = None) -> i
         raise UsageError(
             "version.unknown", f"there is no version {number}: this run has 0 to {last}", version=number, last=last
         )
-    with store.transaction() as at:
-        at.put(schema.names, {"name": name, "version": number})
+    store.change(lambda at: at.put(schema.names, {"name": name, "version": number}))
     return number
 
 
@@ -112,5 +105,4 @@ def delete_name(store: Store, name: str) -> None:
     """Take a name away; its version stays. Raises UsageError if no version has it."""
     table = schema.names
     find_version(store, name)
-    with store.transaction() as at:
-        at.run(at.delete(table).where(table.c.name == name))
+    store.change(lambda at: at.run(at.delete(table).where(table.c.name == name)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -24,6 +24,9 @@ from practicum.store.dialects import insert_adding, insert_new, upsert
 
 RowValues = Mapping[str, Any]
 """A row by the names of its columns, without its space."""
+
+SHOWS = frozenset({schema.spaces, schema.versions, schema.names, schema.snapshots, schema.corrections, schema.rollouts})
+"""The tables that decide what a space shows: a change of them is announced to all who have the space open."""
 
 
 class Scope:
@@ -52,15 +55,27 @@ class Scope:
 
     def of_space(self, rows: Iterable[RowValues]) -> list[dict[str, Any]]:
         """Rows to be written, with their space."""
-        return [{"space": self.space, **row} for row in rows]
+        return [{**row, "space": self.space} for row in rows]
 
 
 class Transaction(Scope):
-    """A transaction, in which rows of one space are read and written."""
+    """A transaction, in which rows of one space are read and written. `shows` tells whether it changed what the space
+    shows; what is `added` to the sums is written at its end."""
 
-    def __init__(self, db: Connection, space: str) -> None:
+    def __init__(self, db: Connection, space: str, now: Callable[[Connection], float]) -> None:
         super().__init__(space)
         self.db = db
+        self.shows = False
+        self.added: list[Mapping[str, Any]] = []
+        self._now = now
+
+    def of(self, space: str) -> Transaction:
+        """The same transaction, for the rows of another space."""
+        return Transaction(self.db, space, self._now)
+
+    def now(self) -> float:
+        """Seconds since 1970, by the one clock of all nodes."""
+        return self._now(self.db)
 
     def rows(self, query: Any) -> Sequence[Any]:
         """The rows of a query, as named tuples."""
@@ -72,31 +87,36 @@ class Transaction(Scope):
 
     def run(self, statement: Update | Delete) -> int:
         """Change or delete rows; returns how many."""
+        self.shows |= statement.table in SHOWS
         return self.db.execute(statement).rowcount
 
     def insert(self, table: Table, *rows: RowValues) -> None:
         """Insert rows, none of which may be there."""
-        self._write(table.insert(), rows)
+        self._write(table, table.insert(), rows)
 
     def insert_new(self, table: Table, *rows: RowValues) -> None:
         """Insert those rows whose keys are not there."""
-        self._write(insert_new(table, self.db.dialect.name), rows)
+        self._write(table, insert_new(table, self.db.dialect.name), rows)
 
     def put(self, table: Table, *rows: RowValues) -> None:
         """Insert rows, or replace those with the same keys."""
-        self._write(upsert(table, self.db.dialect.name), rows)
+        self._write(table, upsert(table, self.db.dialect.name), rows)
 
     def add(self, table: Table, sums: Sequence[str], *rows: RowValues) -> None:
         """Insert rows, or add their numbers in the columns `sums` to those of the rows with the same keys."""
-        for row in rows:
-            self.db.execute(insert_adding(table, self.db.dialect.name, sums), self.of_space([row]))
+        self._write(table, insert_adding(table, self.db.dialect.name, sums), rows)
 
-    def _write(self, statement: Any, rows: Sequence[RowValues]) -> None:
+    def count(self, sums: Mapping[str, Any]) -> None:
+        """Add numbers to the sums by the hour, at the end of the transaction (see `sums.add_to_hours`)."""
+        self.added.append({**sums, "space": self.space})
+
+    def _write(self, table: Table, statement: Any, rows: Sequence[RowValues]) -> None:
         if rows:
+            self.shows |= table in SHOWS
             self.db.execute(statement, self.of_space(rows))
 
 
 def is_empty(at: Transaction) -> bool:
-    """Whether a space has no row in any table: it was reserved, and nothing was written to it."""
-    tables = schema.metadata.tables.values()
+    """Whether a space has no row in any table, but for that of its name: it was reserved, and nothing was written."""
+    tables = [table for table in schema.metadata.tables.values() if table is not schema.spaces]
     return all(at.first(at.select(table.c.space).limit(1)) is None for table in tables)

@@ -168,7 +168,8 @@ def write_snapshot(store: Store, context: Context, indexed: int = 0) -> None:
         return isinstance(origin, SnapshotPages) and (origin.version, origin.store.folder) == (snapshot, store.folder)
 
     changed = [i for i, page in enumerate(context.pages) if not unchanged(page)]
-    with store.transaction() as at:
+
+    def change(at: Transaction) -> None:
         if len(changed) == len(context.pages):
             at.run(at.delete(table))
         for index in changed:
@@ -180,6 +181,8 @@ def write_snapshot(store: Store, context: Context, indexed: int = 0) -> None:
         row = {"version": context.version, "next_number": context.next_number, "size": context.size}
         invalidate_snapshot(at)
         at.insert(schema.snapshots, {**row, "indexed": indexed})
+
+    store.change(change)
 
 
 def _snapshot_version(store: Store) -> int | None:

@@ -1,4 +1,4 @@
-"""The rows of a run in a file of its own, by SQLite in this process: WAL mode, one writing process at a time.
+"""Spaces in a file, by SQLite in this process: WAL mode, several processes, one writer at a time.
 
 A write returns once its rows are on the disk (synchronous=FULL).
 """
@@ -9,7 +9,8 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,15 @@ from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, create_engine, text
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from practicum.core.errors import RunBusy, StoreError, UsageError
-from practicum.core.files import PRIVATE, ensure_private
+from practicum.core.files import PRIVATE, ensure_private, make_folder
 from practicum.store import migrations, schema
-from practicum.store.folder import DATABASE_FILE, LOCK_FILE
-from practicum.store.scope import Transaction, is_empty
-
-RUN_ID = "run"
-"""The id of a run in a file of its own."""
+from practicum.store.folder import DATABASE_FILE, LOCK_FILE, SERVING_FILE
+from practicum.store.spaces import take_token
 
 BUSY_SECONDS = 10.0
 """How long SQLite waits for another process that holds the file."""
@@ -37,83 +36,105 @@ PROBE_SECONDS = 0.3
 
 SYNCHRONOUS_VARIABLE = "PRACTICUM_SQLITE_SYNCHRONOUS"
 """An environment variable for tests: SQLite's `synchronous` (OFF, NORMAL or FULL) of databases that are opened from
-now on. OFF does not wait for the disk, so a power failure may lose or corrupt a run; the default is FULL."""
+now on. OFF does not wait for the disk, so a power failure may lose or corrupt a store; the default is FULL."""
 
 TOKENS = re.compile(r"\w+|[^\w\s]")
 """The words and signs of an SQL statement."""
 
 
-class SqliteRun:
-    """The file of a run. A writer holds its lock; without one it may be open for reading, or for short writes."""
+class SqliteLease:
+    """A lock file. The operating system releases it however this process ends."""
+
+    def __init__(self, lock: FileLock, token: int) -> None:
+        self._lock, self.token = lock, token
+
+    def renew(self) -> None:
+        """A lock of this machine is not lost."""
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+
+class SqliteBackend:
+    """The file of a folder. With `create` it is made if there is none, and brought up to date."""
 
     index = "files"
-    # VACUUM and migrations change SQLite's `schema_version`.
-    generation = "(SELECT schema_version FROM pragma_schema_version)"
+    shared = False
+    patience = 0.0
 
-    def __init__(self, folder: Path, *, writer: bool, read_only: bool, new: bool = False) -> None:
-        self.space = RUN_ID
+    def __init__(self, folder: Path, *, create: bool = False, read_only: bool = False) -> None:
+        self.name = str(folder)
         self.folder = folder
-        self._lock = _acquire_lock(folder) if writer else None
         self._watching: PoolProxiedConnection | None = None
         self._watch, self._closed = threading.Lock(), False
+        self._seen, self._newest, self._changed = -1, 0, dict[str, int]()
+        self._held, self._free = set[str](), threading.Condition()
+        if create:
+            ensure_private(folder / DATABASE_FILE)
+        self.engine = _engine(folder, read_only)
         try:
-            if writer:
-                ensure_private(folder / DATABASE_FILE)
-            self.engine = _engine(folder, read_only)
             self._refuse_active()
-            if writer:
+            if create:
                 # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
-                with self.begin(alone=True) as db:
-                    migrations.bring_up_to_date(db, schema.FORMAT, str(folder))
-                    # A process that was killed while it made a run may have left a file without rows.
-                    if new and not is_empty(Transaction(db, RUN_ID)):
-                        raise StoreError(
-                            "run.exists",
-                            f"{folder} already holds a run: continue it with practicum resume {folder}, or give "
-                            "another `out`",
-                        )
+                with self._errors("write to"), self.transaction() as db:
+                    migrations.bring_up_to_date(db, schema.FORMAT, self.name)
             else:
                 with self._errors(), self.engine.connect() as db:
-                    migrations.check(db, schema.FORMAT, str(folder))
+                    migrations.check(db, schema.FORMAT, self.name)
         except BaseException:
-            if self._lock is not None:
-                self._lock.release()
+            self.engine.dispose()
             raise
 
     def rows(self, query: Any) -> list[Any]:
         with self._errors(), self.engine.connect() as db:
             return list(db.execute(query))
 
-    def write(self, work: Callable[[Connection], None]) -> None:
-        with self.engine.begin() as db:
-            work(db)
-
     @contextmanager
-    def begin(self, alone: bool = False) -> Iterator[Connection]:
-        with self._errors(), self.engine.begin() as db:
-            if alone:
-                db.execute(text("BEGIN IMMEDIATE"))
+    def transaction(self) -> Iterator[Connection]:
+        with self.engine.begin() as db:
+            db.execute(text("BEGIN IMMEDIATE"))
             yield db
 
-    def failure(self, error: Exception) -> StoreError:
-        return StoreError(
-            "store.unwritable",
-            f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full or read-only?); "
-            "all earlier writes are safe: make room and resume the run",
-        )
+    def begin(self, db: Connection, spaces: Sequence[str]) -> None:
+        """Nobody else writes to the file meanwhile."""
 
-    def is_written(self) -> bool:
-        if self._lock is not None:
-            return False
-        try:
-            with FileLock(self.folder / LOCK_FILE, mode=PRIVATE, blocking=False):
-                return False
-        except Timeout:
-            return True
-        except OSError:  # a folder that this user may not write to
-            return False
+    def end(self, db: Connection, spaces: Sequence[str]) -> None:
+        if spaces:
+            newest = text("UPDATE spaces SET changed = (SELECT max(changed) + 1 FROM spaces) WHERE space = :space")
+            db.execute(newest, [{"space": space} for space in spaces])
 
-    def changes(self) -> int:
+    def now(self, db: Connection) -> float:
+        return time.time()
+
+    def failure(self, doing: str, error: Exception) -> StoreError:
+        said = getattr(error, "orig", None) or error
+        if doing == "write to" and not _is_damage(error):
+            return StoreError(
+                "store.unwritable",
+                f"cannot write to {self.folder}: {said} (is the disk full or read-only?); all earlier writes are safe: "
+                "make room and go on",
+            )
+        advice = ""
+        if _is_damage(error):
+            advice = (
+                f"; the file is damaged: restore it from a copy, or save what can be read with sqlite3 "
+                f"{self.folder / DATABASE_FILE} .recover | sqlite3 OTHER/{DATABASE_FILE}"
+            )
+        code = "store.damaged" if advice else "store.unreadable"
+        return StoreError(code, f"cannot use what is in {self.folder}: {said}{advice}")
+
+    def stops_all(self, error: BaseException) -> bool:
+        if isinstance(error, DataError | IntegrityError | NotSupportedError | ProgrammingError):
+            return False
+        return isinstance(error, DBAPIError | NoConnection)
+
+    def is_deadlock(self, error: BaseException) -> bool:
+        return False
+
+    def changes(self, space: str, *, fresh: bool = True) -> int:
+        if not fresh:
+            return self._changed.get(space, 0)
         # SQLite crashes if a connection is closed while another thread uses it.
         with self._errors(), self._watch:
             if self._closed:
@@ -121,27 +142,93 @@ class SqliteRun:
             if self._watching is None:
                 # The number is of one connection.
                 self._watching = self.engine.raw_connection()
-            (number,) = self._watching.cursor().execute("PRAGMA data_version").fetchone()
-            return int(number)
+            cursor = self._watching.cursor()
+            (number,) = cursor.execute("PRAGMA data_version").fetchone()
+            if number != self._seen:
+                self._seen = int(number)
+                query = "SELECT space, changed FROM spaces WHERE changed > ? OR space = ?"
+                for id, changed in cursor.execute(query, (self._newest, space)).fetchall():
+                    self._changed[id] = changed
+                    self._newest = max(self._newest, changed)
+            return self._changed.get(space, 0)
+
+    def lease(self, space: str, files: Path) -> SqliteLease:
+        lock = self._lock(files / LOCK_FILE, PROBE_SECONDS)
+        if lock is None:
+            raise RunBusy(
+                "store.busy", f"another process is writing to {files}: wait until it ends, or stop it with Ctrl-C"
+            )
+        try:
+            with self._errors("write to"), self.transaction() as db:
+                token = take_token(db, space)
+            return SqliteLease(lock, token or 0)
+        except BaseException:
+            lock.release()
+            raise
+
+    def is_leased(self, space: str, files: Path) -> bool:
+        try:
+            with FileLock(files / LOCK_FILE, mode=PRIVATE, blocking=False):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # a folder that this user may not write to, or that is not there
+            return False
+
+    def _lock(self, path: Path, wait: float) -> FileLock | None:
+        """A lock against other processes; None if another one has it."""
+        try:
+            make_folder(path.parent)
+            # Another thread than this one may release it.
+            lock = FileLock(path, mode=PRIVATE, thread_local=False)
+            lock.acquire(timeout=wait, poll_interval=PROBE_SECONDS / 10)
+            return lock
+        except Timeout:
+            return None
+        except OSError as error:
+            raise StoreError("store.unwritable", f"cannot write to {path.parent}: {error.strerror}") from error
+
+    @contextmanager
+    def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
+        with self._free:
+            mine = self._free.wait_for(lambda: what not in self._held, None if wait else 0)
+            self._held |= {what} if mine else set()
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._free:
+                    self._held.discard(what)
+                    self._free.notify_all()
+
+    @contextmanager
+    def serve(self) -> Iterator[None]:
+        lock = self._lock(self.folder / SERVING_FILE, 0)
+        if lock is None:
+            raise RunBusy(
+                "store.busy",
+                f"another practicum serve or practicum mcp uses the store {self.folder}: stop that one, or give "
+                "another --store",
+            )
+        with lock:
+            yield
+
+    def sessions(self, seconds: float) -> None:
+        return None
 
     def scrub(self) -> None:
-        with self._errors(), self.engine.connect() as db:
+        with self._errors("write to"), self.engine.connect() as db:
             db.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM"))
             busy = db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
         if busy:
             raise StoreError(
                 "forget.incomplete",
-                f"another process is reading {self.folder}: the deleted rows are no longer part of the run, but their "
-                "bytes stay in its write-ahead log until no process has the run open",
+                f"another process is reading {self.folder}: the deleted rows are gone, but their bytes stay in its "
+                "write-ahead log until no process has it open",
             )
 
-    def drop_index(self) -> None:
+    def drop_index(self, db: Connection, space: str) -> None:
         """A file has none."""
-
-    def remove(self) -> None:
-        self.engine.dispose()
-        for part in ("", "-wal", "-shm"):
-            (self.folder / f"{DATABASE_FILE}{part}").unlink(missing_ok=True)
 
     def release(self) -> None:
         with self._errors(), self.engine.connect() as db:
@@ -154,14 +241,11 @@ class SqliteRun:
                 self._watching.close()
                 self._watching = None
         self.engine.dispose()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
     def _refuse_active(self) -> None:
-        """Raises StoreError for a database that does something by itself, which those of runs never do."""
+        """Raises StoreError for a database that does something by itself, which ours never do."""
         with self._errors(), self.engine.connect() as db:
-            migrations.read_number(db, schema.FORMAT, str(self.folder))  # that of another program is not one of ours
+            migrations.read_number(db, schema.FORMAT, self.name)  # that of another program is not one of ours
             objects = db.execute(text("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master")).all()
         for kind, name, table, rootpage, sql in objects:
             ours = str(table).lower() in schema.metadata.tables
@@ -170,41 +254,23 @@ class SqliteRun:
                 raise StoreError(
                     "store.unsafe",
                     f"{self.folder} is not opened: its database has the {kind} {name!r}, which practicum never makes "
-                    "and which could change what is read or written; ask for an export of the run (practicum export)",
+                    "and which could change what is read or written; ask for an export (practicum export)",
                 )
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, doing: str = "read") -> Iterator[None]:
         """Raise errors of the database as StoreError."""
         try:
             yield
-        except (DatabaseError, UnicodeDecodeError) as error:
-            advice, said = "", getattr(error, "orig", error)
-            if "malformed" in str(said) or "not a database" in str(said) or isinstance(said, UnicodeDecodeError):
-                path = self.folder / DATABASE_FILE
-                advice = (
-                    f"; the file is damaged: restore it from a copy, or save what can be read with sqlite3 {path} "
-                    ".recover | sqlite3 OTHER/run.sqlite"
-                )
-            raise StoreError(
-                "store.damaged" if advice else "store.unreadable",
-                f"cannot use the run in {self.folder}: {said}{advice}",
-            ) from error
+        except (DBAPIError, UnicodeDecodeError, NoConnection, sqlite3.Error) as error:
+            raise self.failure(doing, error) from error
 
 
-def _acquire_lock(folder: Path) -> FileLock:
-    """The lock against other writers. The operating system releases it however this process ends."""
-    # Another thread than this one may close the store.
-    lock = FileLock(folder / LOCK_FILE, mode=PRIVATE, thread_local=False)
-    try:
-        lock.acquire(timeout=PROBE_SECONDS, poll_interval=PROBE_SECONDS / 10)
-    except Timeout as error:
-        raise RunBusy(
-            "store.busy", f"another process is writing to {folder}: wait until it ends, or stop it with Ctrl-C"
-        ) from error
-    except OSError as error:
-        raise StoreError("store.unwritable", f"cannot write to the run folder {folder}: {error.strerror}") from error
-    return lock
+def _is_damage(error: BaseException) -> bool:
+    said = str(getattr(error, "orig", error))
+    return "malformed" in said or "not a database" in said or isinstance(
+        getattr(error, "orig", error), UnicodeDecodeError
+    )  # fmt: skip
 
 
 def synchronous() -> str:
@@ -219,22 +285,16 @@ def synchronous() -> str:
     return wanted
 
 
-def _engine(folder: Path, read_only: bool = False) -> Engine:
+def _engine(folder: Path, read_only: bool) -> Engine:
     mode = "mode=ro" if read_only else "mode=rwc"
     if read_only and not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_FILE}-wal").exists():
         # To read, SQLite would create a log, which it cannot here. Without a log nobody is writing.
         mode += "&immutable=1"
     uri = f"file:{quote(str((folder / DATABASE_FILE).absolute()))}?{mode}"
-    # A run folder may be anybody's: its schema may call nothing, and damaged pages are found when they are read.
+    # A folder may be anybody's: its schema may call nothing, and damaged pages are found when they are read.
     wary = ("trusted_schema=OFF", "cell_size_check=ON")
     # `synchronous` first: the switch to WAL writes too.
     pragmas = wary if read_only else (*wary, f"synchronous={synchronous()}", "journal_mode=WAL", "secure_delete=ON")
-
-    return pooled(uri, pragmas)
-
-
-def pooled(uri: str, pragmas: Sequence[str]) -> Engine:
-    """The engine of a file at a URI of SQLite. Each connection begins with the pragmas."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)

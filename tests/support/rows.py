@@ -7,17 +7,20 @@ from typing import Any
 
 from sqlalchemy import Table
 
+from practicum.store.scope import Transaction
 from practicum.store.database import Store
 
 
 def put(store: Store, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert or replace rows of the space of an open store."""
-    with store.transaction() as at:
-        at.put(table, *rows)
+    store.change(lambda at: at.put(table, *rows))
 
 
 def execute(store: Store, *statements: Any) -> None:
     """Run statements in one transaction."""
-    with store.transaction() as at:
+
+    def change(at: Transaction) -> None:
         for statement in statements:
             at.run(statement)
+
+    store.change(change)

@@ -13,6 +13,7 @@ from rows import execute
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.store import schema
+from practicum.store.scope import Transaction
 from practicum.store.database import Store
 from practicum.tasks.stored import StoredTasks, ids, levels, picked, task_row
 from practicum.tasks.survey import Survey
@@ -32,9 +33,12 @@ def put(store: Store, tasks: Sequence[Task], positions: Sequence[int] | None = N
     """The tasks in an open store, in place of those that were there."""
     at = range(len(tasks)) if positions is None else positions
     rows = [task_row(task, "train", n) for n, task in zip(at, tasks, strict=True)]
-    with store.transaction() as written:
+
+    def change(written: Transaction) -> None:
         written.run(written.delete(schema.tasks))
         written.insert(schema.tasks, *rows)
+
+    store.change(change)
     return StoredTasks(store, "train")
 
 

@@ -124,7 +124,7 @@ def store_run(folder: Path, rollouts: Sequence[Rollout], **more: str) -> None:
         put(store, schema.runs, [{"space": "run", "config": config, "state": "done", "seconds": 0.0, "mark": ""}])
         put(
             store,
-            schema.rollouts,
+            schema.attempts,
             [{"space": "run", "place": p, "step": s, "sources": "[]", "data": data} for p, s, data in rows],
         )
 
@@ -169,7 +169,7 @@ def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "newer").mkdir()
     shutil.copy(tmp_path / "empty" / DATABASE_FILE, tmp_path / "newer" / DATABASE_FILE)
     with Store.open(tmp_path / "newer") as store:
-        execute(store, schema.rollouts.delete())
+        execute(store, schema.attempts.delete())
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / DATABASE_FILE).write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     (tmp_path / "odd").mkdir()

@@ -123,7 +123,7 @@ async def dynamics(
         checkpoints, contexts = _checkpoints(store, every)
         setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
-        async with open_state(store, folder, setup, act_only=True, budget=budget) as state:
+        async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             watch = one_watch(watch or Watch())
             watch.began(RunInfo(folder, config, setup.splits, budget))
             state.observer = watch

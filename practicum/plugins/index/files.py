@@ -168,4 +168,4 @@ async def _parts(covers: Covers, chunks: AsyncIterator[Chunk], touched: np.ndarr
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
     """The index of the run that the vectors have their store from, in files of its folder."""
     assert vectors.store is not None
-    return StoredSearch(vectors, words, weight, IndexFiles(vectors.store.folder))
+    return StoredSearch(vectors, words, weight, IndexFiles(vectors.store.files))

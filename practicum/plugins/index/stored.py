@@ -196,7 +196,7 @@ class StoredSearch:
 
     async def _index(self, stored: SnapshotPages) -> Index | None:
         """The index of a snapshot, which is made again if it is lost or damaged."""
-        if not stored.indexed or not stored.store.trusted or self._vectors.folder != stored.store.folder:
+        if not stored.indexed or not stored.store.trusted or self._vectors.folder != stored.store.files:
             return None
         async with self._lock:
             if self._opened is None or self._opened[0] is not stored:

@@ -66,9 +66,10 @@ def list_(
 ) -> None:
     """List the runs of a database."""
     from practicum.plugins.postgres.database import parse_url
-    from practicum.plugins.postgres.runs import names
+    from practicum.plugins.postgres.store import PostgresqlBackend
+    from practicum.store.database import Database
 
-    out, found = Printer(json_), names(parse_url(url))
+    out, found = Printer(json_), Database(Path(), PostgresqlBackend(parse_url(url), create=False)).names()
     out.result({"runs": found})
     for name in found:
         out.item(name)
@@ -83,18 +84,22 @@ def remove(
 ) -> None:
     """Remove a run from a database, for good and for every machine. Folders that name it can be deleted then. Nobody
     can write to the run meanwhile."""
-    from contextlib import closing
+    from tempfile import TemporaryDirectory
 
-    from practicum.plugins.postgres.database import address, parse_url
-    from practicum.plugins.postgres.runs import PostgresqlRun
+    from practicum.plugins.postgres.database import parse_url
+    from practicum.plugins.postgres.store import PostgresqlBackend
+    from practicum.store.copy import sizes
+    from practicum.store.database import Database
 
-    where = parse_url(url)
-    with closing(PostgresqlRun(where, name, writer=True, read_only=False)) as run:
-        rows = run.sizes()
-        confirm(f"Remove the run {name} from {address(where)} ({quantity(sum(rows.values()), 'row')}), for good?", yes)
-        run.remove()
+    with TemporaryDirectory(prefix="practicum-") as folder:
+        database = Database(Path(folder), PostgresqlBackend(parse_url(url), create=False))
+        where = database.backend.name
+        with database.named(name).leased() as store:
+            rows = sizes(store)
+            confirm(f"Remove the run {name} from {where} ({quantity(sum(rows.values()), 'row')}), for good?", yes)
+            store.remove()
     out = Printer(json_)
     out.result({"name": name, "rows": rows})
     for table, count in rows.items():
         out.item(f"{table}: {quantity(count, 'row')}")
-    out.print(f"the run {name} is removed from {address(where)}; its bytes may stay in the server's files and backups")
+    out.print(f"the run {name} is removed from {where}; its bytes may stay in the server's files and backups")

@@ -1,12 +1,7 @@
-"""Runs in a PostgreSQL database that many processes and machines share.
+"""Connections to a PostgreSQL database that many processes and machines share.
 
-All runs of a database have their rows in the same tables, in a schema of our own. Whoever writes a run does so through
-one connection, which holds the run's advisory lock: the server releases the lock only with that connection, so there
-are never two writers. A writer that lost its connection goes on only if it gets the lock again and nobody had it
-meanwhile, which a token tells (`leases`).
-
-A connection that is lost, as where the server restarts, is made again for RETRY_SECONDS. Readers ask again then, and so
-does the writer thread, whose batches may be written twice.
+All spaces of a database have their rows in the same tables, in a schema of our own. A connection that is lost, as where
+the server restarts, is made again for RETRY_SECONDS, and readers ask again then.
 """
 
 from __future__ import annotations
@@ -37,23 +32,23 @@ from sqlalchemy import (
     func,
     select,
     text,
-    update,
 )
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 
-from practicum.core.errors import NotARun, RunBusy, StoreAway, StoreError, UsageError
+from practicum.core.errors import RunBusy, StoreAway, StoreError, UsageError
 from practicum.core.words import one_line
 from practicum.plugins.postgres.driver import psycopg
 from practicum.retrieval.search import INDEXES
-from practicum.store import migrations
-from practicum.store.dialects import NAME, ROW_ORDER, TWIN
+from practicum.store import migrations, schema
+from practicum.store.dialects import ROW_ORDER, TWIN
 from practicum.store.migrations import Format
+from practicum.store.spaces import take_token
 
 T = TypeVar("T")
 
 SCHEMA = "practicum"
-"""The PostgreSQL schema with the tables of runs."""
+"""The PostgreSQL schema with our tables."""
 
 URL_VARIABLE = "PRACTICUM_STORE"
 """An environment variable with the URL of a database: the default of `--store`, and the password of runs there."""
@@ -70,7 +65,7 @@ INDEX, FILES = "index", "files"
 """In the query of a URL: the kind of index that runs with many entries have, and its default."""
 
 CHANNEL = "practicum"
-"""Where writers say which run they changed, by the MD5 digest of its id."""
+"""Where writers say which space they changed, by the MD5 digest of its id."""
 
 POOL = 5
 """Connections of a process to a database that stay open; twice as many more are opened at once if needed."""
@@ -83,15 +78,6 @@ _CONNECT: dict[str, Any] = {
 
 _AGAIN = {"57P01", "57P02", "57P03", "53300", "40001", "40P01", "25006"}
 """Codes of errors that pass: a server that stops, starts, has no place left or is being replaced; a deadlock."""
-
-leases = Table(
-    "leases",
-    MetaData(),
-    Column("space", NAME, primary_key=True),
-    Column("token", BigInteger, nullable=False),  # goes up each time somebody begins to write
-    Column("rewritten", BigInteger, nullable=False),  # goes up each time rows were removed for good
-)
-"""The runs of the database, each with who writes it."""
 
 
 def parse_url(url: str) -> URL:
@@ -134,17 +120,15 @@ def with_password(url: URL) -> URL:
     return url
 
 
-class Database:
-    """A database that this process is connected to. Its connections are shared by all that is open there.
+class Server:
+    """A database that this process is connected to. Its connections are shared by all that is open there."""
 
-    `schema` is the PostgreSQL schema in which names of tables are looked up.
-    """
+    schema = SCHEMA
 
-    def __init__(self, url: URL, schema: str = SCHEMA) -> None:
+    def __init__(self, url: URL) -> None:
         self.url = url
-        self.schema = schema
         self.name = address(url)
-        how = {**_CONNECT, "options": f"-c search_path={schema}"}
+        how = {**_CONNECT, "options": f"-c search_path={SCHEMA}"}
         self.engine = create_engine(
             url.set(drivername="postgresql+psycopg"), connect_args=how, pool_size=POOL, max_overflow=2 * POOL,
             pool_pre_ping=True, hide_parameters=True,
@@ -172,11 +156,11 @@ class Database:
         cause = getattr(error, "orig", None) or error
         code, said = getattr(cause, "sqlstate", None), one_line(str(cause), 300)
         if code in ("53100", "53200"):
-            advice = "its disk or memory is full; all earlier writes are safe: make room there and resume the run"
+            advice = "its disk or memory is full; all earlier writes are safe: make room there and go on"
         elif is_lost(error):
             advice = (
-                "is the server running, and are address, user and password right? What was done is kept: resume the "
-                f"run when it answers (a password may stand in {URL_VARIABLE} or ~/.pgpass)"
+                "is the server running, and are address, user and password right? What was done is kept: go on "
+                f"when it answers (a password may stand in {URL_VARIABLE} or ~/.pgpass)"
             )
         elif code in ("42501", "3D000", "28P01", "28000"):
             advice = "ask whoever runs the database"
@@ -231,31 +215,31 @@ class Database:
         self.engine.dispose()
 
 
-_DATABASES: dict[tuple[int, str, str], Database] = {}
-_DATABASES_LOCK = threading.Lock()
+_SERVERS: dict[tuple[int, str], Server] = {}
+_SERVERS_LOCK = threading.Lock()
 
 
-def connected(url: URL, schema: str = SCHEMA) -> Database:
+def connected(url: URL) -> Server:
     """The database at a URL, which this process opens once. Raises StoreError if it cannot be reached; nothing is
     tried again for an address that never answered."""
     url = with_password(url)
     # A process that was forked must not use the connections of its parent.
-    key = (os.getpid(), url.render_as_string(hide_password=False), schema)
-    with _DATABASES_LOCK:
-        if (found := _DATABASES.get(key)) is not None:
+    key = (os.getpid(), url.render_as_string(hide_password=False))
+    with _SERVERS_LOCK:
+        if (found := _SERVERS.get(key)) is not None:
             return found
-        database = Database(url, schema)
+        database = Server(url)
         with database.errors(), database.engine.connect():
-            _DATABASES[key] = database
+            _SERVERS[key] = database
         return database
 
 
 def disconnect() -> None:
     """Close all shared connections of this process that are not in use."""
-    with _DATABASES_LOCK:
-        for database in _DATABASES.values():
+    with _SERVERS_LOCK:
+        for database in _SERVERS.values():
             database.close()
-        _DATABASES.clear()
+        _SERVERS.clear()
 
 
 atexit.register(disconnect)
@@ -263,7 +247,7 @@ atexit.register(disconnect)
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error passes when the server answers again."""
-    if isinstance(error, _LockHeld):
+    if isinstance(error, LockHeld):
         return True
     said = getattr(error, "orig", error)
     code = getattr(said, "sqlstate", None)
@@ -277,7 +261,7 @@ def retried(work: Callable[[], T]) -> T:
     for pause in PAUSES:
         try:
             return work()
-        except (DBAPIError, psycopg.Error, _LockHeld) as error:
+        except (DBAPIError, psycopg.Error, LockHeld) as error:
             if not is_lost(error):
                 raise
         time.sleep(pause)
@@ -289,112 +273,71 @@ def lock_number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
-def row_lock(name: str, alone: bool = False) -> Any:
-    """The statement that keeps transactions which are `alone` away until this one ends; if this one is, all others
-    that begin with this statement."""
-    return select(leases.c.token).where(leases.c.space == name).with_for_update(read=not alone)
-
-
 def announce(name: str) -> Any:
     """The statement that announces a change under a name, when its transaction is committed."""
     return select(func.pg_notify(CHANNEL, func.md5(name)))
 
 
-class _LockHeld(Exception):
+class LockHeld(Exception):
     """The server has not noticed yet that the connection which held the lock is gone."""
 
 
-class Lease:
-    """The right to write under a name, as long as nobody else has it: an advisory lock, held by the one connection
-    through which everything is written, and a token that goes up with each holder.
+class PostgresqlLease:
+    """The right to write what a space learns: an advisory lock, which a connection of its own holds, and the token of
+    the space, which goes up with each holder. A holder whose connection was lost goes on only if it gets the lock again
+    and nobody had it meanwhile.
 
-    Raises RunBusy if somebody else has the lease, NotARun for a name that is not in the table of leases.
+    Raises RunBusy if somebody else has the lease.
     """
 
-    def __init__(self, database: Database, name: str) -> None:
-        self.database = database
-        self.name = name
-        self._number = lock_number(f"lease {name}")
-        self._mutex = threading.Lock()
+    def __init__(self, server: Server, space: str) -> None:
+        self._server, self._space = server, space
         self._connection: Connection | None = None
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
-                with database.errors():
+                with server.errors():
                     self._connection = self._locked()
                 break
-            except _LockHeld:
+            except LockHeld:
                 if time.monotonic() >= until:
-                    raise self.busy() from None
+                    raise self._busy("is writing to") from None
             time.sleep(BUSY_SECONDS / 50)
-        taken = update(leases).where(leases.c.space == name).values(token=leases.c.token + 1)
         try:
-            with database.errors(), self._connection.begin():
-                token = self._connection.execute(taken.returning(leases.c.token)).scalar()
-            if token is None:
-                raise NotARun("run.not_found", f"{database.name} holds no run named {name}")
-            self.token = int(token)
+            with server.errors(), self._connection.begin():
+                self.token = take_token(self._connection, space) or 0
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
 
-    def busy(self) -> RunBusy:
-        return RunBusy(
-            "store.busy",
-            f"another process is writing to the run {self.name} of {self.database.name}: wait until it ends, or stop "
-            "it with Ctrl-C where it runs",
-        )
-
-    @contextmanager
-    def begin(self, alone: bool = False) -> Iterator[Connection]:
-        """A transaction of the holder; with `alone`, one beside which nobody writes under this name. Raises RunBusy if
-        somebody else has taken the lease meanwhile."""
-
-        def start() -> Connection:
-            connection = self._ready()
+    def renew(self) -> None:
+        """Take the lock again if its connection was lost. Raises RunBusy if somebody else had it meanwhile."""
+        with self._server.errors():
+            if self._connection is not None:
+                try:
+                    with self._connection.begin():
+                        self._connection.execute(select(1))
+                    return
+                except DBAPIError:
+                    self._drop()
             try:
-                connection.begin()
-                connection.execute(row_lock(self.name, alone))
-                return connection
-            except DBAPIError:
-                self._drop()
-                raise
-
-        with self._mutex:
-            connection = retried(start)
-            with self._ending(connection):
-                yield connection
-
-    def write(self, work: Callable[[Connection], None]) -> None:
-        """Do work that may be done twice in a transaction of the holder, again if the connection is lost."""
-
-        def once() -> None:
-            connection = self._ready()
-            with self._ending(connection):
-                work(connection)
-
-        with self._mutex:
-            retried(once)
-
-    @contextmanager
-    def _ending(self, connection: Connection) -> Iterator[None]:
-        try:
-            yield
-            connection.commit()
-        except BaseException as error:
-            if is_lost(error) or connection.invalidated:
-                self._drop()
-            else:
-                connection.rollback()
-            raise
+                self._connection = self._locked()
+            except LockHeld:
+                raise self._busy("has taken over") from None
+            with self._connection.begin():
+                t = schema.spaces
+                token = self._connection.execute(select(t.c.token).where(t.c.space == self._space)).scalar()
+            if token != self.token:
+                self.close()
+                raise self._busy("has taken over")
 
     def close(self) -> None:
-        with self._mutex:
-            if self._connection is not None:
-                # The server would do so a moment after it sees that the connection has ended.
-                with suppress(DBAPIError):
-                    self._connection.execute(select(func.pg_advisory_unlock(self._number)))
-            self._drop()
+        """Give the lock back."""
+        if self._connection is not None:
+            # The server would do so a moment after it sees that the connection has ended.
+            with suppress(DBAPIError):
+                self._connection.execute(select(func.pg_advisory_unlock(lease_number(self._space))))
+        self._drop()
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -404,35 +347,30 @@ class Lease:
 
     def _locked(self) -> Connection:
         """A connection of its own that holds the lock."""
-        connection = self.database.engine.connect()
+        connection = self._server.engine.connect()
         try:
             # Closing it ends it, and with it the lock.
             connection.detach()
             with connection.begin():
-                got = connection.execute(select(func.pg_try_advisory_lock(self._number))).scalar_one()
+                got = connection.execute(select(func.pg_try_advisory_lock(lease_number(self._space)))).scalar_one()
             if not got:
-                raise _LockHeld
+                raise LockHeld
             return connection
         except BaseException:
             connection.close()
             raise
 
-    def _ready(self) -> Connection:
-        """The connection, made again if it was lost."""
-        if self._connection is None:
-            connection = self._locked()
-            with connection.begin():
-                query = select(leases.c.token).where(leases.c.space == self.name)
-                token = connection.execute(query).scalar()
-            if token != self.token:
-                connection.close()
-                raise RunBusy(
-                    "store.busy",
-                    f"another process has taken over the run {self.name} of {self.database.name}: what this one wrote "
-                    "before is kept",
-                )
-            self._connection = connection
-        return self._connection
+    def _busy(self, what: str) -> RunBusy:
+        return RunBusy(
+            "store.busy",
+            f"another process {what} this space of {self._server.name}: wait until it ends, or stop it with Ctrl-C "
+            "where it runs; what this one wrote before is kept",
+        )
+
+
+def lease_number(space: str) -> int:
+    """The number of the advisory lock of a space's lease."""
+    return lock_number(f"lease {space}")
 
 
 class _Listener:

@@ -25,9 +25,9 @@ from practicum.core.errors import StoreError
 from practicum.plugins.index.index import Chunk, Covers, facets, fingerprint
 from practicum.plugins.index.postings import Postings
 from practicum.plugins.index.stored import IndexMoved, StoredSearch
-from practicum.plugins.postgres.database import Database, lock_number, retried
+from practicum.plugins.postgres.database import Server, lock_number, retried
 from practicum.plugins.postgres.driver import psycopg
-from practicum.plugins.postgres.runs import PostgresqlRun, drop_index, indexes
+from practicum.plugins.postgres.store import PostgresqlBackend, drop_index, indexes
 from practicum.retrieval.search import SavedIndex
 from practicum.retrieval.vectors import Vectors
 from practicum.retrieval.words import MOST_COUNT, WordIndex, WordQuery, word_keys
@@ -72,7 +72,7 @@ Question = tuple[str, Sequence[Any]]
 class Pgvector:
     """Opens and builds the index of a run in a database."""
 
-    def __init__(self, database: Database, space: str) -> None:
+    def __init__(self, database: Server, space: str) -> None:
         self._database, self._space = database, space
 
     @property
@@ -172,7 +172,7 @@ _REMOVED = "SELECT number, -1, %s, 0, '{}', NULL FROM unnest(%s::int4[]) number"
 class PgvectorIndex:
     """An index in a database, opened for the snapshot of a version."""
 
-    database: Database
+    database: Server
     space: str
     table: str
     path: str
@@ -422,6 +422,6 @@ def _count(db: Connection, table: str, keys: Sequence[Sequence[int]], sign: int)
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
     """The index of the run that the vectors have their store from, in the database of that store."""
     assert vectors.store is not None
-    backend = vectors.store.backend
-    assert isinstance(backend, PostgresqlRun)
-    return StoredSearch(vectors, words, weight, Pgvector(backend.database, backend.space))
+    backend = vectors.store.database.backend
+    assert isinstance(backend, PostgresqlBackend)
+    return StoredSearch(vectors, words, weight, Pgvector(backend.server, vectors.store.space))

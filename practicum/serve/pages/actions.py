@@ -18,9 +18,9 @@ from practicum.core.words import sentence
 from practicum.serve import editing
 from practicum.serve.access import Forbidden
 from practicum.serve.app import status_of
-from practicum.serve.feedback import Conflict
 from practicum.serve.pages import views
 from practicum.serve.pages.visit import Visit
+from practicum.session.outcomes import Conflict
 
 Page = Callable[[Visit, str, int], Awaitable[Response]]
 
@@ -121,7 +121,7 @@ async def decide(visit: Visit) -> Response:
 async def correct(visit: Visit) -> Response:
     """Say what came of an interaction."""
     form, id = visit.form, str(visit.request.path_params["interaction"])
-    said: dict[str, Any] = {name: form[name].strip() for name in ("target", "correction") if form.get(name, "").strip()}
+    said: dict[str, Any] = {name: form[name].strip() for name in ("target", "comment") if form.get(name, "").strip()}
     score = {"right": 1.0, "wrong": 0.0}.get(form.get("score", ""))
     doing = visit.perform("POST", "/v1/feedback", interaction=id, score=score, **said)
     return await _or_again(

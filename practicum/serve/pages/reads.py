@@ -6,30 +6,27 @@ All functions are called in threads.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import ColumnElement, func, select
 
-from practicum.core.errors import PracticumError
 from practicum.core.types import Usage
 from practicum.models.prices import Pricing, address_price
-from practicum.serve import tables
-from practicum.serve.identities import HALF
-from practicum.serve.log import Log
 from practicum.serve.rollout import CANARY
 from practicum.serve.service import Service
-from practicum.serve.space import LIVE, Space
-from practicum.serve.tables import HOUR, SUMS
+from practicum.serve.space import LIVE
 from practicum.session.review import count_pending
+from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.names import read_names
+from practicum.store.reviews import PENDING
+from practicum.store.sums import HOUR, SUMS
 
 ID = re.compile(r"\b(i[0-9a-f]{13}-[0-9a-f]{12})(?:\.(\d+))?\b")
 """The id of an interaction and the revision of its outcome, as what was learned from it names them."""
@@ -58,61 +55,41 @@ WRONG = 0.5
 
 def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[list[dict[str, Any]], int]:
     """A page of the spaces whose name has these letters, and how many there are; `only` is the one a key is for."""
-    names = [only] if only else [name for name in _names(service) if wanted in name.casefold()]
+    database, since = service.database, int(time.time() // HOUR) - 24
+    names = [only] if only else [name for name in database.names() if wanted in name.casefold()]
     shown = names[(page - 1) * SPACES : page * SPACES]
-    log, since = service.log, int(time.time() // HOUR) - 24
-    h, c, r, a, t = tables.hours, tables.corrections, tables.rollouts, tables.alarms, tables.spaces
-    identities = {row.name: row.space for row in log.rows(select(t.c.name, t.c.space).where(t.c.name.in_(shown)))}
-    ids = [*identities.values()]
-    sums = select(h.c.space, func.sum(h.c.requests), func.sum(h.c.scored), func.sum(h.c.total))
-    last = select(a.c.space, func.max(a.c.number).label("number")).where(a.c.space.in_(ids)).group_by(a.c.space)
-    newest = last.subquery()
-    day = log.rows(sums.where(h.c.space.in_(ids), h.c.hour > since).group_by(h.c.space))
-    corrections = select(c.c.space, func.count()).where(c.c.space.in_(ids), c.c.state == "waiting")
-    waits = dict(map(tuple, log.rows(corrections.group_by(c.c.space))))
-    tried = {row.space: row.version for row in log.rows(select(r).where(r.c.space.in_(ids), r.c.state == CANARY))}
-    both = (a.c.space == newest.c.space) & (a.c.number == newest.c.number)
-    alarms = {row.space: row for row in log.rows(select(a).join(newest, both))}
-    by_id = {id: (int(requests), int(scored), float(total)) for id, requests, scored, total in day}
+    h, c, v, r, a = schema.hours, schema.corrections, schema.reviews, schema.rollouts, schema.alarms
+    ids = {row.name: row.space for row in database.rows(database.named_as(shown))}
+    of = partial(database.of_spaces, spaces=[*ids.values()])
+    day = of(h, columns=(func.sum(h.c.requests), func.sum(h.c.scored), func.sum(h.c.total)))
+    by_id = {row[0]: row[1:] for row in database.rows(day.where(h.c.hour > since).group_by(h.c.space))}
+    waits = Counter[str]()
+    for table, state in ((c, "waiting"), (v, PENDING)):
+        counted = of(table, columns=(func.count(),)).where(table.c.state == state).group_by(table.c.space)
+        waits.update(dict(map(tuple, database.rows(counted))))
+    tried = {row.space: row.version for row in database.rows(of(r, columns=(r.c.version,)).where(r.c.state == CANARY))}
+    last = of(a, columns=(func.max(a.c.number).label("number"),)).group_by(a.c.space).subquery()
+    newest = of(a, columns=(a,)).join(last, (a.c.space == last.c.space) & (a.c.number == last.c.number))
+    alarms = {row.space: row for row in database.rows(newest)}
+    named = schema.names
+    live = dict(map(tuple, database.rows(of(named, columns=(named.c.version,)).where(named.c.name == LIVE))))
     rows = []
     for name in shown:
-        id = identities.get(name, "")
+        id = ids.get(name, "")
         requests, scored, total = by_id.get(id, (0, 0, 0.0))
-        live, pending = _of_run(service.folder(name, id))
         rows.append({
-            "name": name, "live": live, "requests": requests, "scored": scored,
-            "mean": total / scored if scored else None, "waits": waits.get(id, 0) + pending,
+            "name": name, "live": live.get(id), "requests": int(requests), "scored": int(scored),
+            "mean": float(total) / int(scored) if scored else None, "waits": waits[id],
             "canary": tried.get(id), "alarm": alarms.get(id),
         })  # fmt: skip
     return rows, len(names)
 
 
-def _names(service: Service) -> list[str]:
-    """The names of all spaces. Whether each of 10,000 folders holds a run is not looked at."""
-    log, t = service.log, tables.spaces
-    if log.database.shared:
-        found = {*log.database.run_names()}
-    else:
-        with os.scandir(service.settings.folder / "spaces") as folders:
-            found = {one.name for one in folders if one.is_dir()}
-    return sorted(found.difference(row.name for row in log.rows(select(t.c.name).where(t.c.state.in_(HALF)))))
-
-
-def _of_run(folder: Path) -> tuple[int | None, int]:
-    """The live version of a space and how many learned edits wait; None and 0 where its run is not at hand."""
-    try:
-        with Store.read(folder) as store:
-            return read_names(store).get(LIVE), count_pending(store)
-    except PracticumError:
-        return None, 0
-
-
-def waiting_of(log: Log, space: Space) -> int:
+def waiting_of(store: Store) -> int:
     """How many decisions wait in a space."""
-    c = tables.corrections
-    where = (c.c.space == space.id) & (c.c.state == "waiting")
-    ((waits,),) = log.rows(select(func.count()).where(where))
-    return int(waits) + _of_run(space.folder)[1]
+    c = schema.corrections
+    waits = store.select(func.count(c.c.number)).where(c.c.state == "waiting")
+    return int(store.rows(waits)[0][0]) + count_pending(store)
 
 
 # Sums
@@ -197,18 +174,18 @@ def _sum(points: Iterable[Sums]) -> Sums:
     return whole
 
 
-def course(service: Service, space: str, days: int) -> Course:
+def course(service: Service, store: Store, days: int) -> Course:
     """How a space did in the last days."""
-    h, step = tables.hours, RANGES[days]
+    h, step = schema.hours, RANGES[days]
     last = int(time.time() // HOUR) // step
     number = 24 * days // step
     first = (last - number + 1) * step
     prices: dict[str, Pricing] = {}
     made = Course(days, step, first, [Sums() for _ in range(number)])
-    mine = (h.c.space == space) & (h.c.hour >= first)
+    mine = h.c.hour >= first
     bucket = (h.c.hour // step).label("bucket")
     sums = [func.sum(h.c[column]).label(column) for column in SUMS]
-    for row in service.log.rows(select(bucket, h.c.model, *sums).where(mine).group_by(bucket, h.c.model)):
+    for row in store.rows(store.select(bucket, h.c.model, *sums).where(mine).group_by(bucket, h.c.model)):
         price = prices.setdefault(row.model, price_of(service, row.model))
         # A clock may have been set back.
         at = min(row.bucket - first // step, number - 1)
@@ -218,13 +195,13 @@ def course(service: Service, space: str, days: int) -> Course:
     return made
 
 
-def first_shown(log: Log, space: str) -> dict[int, float]:
+def first_shown(store: Store) -> dict[int, float]:
     """The hour in which each version was first shown, of those that were live without a rollout."""
-    h, r = tables.hours, tables.rollouts
-    rolled_out = select(r.c.version).where(r.c.space == space)
-    mine = (h.c.space == space) & (h.c.requests > 0) & h.c.version.not_in(rolled_out)
-    hours = select(h.c.version, func.min(h.c.hour)).where(mine)
-    return {version: hour * HOUR for version, hour in log.rows(hours.group_by(h.c.version))}
+    h, r = schema.hours, schema.rollouts
+    rolled_out = store.select(r.c.version)
+    mine = (h.c.requests > 0) & h.c.version.not_in(rolled_out)
+    hours = store.select(h.c.version, func.min(h.c.hour)).where(mine)
+    return {version: hour * HOUR for version, hour in store.rows(hours.group_by(h.c.version))}
 
 
 def price_of(service: Service, model: str) -> Pricing:
@@ -240,10 +217,10 @@ class _Timed(msgspec.Struct):
     purpose: str | None = None
 
 
-def latencies(log: Log, space: str) -> tuple[float | None, float | None]:
+def latencies(store: Store) -> tuple[float | None, float | None]:
     """The median and the 99th percentile of the times of the newest requests, in seconds."""
-    i = tables.interactions
-    rows = log.rows(select(i.c.data).where(i.c.space == space).order_by(i.c.number.desc()).limit(TIMED))
+    i = schema.interactions
+    rows = store.rows(store.select(i.c.data).order_by(i.c.number.desc()).limit(TIMED))
     timed = [msgspec.json.decode(row.data, type=_Timed) for row in rows]
     found = sorted(one.seconds for one in timed if one.purpose is None)
     if not found:
@@ -254,54 +231,54 @@ def latencies(log: Log, space: str) -> tuple[float | None, float | None]:
 # Rows
 
 
-def rollouts(log: Log, space: str, most: int = 20) -> list[dict[str, Any]]:
+def rollouts(store: Store, most: int = 20) -> list[dict[str, Any]]:
     """The last rollouts of a space."""
-    r = tables.rollouts
-    rows = log.rows(select(r).where(r.c.space == space).order_by(r.c.number.desc()).limit(most))
+    r = schema.rollouts
+    rows = store.rows(store.select(r).order_by(r.c.number.desc()).limit(most))
     return [
         {**json.loads(row.data), "number": row.number, "version": row.version, "base": row.base, "state": row.state}
         for row in rows
     ]
 
 
-def alarms(log: Log, space: str, before: int | None, most: int = ROWS) -> Sequence[Any]:
+def alarms(store: Store, before: int | None, most: int = ROWS) -> Sequence[Any]:
     """The alarms of a space before a number, the newest first."""
-    a = tables.alarms
-    query = select(a).where(a.c.space == space, *([] if before is None else [a.c.number < before]))
-    return log.rows(query.order_by(a.c.number.desc()).limit(most))
+    a = schema.alarms
+    query = store.select(a).where(*([] if before is None else [a.c.number < before]))
+    return store.rows(query.order_by(a.c.number.desc()).limit(most))
 
 
-def credits(log: Log, space: str, items: Iterable[str]) -> dict[str, Any]:
+def credits(store: Store, items: Iterable[str]) -> dict[str, Any]:
     """How requests went that were shown these entries."""
-    c = tables.credits
-    rows = log.rows(select(c).where(c.c.space == space, c.c.item.in_([*items])))
+    c = schema.credits
+    rows = store.rows(store.select(c).where(c.c.item.in_([*items])))
     return {row.item: {"scored": row.scored, "mean": row.total / max(row.scored, 1)} for row in rows}
 
 
 def corrections(
-    log: Log, space: str, state: str, after: int | None, most: int = ROWS, newest: bool = True
+    store: Store, state: str, after: int | None, most: int = ROWS, newest: bool = True
 ) -> tuple[list[dict[str, Any]], int]:
     """Corrections and notes in a state beyond a number, and how many there are in all."""
-    c = tables.corrections
-    mine = (c.c.space == space) & (c.c.state == state)
-    ((number,),) = log.rows(select(func.count()).where(mine))
+    c = schema.corrections
+    mine = c.c.state == state
+    ((number,),) = store.rows(store.select(func.count(c.c.number)).where(mine))
     beyond = [] if after is None else [c.c.number < after if newest else c.c.number > after]
     order = c.c.number.desc() if newest else c.c.number
-    rows = log.rows(select(c).where(mine, *beyond).order_by(order).limit(most))
+    rows = store.rows(store.select(c).where(mine, *beyond).order_by(order).limit(most))
     return [_correction(row) for row in rows], int(number)
 
 
-def corrections_of(log: Log, space: str, interaction: str) -> list[dict[str, Any]]:
+def corrections_of(store: Store, interaction: str) -> list[dict[str, Any]]:
     """The corrections that were made of an interaction."""
-    c = tables.corrections
-    rows = log.rows(select(c).where(c.c.space == space, c.c.interaction == interaction).order_by(c.c.number))
+    c = schema.corrections
+    rows = store.rows(store.select(c).where(c.c.interaction == interaction).order_by(c.c.number))
     return [_correction(row) for row in rows]
 
 
-def corrections_at(log: Log, space: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
+def corrections_at(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """Corrections by their numbers, in this order."""
-    c = tables.corrections
-    rows = log.rows(select(c).where(c.c.space == space, c.c.number.in_([*numbers])))
+    c = schema.corrections
+    rows = store.rows(store.select(c).where(c.c.number.in_([*numbers])))
     found = {row.number: _correction(row) for row in rows}
     return [found[number] for number in numbers if number in found]
 
@@ -328,53 +305,51 @@ class Listed:
 
 
 def interactions(
-    log: Log, space: str, which: str = "all", user: str = "", session: str = "", before: int | None = None
+    store: Store, which: str = "all", user: str = "", session: str = "", before: int | None = None
 ) -> Listed:  # fmt: skip
     """Interactions of a space, the newest first."""
-    i, o = tables.interactions, tables.outcomes
-    mine: list[ColumnElement[bool]] = [i.c.space == space, *([] if before is None else [i.c.number < before])]
+    i, o = schema.interactions, schema.outcomes
+    mine: list[ColumnElement[bool]] = [] if before is None else [i.c.number < before]
     if user:
         mine.append(i.c.user == user)
     if session:
         mine.append(i.c.session == session)
     if which == "all":
-        found = log.rows(select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc()).limit(ROWS + 1))
-        return Listed(_lines(log, space, found[:ROWS]), found[ROWS - 1].number if len(found) > ROWS else None)
+        found = store.rows(store.select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc()).limit(ROWS + 1))
+        return Listed(_lines(store, found[:ROWS]), found[ROWS - 1].number if len(found) > ROWS else None)
     # So many are looked through, however few of them are wanted.
-    near = select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc()).limit(SEARCHED).subquery()
-    both = select(near.c.id, near.c.number, o.c.score).outerjoin(o, (o.c.space == space) & (o.c.id == near.c.id))
-    rows = log.rows(both.order_by(near.c.number.desc()))
+    near = store.select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc()).limit(SEARCHED).subquery()
+    both = select(near.c.id, near.c.number, o.c.score).outerjoin(o, store.mine(o, o.c.id == near.c.id))
+    rows = store.rows(both.order_by(near.c.number.desc()))
     wanted = [row for row in rows if (row.score is None if which == "open" else (row.score or 0.0) < WRONG
                                       and row.score is not None)]  # fmt: skip
     if len(wanted) > ROWS:
-        return Listed(_lines(log, space, wanted[:ROWS]), wanted[ROWS - 1].number)
+        return Listed(_lines(store, wanted[:ROWS]), wanted[ROWS - 1].number)
     end = rows[-1].number if len(rows) == SEARCHED else None
-    return Listed(_lines(log, space, wanted), end, None if end is None else SEARCHED)
+    return Listed(_lines(store, wanted), end, None if end is None else SEARCHED)
 
 
-def _lines(log: Log, space: str, found: Sequence[Any]) -> list[dict[str, Any]]:
-    i, o, ids = tables.interactions, tables.outcomes, [row.id for row in found]
-    scores = {
-        row.id: row.score for row in log.rows(select(o.c.id, o.c.score).where(o.c.space == space, o.c.id.in_(ids)))
-    }
-    rows = {row.id: row for row in log.rows(select(i).where(i.c.space == space, i.c.id.in_(ids)))}
+def _lines(store: Store, found: Sequence[Any]) -> list[dict[str, Any]]:
+    i, o, ids = schema.interactions, schema.outcomes, [row.id for row in found]
+    scores = {row.id: row.score for row in store.rows(store.select(o.c.id, o.c.score).where(o.c.id.in_(ids)))}
+    rows = {row.id: row for row in store.rows(store.select(i).where(i.c.id.in_(ids)))}
     return [{**_interaction(rows[id]), "score": scores.get(id)} for id in ids if id in rows]
 
 
-def interaction(log: Log, space: str, id: str) -> dict[str, Any] | None:
+def interaction(store: Store, id: str) -> dict[str, Any] | None:
     """An interaction with what came of it; None if there is none of this id."""
-    i, o = tables.interactions, tables.outcomes
-    rows = log.rows(select(i).where(i.c.space == space, i.c.id == id))
+    i, o = schema.interactions, schema.outcomes
+    rows = store.rows(store.select(i).where(i.c.id == id))
     if not rows:
         return None
-    outcomes = log.rows(select(o).where(o.c.space == space, o.c.id == id))
+    outcomes = store.rows(store.select(o).where(o.c.id == id))
     return {**_interaction(rows[0]), "outcome": _outcome(outcomes[0]) if outcomes else None}
 
 
-def interactions_at(log: Log, space: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+def interactions_at(store: Store, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Interactions by their ids."""
-    i = tables.interactions
-    rows = log.rows(select(i).where(i.c.space == space, i.c.id.in_([*ids])))
+    i = schema.interactions
+    rows = store.rows(store.select(i).where(i.c.id.in_([*ids])))
     return {row.id: _interaction(row) for row in rows}
 
 

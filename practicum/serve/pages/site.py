@@ -356,7 +356,7 @@ def way(text: str) -> str:
 def kept(request: Request) -> list[tuple[str, str]]:
     """What somebody wrote into a form that was refused, so that it is not lost."""
     form: Mapping[str, str] = getattr(request.state, "form", {})
-    return [(name, form[name]) for name in ("text", "about", "target", "correction", "reason") if form.get(name)]
+    return [(name, form[name]) for name in ("text", "about", "target", "comment", "reason") if form.get(name)]
 
 
 def when(at: float | None) -> str:

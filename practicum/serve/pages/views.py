@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from practicum.core.screen import flags
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
 from practicum.serve.corrections import Correction
-from practicum.serve.log import Log
 from practicum.serve.operations import OPERATIONS, find_entries, read_form
 from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
@@ -107,17 +105,17 @@ async def live(visit: Visit) -> Response:
 
 
 async def _overview(visit: Visit, template: str) -> Response:
-    space, log = visit.opened, visit.service.log
+    space = visit.opened
     days = number(visit, "days")
     days = days if days in reads.RANGES else WEEK
 
     def read() -> dict[str, Any]:
-        found = reads.course(visit.service, space.id, days)
-        values = {"course": found, "latencies": reads.latencies(log, space.id)}
+        found = reads.course(visit.service, space.store, days)
+        values = {"course": found, "latencies": reads.latencies(space.store)}
         if template == "live.html":
             return values
-        rollouts, alarms = reads.rollouts(log, space.id), reads.alarms(log, space.id, None)
-        marks = _marks(found, rollouts, alarms, reads.first_shown(log, space.id))
+        rollouts, alarms = reads.rollouts(space.store), reads.alarms(space.store, None)
+        marks = _marks(found, rollouts, alarms, reads.first_shown(space.store))
         return {**values, "rollouts": rollouts, "alarms": alarms[:5], "marks": marks,
                 "line": _lines([point.mean for point in found.points]),
                 "bars": _bars([point.requests for point in found.points])}  # fmt: skip
@@ -224,7 +222,7 @@ async def playbook(visit: Visit, failed: str = "", status: int = 200) -> Respons
         sections: dict[str, int] = {}
         for one in context:
             sections[one.section] = sections.get(one.section, 0) + 1
-        return sections, reads.credits(visit.service.log, space.id, (one.id for one in entries))
+        return sections, reads.credits(space.store, (one.id for one in entries))
 
     sections, credits = await visit.run(read)
     return await visit.page(
@@ -240,13 +238,13 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
     if not re.fullmatch(r"e[0-9]{1,12}", id):
         raise HTTPException(404)
     now = space.context(space.live).get(id)
-    found = await visit.run(_entry, space.folder, id, space.live)
+    found = await visit.run(_entry, space.store, id, space.live)
     if found is None:
         raise HTTPException(404)
 
     def more() -> tuple[Any, Any]:
-        log, ids = visit.service.log, dict.fromkeys(match[1] for s in found["sources"] if (match := reads.ID.search(s)))
-        return reads.credits(log, space.id, [id]), reads.interactions_at(log, space.id, [*ids][:LESSONS])
+        ids = dict.fromkeys(match[1] for s in found["sources"] if (match := reads.ID.search(s)))
+        return reads.credits(space.store, [id]), reads.interactions_at(space.store, [*ids][:LESSONS])
 
     credits, known = await visit.run(more)
     wrote = visit.form.get("text")
@@ -260,31 +258,31 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
     )  # fmt: skip
 
 
-def _entry(folder: Path, id: str, live: int) -> dict[str, Any] | None:
+def _entry(store: Store, id: str, live: int) -> dict[str, Any] | None:
     """The history of an entry in its run; None if there was never one."""
-    with Story.open(folder) as story:
-        parents = read_parents(story.store)
-        line = {*lineage(parents, live)}
-        history, sources, lessons, text = list[dict[str, Any]](), list[str](), list[str](), ""
-        for version, done in _edits(story.store, id):
-            edit = done.edit
-            new = getattr(edit, "text", None)
-            pieces: tuple[Any, Any] = ((), ())
-            if new is not None and new != text:
-                pieces = marked(text, new) if text else ([], [(new, False)])
-                text = new
-            history.append({
-                "version": version, "edit": edit, "pieces": pieces, "text": new, "stands": version in line,
-                "lost": story.lost(version, done),
-            })  # fmt: skip
-            sources += edit.sources
-            lessons += edit.lessons
-        if not history:
-            return None
-        return {
-            "history": history[::-1], "sources": [*dict.fromkeys(sources)],
-            "lessons": story.lessons_with([*dict.fromkeys(lessons)][-LESSONS:]) if lessons else [],
-        }  # fmt: skip
+    story = Story(store)
+    parents = read_parents(store)
+    line = {*lineage(parents, live)}
+    history, sources, lessons, text = list[dict[str, Any]](), list[str](), list[str](), ""
+    for version, done in _edits(store, id):
+        edit = done.edit
+        new = getattr(edit, "text", None)
+        pieces: tuple[Any, Any] = ((), ())
+        if new is not None and new != text:
+            pieces = marked(text, new) if text else ([], [(new, False)])
+            text = new
+        history.append({
+            "version": version, "edit": edit, "pieces": pieces, "text": new, "stands": version in line,
+            "lost": story.lost(version, done),
+        })  # fmt: skip
+        sources += edit.sources
+        lessons += edit.lessons
+    if not history:
+        return None
+    return {
+        "history": history[::-1], "sources": [*dict.fromkeys(sources)],
+        "lessons": story.lessons_with([*dict.fromkeys(lessons)][-LESSONS:]) if lessons else [],
+    }  # fmt: skip
 
 
 def _edits(store: Store, id: str) -> Iterator[tuple[int, Applied]]:
@@ -307,29 +305,26 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """What waits for a decision."""
     space = visit.opened
     tried = None if space.rollout is None else space.rollout.version
-    cards, more = await visit.run(_queue, visit.service.log, space, space.newest)
+    cards, more = await visit.run(_queue, space, space.newest)
     return await visit.page(
         "review.html", status, here="Review", cards=cards, more=more, live=space.live, failed=failed,
         said=done(visit), waits=len(cards) + more, tried=tried, asked=space.question,
     )  # fmt: skip
 
 
-def _queue(log: Log, space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
+def _queue(space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
-    waiting, number = reads.corrections(log, space.id, "waiting", None, QUEUE, newest=False)
-    asked = reads.interactions_at(log, space.id, (one["interaction"] for one in waiting if one["interaction"]))
+    waiting, number = reads.corrections(space.store, "waiting", None, QUEUE, newest=False)
+    asked = reads.interactions_at(space.store, (one["interaction"] for one in waiting if one["interaction"]))
     cards, effects = list[dict[str, Any]](), list[Effect]()
-    with Store.read(space.folder) as store:
-        pending = read_reviews(store)
-        shown = pending[:QUEUE]
-        if shown:
-            present = Present(store, context)
-            effects = [present.effect(one) for one in shown]
-        lessons = dict[str, Any]()
-        wanted = [id for one in shown for id in one.lessons[:LESSONS]]
-        if wanted:
-            with Story.open(space.folder) as story:
-                lessons = {one.id: one for one in story.lessons_with(wanted)}
+    pending = read_reviews(space.store)
+    shown = pending[:QUEUE]
+    if shown:
+        present = Present(space.store, context)
+        effects = [present.effect(one) for one in shown]
+    lessons = dict[str, Any]()
+    if wanted := [id for one in shown for id in one.lessons[:LESSONS]]:
+        lessons = {one.id: one for one in Story(space.store).lessons_with(wanted)}
     for one, effect in zip(shown, effects, strict=True):
         cards.append({
             "id": one.id, "kind": "edits", "trust": one.held.trust, "flags": one.held.flags, "step": one.step,
@@ -361,7 +356,7 @@ async def interactions(visit: Visit) -> Response:
     which = visit.asked("which") if visit.asked("which") in reads.FILTERS else reads.FILTERS[0]
     user, session, before = visit.asked("user"), visit.asked("session"), number(visit, "before")
     listed = await visit.run(
-        reads.interactions, visit.service.log, visit.opened.id, which, user, session, before
+        reads.interactions, visit.opened.store, which, user, session, before
     )  # fmt: skip
     space = visit.opened
     return await visit.page(
@@ -372,22 +367,18 @@ async def interactions(visit: Visit) -> Response:
 
 async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """An interaction: what was asked, what was shown, what was answered, and what came of it."""
-    space, id, log = (
-        visit.opened,
-        str(visit.request.path_params["interaction"]),
-        visit.service.log,
-    )
-    found = await visit.run(reads.interaction, log, space.id, id) if reads.ID.fullmatch(id) else None
+    space, id = visit.opened, str(visit.request.path_params["interaction"])
+    found = await visit.run(reads.interaction, space.store, id) if reads.ID.fullmatch(id) else None
     if found is None:
         raise HTTPException(404)
 
     def read() -> tuple[Any, Any, Context | None, float | None]:
-        shown = reads.corrections_at(log, space.id, found["corrections"])
-        made = reads.corrections_of(log, space.id, id)
+        shown = reads.corrections_at(space.store, found["corrections"])
+        made = reads.corrections_of(space.store, id)
         price = reads.price_of(visit.service, found["model"])
         read_in, cached, written = found["tokens"]
         cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
-        return shown, made, None if found["version"] == space.live else _version(space.folder, found["version"]), cost
+        return shown, made, None if found["version"] == space.live else _version(space.store, found["version"]), cost
 
     shown, made, context, cost = await visit.run(read)
     context = space.context(space.live) if found["version"] == space.live else context
@@ -408,12 +399,9 @@ async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Resp
     )  # fmt: skip
 
 
-def _version(folder: Path, version: int) -> Context | None:
-    """A version of a run; None if it is gone, such as by `forget`."""
-    with Store.read(folder) as store:
-        if version not in read_parents(store):
-            return None
-        return read_context(store, version)
+def _version(store: Store, version: int) -> Context | None:
+    """A version of a space; None if it is gone, such as by `forget`."""
+    return read_context(store, version) if version in read_parents(store) else None
 
 
 async def _shown_again(
@@ -436,7 +424,7 @@ async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Resp
     space = visit.opened
     state = visit.asked("state") if visit.asked("state") in CORRECTION_STATES else CORRECTION_STATES[0]
     rows, total = await visit.run(
-        reads.corrections, visit.service.log, visit.opened.id, state, number(visit, "before"), reads.ROWS
+        reads.corrections, visit.opened.store, state, number(visit, "before"), reads.ROWS
     )  # fmt: skip
     return await visit.page(
         "corrections.html", status, here="Corrections", rows=rows, total=total, state=state, states=CORRECTION_STATES,
@@ -474,7 +462,7 @@ def _cost_charts(course: Course) -> list[dict[str, Any]]:
 
 async def alarms(visit: Visit) -> Response:
     """The alarms of a space."""
-    rows = await visit.run(reads.alarms, visit.service.log, visit.opened.id, number(visit, "before"))
+    rows = await visit.run(reads.alarms, visit.opened.store, number(visit, "before"))
     return await visit.page(
         "alarms.html", here="Alarms", rows=rows, before=number(visit, "before"),
         more=rows[-1].number if len(rows) == reads.ROWS else None,

@@ -78,7 +78,7 @@ class Visit:
     async def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """A page, or a part of one."""
         if self.space and "waits" not in values:
-            values["waits"] = await self.run(waiting_of, self.service.log, self.known) if self.known else 0
+            values["waits"] = await self.run(waiting_of, self.known.store) if self.known else 0
         return await self.site.page(template, self, status, **values)
 
     async def perform(self, method: str, path: str, **given: Any) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class Story:
         `failed`: only those that went wrong. `split`: train, before, test, val or, of one validation, its name such as
         val5. `step`: only those of a step. `task`: only those at a task.
         """
-        table = schema.rollouts
+        table = schema.attempts
         where: list[ColumnElement[bool]] = []
         if step is not None:
             where.append(table.c.step == step)
@@ -238,7 +238,7 @@ class Story:
     @property
     def splits(self) -> list[str]:
         """The splits whose attempts are stored: train, then those of evaluations."""
-        learned = self.store.select(schema.rollouts.c.step).where(schema.rollouts.c.step > 0)
+        learned = self.store.select(schema.attempts.c.step).where(schema.attempts.c.step > 0)
         evaluated = sorted({self._split(one) for one in self._evaluations()})
         return [*(["train"] if self.store.rows(learned.limit(1)) else []), *evaluated]
 
@@ -333,7 +333,7 @@ class Story:
 
     def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
         """The attempts that an entry was looked up for, or that cite it."""
-        table = schema.rollouts
+        table = schema.attempts
         named = table.c.data.contains(json.dumps(entry), autoescape=True)
         for row in self._rows(table, table.c.place, table.c.step, where=[named]):
             scope = row.step or Evaluation.at(row.place)
@@ -394,7 +394,7 @@ class Story:
 
     def _evaluations(self) -> Iterator[Evaluation]:
         """All evaluations whose attempts are stored, each by a jump in the index of places."""
-        table, after = schema.rollouts, "evaluate "
+        table, after = schema.attempts, "evaluate "
         while True:
             below = _below(table, after, "evaluate!")
             rows = self.store.rows(self.store.select(table.c.place).where(below).order_by(table.c.place).limit(1))
@@ -442,7 +442,7 @@ class Story:
         """The attempts of a step or an evaluation."""
         if isinstance(scope, int) and scope in self._named:
             return self._named[scope]
-        table = schema.rollouts
+        table = schema.attempts
         if isinstance(scope, int):
             rows = self._of_step(table, scope, table.c.data)
         else:
@@ -514,7 +514,7 @@ class Story:
     def _row_near(self, place: str) -> Any:
         """The row of a rollout at a place, above it or below it; None if there is none. Of several attempts that are
         made at once, one row holds all."""
-        table = schema.rollouts
+        table = schema.attempts
         columns = self.store.select(table.c.place, table.c.step)
         for query in (
             columns.where(table.c.place == place),

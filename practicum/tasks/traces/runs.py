@@ -26,11 +26,11 @@ _ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 
 def read(source: Source) -> Iterator[Task]:
     """The attempts of a run folder, in the order of its steps."""
-    table, warn = schema.rollouts, Place(source).warn
+    table, warn = schema.attempts, Place(source).warn
     try:
         with Store.read(Path(source.path)) as store:
-            configs = store.rows(store.select(schema.runs.c.config))
-            config = from_json(configs[0].config) if configs else {}
+            configs = store.rows(store.select(schema.spaces.c.config))
+            config = from_json(configs[0].config) if configs and configs[0].config else {}
             rows = store.rows(store.select(table).order_by(table.c.step, table.c.place))
     except StoreError as error:
         warn(f"the run cannot be read: {error}")
