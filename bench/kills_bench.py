@@ -121,7 +121,7 @@ class FolderStore:
         self.url = str(self.folder)
 
     def rows(self, query: str) -> list[Any]:
-        with closing(sqlite3.connect(f"file:{self.folder / 'service.sqlite'}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"file:{self.folder / 'practicum.sqlite'}?mode=ro", uri=True)) as db:
             return db.execute(query).fetchall()
 
     def damaged(self) -> list[Path]:
@@ -615,7 +615,7 @@ async def small_files(at: Campaign) -> AsyncIterator[None]:
     assert node.process is not None
     assert isinstance(at.store, FolderStore)
     pid, most = node.process.pid, resource.RLIM_INFINITY
-    wal = at.store.folder / "service.sqlite-wal"
+    wal = at.store.folder / "practicum.sqlite-wal"
     size = (wal.stat().st_size if wal.exists() else 0) + at.rng.randrange(2**15)
     limit = at.rng.choice([size, size, 4096])
 

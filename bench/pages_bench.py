@@ -27,6 +27,7 @@ from typing import Any
 
 import aiohttp
 from measure import Target, load_average, print_end
+from practicum.serve.log import FolderDatabase, Log
 from simulated_upstream import CHUNKS, SCRIPT
 from sqlalchemy import insert
 
@@ -34,12 +35,11 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Update
 from practicum.core.subprocesses import environment, python_command
 from practicum.engine.door import Held
-from practicum.serve import tables
-from practicum.serve.log import FolderDatabase, Log
 from practicum.serve.space import LIVE
 from practicum.session.config import Config, Splits
 from practicum.session.records import HELD, begin, create
 from practicum.store import schema
+from practicum.store import schema as tables
 from practicum.store.names import name_version
 
 PAGE_MS = 200.0

@@ -275,7 +275,7 @@ def in_reports(given: Attempted) -> Context:
         async with practicum.open(folder, parts=parts, **how) as space:
             for task, one in zip(given.strangers_tasks(), given.attacks, strict=True):
                 shown = await space.context_for(f"{task.input} {one.text}")
-                await space.report(shown, answer="unsure", score=0.0, correction=one.text)
+                await space.report(shown, answer="unsure", score=0.0, target=one.text)
             await space.learn()
 
     practicum.run_sync(reported())

@@ -30,8 +30,8 @@ from practicum.retrieval.vectors import WordLlama
 from practicum.serve.service import Service
 from practicum.serve.settings import Settings
 from practicum.store import schema
-from practicum.store.scope import Transaction
 from practicum.store.database import Store
+from practicum.store.scope import Transaction
 from practicum.store.versions import seed_version, version_row
 
 ENTRIES, TEXTS = 1_000, 20_000

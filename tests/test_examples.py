@@ -60,7 +60,7 @@ def test_an_example_learns_through_the_library(
     assert re.search(r"\d%", run(f"{name}.py", f"{server.url}#sim"))
     assert server.stats()["calls"] >= 8
     (folder,) = (tmp_path / "runs").iterdir()
-    assert (folder / "run.sqlite").exists()
+    assert (folder / "practicum.sqlite").exists()
 
 
 @pytest.mark.slow

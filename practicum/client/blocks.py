@@ -27,9 +27,8 @@ class Report(TypedDict, total=False):
 
     score: float | None
     target: str | None
-    correction: str | None
-    label: str | None
     comment: str | None
+    label: str | None
     answer: str | None
 
 

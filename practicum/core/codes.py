@@ -187,7 +187,6 @@ CODES: Mapping[str, str] = {
     "query.empty": "The query is empty: give a text.",
     "query.not_learned": "The query was answered, and nothing was learned from it: ask again.",
     "outcome.invalid": "The reported outcome cannot be used: give a score, a target or a comment.",
-    "outcome.learned": "The outcome was learned from already and cannot change.",
     # Comparisons and clusters
     "comparison.duplicate": "Two variants are the same or have the same name: rename or remove one.",
     "comparison.busy": "Another process works on this comparison: wait for it.",
@@ -200,6 +199,7 @@ CODES: Mapping[str, str] = {
     "cluster.not_portable": "An object cannot travel to the workers: make it inside the function.",
     "cluster.worker_failed": "A worker of the cluster could not start: see the message.",
     # Services
+    "space.required": "The store has several spaces: name one of them.",
     "space.unknown": "There is no space of this name: use another name, or create it.",
     "space.invalid_name": "This cannot be the name of a space: choose another name.",
     "space.closed": "The space was closed: open it again.",

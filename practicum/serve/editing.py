@@ -222,7 +222,7 @@ async def _remove_space(service: Service, name: str) -> SpaceGone:
         space = await service.space(name)
         async with _writing(service, space) as store:
             stack.enter_context(service.deleting(space))
-            removed = await to_the_end(lambda: service.database.remove(store))
+            removed = await to_the_end(store.remove)
             await space.close()
     return {"name": name, "rows": removed}
 

@@ -174,7 +174,7 @@ class ReportOutcome(Tool):
     score: Annotated[
         float, BeforeValidator(rounded), Field(ge=0, le=1, description="1: right; 0: wrong; between: in part.")
     ]
-    comment: Annotated[str, Field(max_length=20_000, description="How you know, or what else matters.")] = ""
+    comment: Annotated[str, Field(max_length=20_000, description="What was wrong, in words.")] = ""
     answer: _Answer = ""
 
     def asked(self) -> tuple[Route, dict[str, Any]]:

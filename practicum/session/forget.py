@@ -18,7 +18,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any, AnyStr
 
@@ -37,7 +37,7 @@ from practicum.store import schema
 from practicum.store.copy import copy_run
 from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE
-from practicum.store.raw import count_in
+from practicum.store.raw import pieces_in
 from practicum.store.scope import Transaction
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
@@ -267,8 +267,8 @@ class _Rows:
                 yield table, getattr(row, key.name), row
 
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The id and the fields of each task, read anew each time: there may be more than fit in memory. A query that
-        somebody was shown the context for counts as a task."""
+        """The id and the fields of each task, read anew each time: there may be more than fit in memory. An
+        interaction counts as a task."""
         for row in self.asked():
             yield row.id, {"meta": {}, **json.loads(row.data)}
         for data in map(json.loads, self.stored()):
@@ -309,10 +309,7 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
     for id, data in run.tasks():
         if found := given & {f"task:{id}", *_aliases(data)}:
             of_tasks |= found
-            # A task that was learned from an interaction is a revision of its outcome: the interaction goes, too.
-            wanted |= {f"task:{id}", *_own(data)}
-    for id, data in run.tasks():
-        wanted |= {f"task:{id}"} if wanted & {*_own(data)} else set()
+            wanted.add(f"task:{id}")
     known = of_tasks | _named(run, versions)
     if unknown := [name for name in names if name not in known]:
         before = " or ".join(map(repr, namesakes(unknown[:1], known)))
@@ -434,7 +431,8 @@ class _ForgottenTexts:
     def __init__(self, run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str]) -> None:
         lost, stays = set(_logged_texts(old)), set(_logged_texts(new))
         for id, data in run.tasks():
-            lost.update(strings(data) if f"task:{id}" in wanted else ())
+            # Its id, and that of its interaction, are names and no texts.
+            lost.update({*strings(data)} - {id, data["meta"].get("own_id")} if f"task:{id}" in wanted else ())
         for row in run.of(schema.lessons):
             if wanted & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
@@ -571,12 +569,15 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.
-    tables = (schema.versions, schema.spaces, schema.steps, *RECORDS)
+    # A removal that is under way names what it removes, and looks for that in the end.
+    tables = (schema.versions, schema.spaces, schema.steps, schema.erasures, *RECORDS)
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
     known = ["\0".join([*shown, *stays]).encode(errors="replace")]
     tasks = (f"{data}\0{id}".encode(errors="replace") for data, id in zip(run.stored(), run.ids(), strict=True))
     pieces = _outside(texts.pieces(), chain(known, tasks))
-    return left + count_in(run.store.all_files(), pieces)
+    found = pieces_in(run.store.all_files(), pieces)
+    # Other spaces of the database may have the same texts of their own.
+    return left + len([*filterfalse(run.store.said_elsewhere(found).__contains__, found)])
 
 
 def _outside(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:

@@ -258,7 +258,8 @@ def find_interaction(at: Transaction, report: Report) -> Interaction:
 @dataclass(frozen=True)
 class Outcome:
     """What is known of an interaction after a report: `before` is its score until then. `status` is kept (the first
-    report), changed, repeated (nothing new) or outranked (the operator said otherwise)."""
+    report), changed, repeated (nothing new) or outranked (the operator said otherwise). A report that corrects the
+    answer has all that its reporter said was right (`target`) and wrong (`words`)."""
 
     interaction: Interaction
     status: Literal["kept", "changed", "repeated", "outranked"]
@@ -291,11 +292,12 @@ def write_outcome(
         if not said:
             return Outcome(interaction, "outranked", trust, before, before)
     data["reports"] = [*data["reports"][1 - REPORTS :], {"at": now, "trust": trust, **said}]
-    if "score" not in said and {"target", "comment"} & said.keys() and whose.get("score") == 1.0:
+    if "score" not in said and "target" in said and whose.get("score") == 1.0:
         # Who corrects an answer does not call it right any more.
         whose.pop("score")
         whose.pop("scored", None)
     whose.update(said)
+    corrects = bool({"target", "comment"} & said.keys())
     if report.session is not None:
         data["session"] = report.session
     fields, least_ = taught(data)
@@ -325,7 +327,7 @@ def write_outcome(
         at.count({**about, "scored": int(before is None), "total": score - (before or 0.0)})
     return Outcome(
         interaction, "kept" if row is None else "changed", trust, score, before,
-        str(said.get("target", "")), str(said.get("comment", "")),
+        *((str(whose.get("target", "")), str(whose.get("comment", ""))) if corrects else ("", "")),
         state == WAITING and (row is None or row.state != WAITING),
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for, require_tasks
 from practicum.session.identity import identified
 from practicum.store import schema
-from practicum.store.database import Store, as_stored
+from practicum.store.database import Store, as_stored, is_space
 from practicum.store.folder import DATABASE_FILE, Elsewhere, is_run
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
@@ -104,7 +104,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     """The store of a new run: in the folder, or in the PostgreSQL database at a URL `where`, under the folder's name or
     the id that an Elsewhere gives. A folder whose run was stopped before it paid for or made anything counts as new;
     what its journal has, failures and notes, is discarded."""
-    if is_run(folder):
+    if is_space(folder):
         store = Store.open(folder)
         (row,) = store.rows(store.select(schema.spaces.c.learning))
         if row.learning in (None, "running", "stopped") and read_kept(store).nothing:
@@ -125,7 +125,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 def discard_unbegun(folder: Path) -> None:
     """Remove the folder of a run that did not begin. One that cannot be opened is kept: it may have begun, and another
     process may write to it."""
-    if is_run(folder):
+    if is_space(folder):
         try:
             with Store.open(folder) as store:
                 if is_begun(store):

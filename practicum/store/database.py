@@ -28,6 +28,7 @@ from practicum.store.folder import (
     STORE_FILE,
     Elsewhere,
     empty_log,
+    is_run,
     is_store,
     located,
     read_elsewhere,
@@ -42,6 +43,9 @@ from practicum.store.sqlite import SqliteBackend
 from practicum.store.writer import Writer, Writing
 
 T = TypeVar("T")
+
+PART = 1_000
+"""Rows that are read at a time."""
 
 
 class Database:
@@ -133,9 +137,10 @@ class Database:
 
         def change(at: Transaction) -> int:
             self.backend.drop_index(at.db, store.space)
+            at.shows = True
             return remove_space(at.db, store.space)
 
-        removed = self.do(change, store.space).result()
+        removed = store.change(change)
         if store.files == self.folder:
             remove_index_files(store.files)
             for file in (FLIGHT_FILE,):
@@ -174,16 +179,19 @@ class Store(Scope):
 
     @classmethod
     def create(cls, folder: Path, url: str | None = None, name: str | None = None) -> Store:
-        """Make a new store with one space, open for writing. With `url` its rows are in a PostgreSQL database, under a
-        name (the folder's if None).
+        """Make a new store with one space, or the space STORE/spaces/NAME in a store, open for writing. With `url` its
+        rows are in a PostgreSQL database, under a name (the folder's if None).
 
         A space without rows, which a killed process may leave, is taken over. Raises StoreError if the folder holds a
         space already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
         """
         kind, where = (None, None) if url is None else store_at(url)
+        path = folder
+        if where is None and folder.parent.name == SPACES and is_store(folder.parent.parent):
+            folder, name = folder.parent.parent, folder.name
         _make(folder)
         _refuse_earlier(folder)
-        held = f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
+        held = f"{path} already holds a run: continue it with practicum resume {path}, or give another `out`"
         if kind is None or where is None:
             if (folder / STORE_FILE).exists():
                 raise StoreError("run.exists", held)
@@ -204,7 +212,7 @@ class Store(Scope):
             if row.state == "live":
                 raise StoreError("run.exists", held)
             files = folder if database.shared else database.files(name, row.space)
-            store = cls(database, name, row.space, folder, files, owns=True)._take()
+            store = cls(database, name, row.space, path, files, owns=True)._take()
             if not store.change(is_empty):
                 store.close()
                 raise StoreError("run.exists", held)
@@ -369,6 +377,19 @@ class Store(Scope):
         folders = {self.files, self.database.folder}
         return [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
 
+    def said_elsewhere(self, pieces: Collection[bytes]) -> set[bytes]:
+        """Those of some pieces of texts that rows of other spaces hold."""
+        found, left = set[bytes](), {*pieces}
+        for table in schema.metadata.sorted_tables if left else ():
+            others = select(table).where(table.c.space != self.space).execution_options(yield_per=PART)
+            with self.database.backend.engine.connect() as db:
+                for row in db.execute(others):
+                    text = "\0".join(value for value in row if isinstance(value, str)).encode(errors="replace")
+                    here = {piece for piece in left if piece in text}
+                    found |= here
+                    left -= here
+        return found
+
     def remove_index(self) -> None:
         """Delete the index of the space, wherever it is. It can be made again."""
         remove_index_files(self.files)
@@ -396,9 +417,13 @@ class Store(Scope):
         self.change(lambda at: at.run(at.update(t).values(learning=schema.FORGOTTEN)))
         return True
 
-    def remove(self) -> None:
-        """Remove all rows of the space, with its name."""
-        self.database.remove(self)
+    def remove(self) -> int:
+        """Remove all rows of the space, with its name, and give the lease back; returns how many rows that were."""
+        removed = self.database.remove(self)
+        if self._writing is not None:
+            self._writing.lease.close()
+            self._writing = None
+        return removed
 
     def release(self) -> None:
         """Give back the memory that keeps what was read quick to read again."""
@@ -470,6 +495,17 @@ def _the_space(database: Database, name: str | None, path: Path) -> Any:
         "space.required",
         f"{path} holds several spaces ({', '.join(names[:5])}): give one of them, such as {path / SPACES / names[0]}",
     )
+
+
+def is_space(path: Path) -> bool:
+    """Whether a path is that of a space, or of a store whose space is not known before it is opened."""
+    if is_store(path) or not is_run(path):
+        return is_store(path)
+    database = Database(path.parent.parent, SqliteBackend(path.parent.parent, read_only=True))
+    try:
+        return database.find(path.name) is not None
+    finally:
+        database.close()
 
 
 def _make(folder: Path) -> None:

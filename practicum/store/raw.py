@@ -21,10 +21,11 @@ from practicum.core.subprocesses import environment, python_command
 _ANY_BYTE = "latin-1"
 
 
-def count_in(paths: Iterable[Path], pieces: Sequence[bytes]) -> int:
-    """How many of the pieces are in each of the files, added up. The files may be larger than memory. Raises StoreError
-    if they cannot be read."""
-    return len(_search(paths, {"pieces": [piece.decode(_ANY_BYTE) for piece in pieces]})) if pieces else 0
+def pieces_in(paths: Iterable[Path], pieces: Sequence[bytes]) -> list[bytes]:
+    """Those of the pieces that are in each of the files. The files may be larger than memory. Raises StoreError if they
+    cannot be read."""
+    found = _search(paths, {"pieces": [piece.decode(_ANY_BYTE) for piece in pieces]}) if pieces else []
+    return [piece.encode(_ANY_BYTE) for piece in found]
 
 
 def matches_in(paths: Iterable[Path], pattern: str) -> set[str]:

@@ -126,7 +126,7 @@ def test_a_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
         return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
 
     compare(tmp_path / "c", client(away), seeds=1)
-    (tmp_path / "c" / "runs" / "ace-0" / "run.sqlite").write_bytes(b"no database" * 500)
+    (tmp_path / "c" / "runs" / "ace-0" / "practicum.sqlite").write_bytes(b"no database" * 500)
     more = compare(tmp_path / "c", client(), "none,icl,ace,episodes", seeds=1)
     rows = {row["name"]: row for row in more.report["variants"]}
     assert "ace-0" in rows["ace"]["failed"]["0"]

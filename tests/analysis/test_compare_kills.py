@@ -30,7 +30,7 @@ def received(log: Path) -> int:
 def journaled(folder: Path) -> int:
     """Calls of all runs whose answer is on the disk."""
     calls = 0
-    for file in folder.glob("runs/*/run.sqlite"):
+    for file in folder.glob("runs/*/practicum.sqlite"):
         try:
             with sqlite3.connect(file) as db:
                 calls += int(

@@ -78,7 +78,10 @@ def numbers(report: MonitorReport, part: str) -> dict[str, Any]:
 def copied(folder: Path, to: Path) -> Path:
     """A run of its own, to change."""
     (to / "copy").mkdir()
-    with sqlite3.connect(folder / "run.sqlite") as here, sqlite3.connect(to / "copy" / "run.sqlite") as there:
+    with (
+        sqlite3.connect(folder / "practicum.sqlite") as here,
+        sqlite3.connect(to / "copy" / "practicum.sqlite") as there,
+    ):
         here.backup(there)
     here.close()
     there.close()

@@ -127,8 +127,9 @@ def test_filters_search_and_pages_of_attempts(ace: Learned, monkeypatch: pytest.
 NOT_THERE = (
     "step/3.html", "step/0.html", "step/x.html", "step/1", "attempt/1.nothing.html", "attempt/=FF.html", "x.html",
     "entry/e999.html", "entry/x.html", "call/0.html", "call/999999.html", "call/1e3.html", "diff/0-99.html",
-    "diff/.html", "playbook/99.html", "attempts/nosplit.html", "lessons/x.html", "nothing/1.html", "../run.sqlite",
-    "run.sqlite", "step/../index.html", "attempt/..=2F..=2Frun.html", "call/²³.html", "steps/all.failed.html", "\x00",
+    "diff/.html", "playbook/99.html", "attempts/nosplit.html", "lessons/x.html", "nothing/1.html",
+    "../practicum.sqlite", "practicum.sqlite", "step/../index.html", "attempt/..=2F..=2Frun.html", "call/²³.html",
+    "steps/all.failed.html", "\x00",
     f"attempt/{'x' * 5000}.html", "attempts/.html", "call/99999999999999999999.html", "index.html/x", "/index.html",
 )  # fmt: skip
 

@@ -185,16 +185,16 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     assert seed.code == 0
     for copy in ("damaged", "newer", "busy", "theirs", "active"):
         shutil.copytree(here / "run", here / copy)
-    raw = bytearray((here / "damaged" / "run.sqlite").read_bytes())
+    raw = bytearray((here / "damaged" / "practicum.sqlite").read_bytes())
     raw[100:4000] = b"x" * 3900
-    (here / "damaged" / "run.sqlite").write_bytes(bytes(raw))
-    with sqlite3.connect(here / "newer" / "run.sqlite") as db:
+    (here / "damaged" / "practicum.sqlite").write_bytes(bytes(raw))
+    with sqlite3.connect(here / "newer" / "practicum.sqlite") as db:
         db.execute("pragma user_version = 99")
     db.close()
-    with sqlite3.connect(here / "theirs" / "run.sqlite") as db:
+    with sqlite3.connect(here / "theirs" / "practicum.sqlite") as db:
         db.execute("update runs set config = json_set(config, '$.agent', 'shop:act')")
     db.close()
-    with sqlite3.connect(here / "active" / "run.sqlite") as db:
+    with sqlite3.connect(here / "active" / "practicum.sqlite") as db:
         db.execute("create trigger emptied after update on runs begin delete from versions; end")
     db.close()
     with ExitStack() as stack:

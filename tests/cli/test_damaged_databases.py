@@ -99,7 +99,7 @@ def columns() -> list[tuple[str, str]]:
 @example(changes=[(("versions", "next_number"), 3, b"\xff\x00")])
 @example(changes=[(("journal", "role"), 0, b"\xff\x00")])
 @example(changes=[(("journal", "seconds"), 0, float("inf"))])
-@example(changes=[(("runs", "result"), 0, '{"errors": [1], "scores": 5}')])
+@example(changes=[(("spaces", "result"), 0, '{"errors": [1], "scores": 5}')])
 @given(
     st.lists(st.tuples(st.sampled_from(columns()), st.integers(0, 50), st.sampled_from(VALUES)), min_size=1, max_size=3)
 )
@@ -134,7 +134,7 @@ def test_any_bytes_in_the_file(run: Path, seed: int, count: int) -> None:
         ("versions", "next_number", 2**62, "no run has that many entries"),
         ("versions", "applied", VALUES[-1], f"'e{10**12}' is no id of an entry"),
         ("versions", "applied", "[" * 100_000, "holds something that practicum does not write"),
-        ("runs", "config", "[" * 100_000, "holds something that practicum does not write"),
+        ("spaces", "config", "[" * 100_000, "holds something that practicum does not write"),
     ],
 )
 def test_what_would_take_all_memory_or_never_end_is_refused(

@@ -515,7 +515,7 @@ def resumed(folder: Path, model: ScriptedClient, **limits: Any) -> Result:
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(folder / "run.sqlite") as db:
+    with sqlite3.connect(folder / "practicum.sqlite") as db:
         found = db.execute(query).fetchall()
         db.commit()
     db.close()

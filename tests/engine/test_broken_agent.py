@@ -43,7 +43,7 @@ def learn(folder: Path, agent: Callable[..., Any], model: ScriptedClient, **conf
 
 def kept(folder: Path) -> list[tuple[Any, ...]]:
     """The attempts in the journal: how each ended."""
-    with sqlite3.connect(folder / "run.sqlite") as db:
+    with sqlite3.connect(folder / "practicum.sqlite") as db:
         found = db.execute("select place, ok from journal where role = 'agent'").fetchall()
     db.close()
     return found

@@ -40,7 +40,7 @@ def resume(folder: Path, model: ScriptedClient, **limits: Any) -> Result:
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(folder / "run.sqlite") as db:
+    with sqlite3.connect(folder / "practicum.sqlite") as db:
         found = db.execute(query).fetchall()
     db.close()
     return found
@@ -66,7 +66,7 @@ def test_a_run_that_cannot_be_written_any_more_keeps_what_was_paid_for(
     def respond(call: Call) -> str | Exception:
         if len(model.calls) == len(whole.calls) // 2:
             # From here on every write fails.
-            blocking.append(sqlite3.connect(tmp_path / "cut" / "run.sqlite", isolation_level=None))
+            blocking.append(sqlite3.connect(tmp_path / "cut" / "practicum.sqlite", isolation_level=None))
             blocking[0].execute("BEGIN IMMEDIATE")
         return world(call)
 

@@ -244,7 +244,7 @@ def attacks() -> list[bytes]:
 
 async def users(at: Served, key: str) -> set[str | None]:
     """Whose the interactions of the space of a key are."""
-    await until(lambda: not at.service.log.unwritten)
+    await until(lambda: not at.service.database.writer.unwritten)
     reply = await at.send("GET", "/v1/interactions?limit=200", None, {"authorization": f"Bearer {key}"})
     return {one["user"] for one in reply.json["interactions"]}
 

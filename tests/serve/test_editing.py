@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -55,7 +53,7 @@ async def test_while_the_space_learns_an_edit_is_told_to_wait(place: Place, monk
     async with served(**place) as at:
         space = at.service.spaces["default"]
         # As the learner has it.
-        async with writing(space.folder):
+        async with writing(space.store):
             replies = [
                 await edit(at, text=RULE, section="rules"), await decide(at, "3.1", "reject"),
                 await decide(at, "3.1", "approve"),
@@ -96,33 +94,3 @@ async def test_of_two_who_delete_a_space_the_second_is_told(place: Place) -> Non
         await at.send("POST", "/v1/spaces", {"name": "made"})
         replies = await asyncio.gather(*(at.send("DELETE", "/v1/spaces", {"name": "made"}) for _ in range(3)))
         assert sorted(reply.status for reply in replies) == [200, 404, 404]
-
-
-@pytest.mark.parametrize("name", ["default", "made"])
-@asynchronous
-async def test_a_space_whose_folder_is_deleted_by_hand_is_gone_until_it_is_made_again(
-    name: str, tmp_path: Path
-) -> None:
-    async with served(tmp_path, learn=True) as at:
-        where = {"x-practicum-space": name}
-        await at.send("POST", "/v1/spaces", {"name": name})
-        await edit(at, where, text=RULE, section="rules")
-        reply = await at.ask(QUESTION, where)
-        await at.report(where, interaction=reply.interaction, target="the blue team")
-        rmtree(at.service.spaces[name].folder)
-        # Until it is noticed, and after.
-        while name in at.service.spaces:
-            replies = [
-                await at.ask(QUESTION, where), await edit(at, where, text=OTHER_RULE, section="rules"),
-                await at.send("GET", "/v1/review", None, where), await at.send("POST", "/v1/rollback", {}, where),
-            ]  # fmt: skip
-            assert {one.status for one in replies} <= {200, 404, 400}, [one.body for one in replies]
-            await asyncio.sleep(0.02)
-        gone = await at.ask(QUESTION, where)
-        assert (gone.status, f"there is no space '{name}'" in gone.said) == (404, True)
-        assert (await edit(at, where, text=OTHER_RULE, section="rules")).status == 404
-        assert (await at.send("POST", "/v1/spaces", {"name": name})).status == 200
-        assert RULE not in await at.shown(QUESTION, where)
-        # Its versions begin anew: nothing was decided of them.
-        assert (await edit(at, where, text=OTHER_RULE, section="rules")).json["version"] == 1
-        assert OTHER_RULE in await at.shown(QUESTION, where)

@@ -18,8 +18,6 @@ from sqlalchemy import make_url, select
 from users import BEN, EPISODES, SECRETS, files_with, learn, rows, teach, texts
 
 from practicum.core.errors import PracticumError, StoreError
-from practicum.serve import tables
-from practicum.serve.log import FolderDatabase, Log
 from practicum.serve.personal import (
     DONE,
     Forgotten,
@@ -30,7 +28,7 @@ from practicum.serve.personal import (
 )
 from practicum.session.forget import forget
 from practicum.store import schema
-from practicum.store.database import Store
+from practicum.store.database import Database, Store
 from practicum.store.folder import LOG_FILE
 
 USER = "annamarquardt"
@@ -53,8 +51,7 @@ async def fill(store: Any, folder: Path) -> list[str]:
         await at.send("POST", "/v1/notes", {"text": "The quetzal eats marzipan."}, HERS)
         space = at.service.spaces["default"]
         assert "quetzal" in texts(at)
-    (folder / LOG_FILE).write_text("prompt: the quetzal\n")
-    (space.folder / LOG_FILE).write_text("prompt: the quet\\nzal, and its albatross\n")
+    (space.store.files / LOG_FILE).write_text("prompt: the quetzal\nprompt: the quet\\nzal, and its albatross\n")
     return ids
 
 
@@ -75,12 +72,12 @@ def nothing() -> None:
 def offline(store: Path, before: Callable[[], None] = nothing) -> Forgotten:
     """What `practicum forget STORE --user` does."""
     before()
-    log = Log(FolderDatabase(store))
+    database = Database.at(store, store)
     try:
-        ((space, id),) = spaces_of(log, USER).items()
-        return forget_stored(log, store / "spaces" / space, space, id, USER)
+        (space,) = spaces_of(database, USER)
+        return forget_stored(space, USER)
     finally:
-        log.close()
+        database.close()
 
 
 async def _served(store: Path, work: Callable[[Served], Any]) -> Any:
@@ -108,9 +105,9 @@ async def _looked_at(at: Served) -> None:
     assert not at.service.unfinished
     assert "quetzal" not in texts(at)
     assert "The albatross team" in texts(at)
-    assert len(rows(at, tables.interactions)) == len(rows(at, tables.outcomes)) == 5
+    assert len(rows(at, schema.interactions)) == len(rows(at, schema.outcomes)) == 5
     assert (await _delete(at))[0] == 404
-    (row,) = rows(at, tables.erasures)
+    (row,) = rows(at, schema.erasures)
     counts = json.loads(row.data)
     assert (row.state, row.user, counts["left"], counts["interactions"]) == (DONE, None, 0, 8)
     (told,) = (await at.send("GET", "/v1/history")).json["erasures"]
@@ -137,7 +134,7 @@ def test_a_removal_that_is_killed_at_any_moment_is_finished(
         return shutil.copytree(source, copy, ignore=shutil.ignore_patterns("socket"))
 
     store = fresh()
-    assert {LOG_FILE, "service.sqlite", "run.sqlite"} <= {name.removesuffix("-wal") for name in left_in(store, ids)}
+    assert {LOG_FILE, "practicum.sqlite"} <= {name.removesuffix("-wal") for name in left_in(store, ids)}
     count, before, after = moments(partial(work, store)), 0, 0
     finished(store, ids)
     assert count >= 25
@@ -146,9 +143,9 @@ def test_a_removal_that_is_killed_at_any_moment_is_finished(
         killed(partial(work, store), at)
         before += bool(left := left_in(store, ids))
         # The same call again, or just a start of the service: but where nothing was recorded, it has to be asked for.
-        log = Log(FolderDatabase(store))
-        begun = log.rows(select(tables.erasures))
-        log.close()
+        database = Database.at(store, store)
+        begun = database.rows(select(schema.erasures))
+        database.close()
         if not begun or (at // EACH % 2 and begun[0].state != DONE):
             again = in_child(partial(offline, store))
             assert (again.interactions, again.left) == (8, 0)
@@ -188,10 +185,10 @@ def test_a_full_disk_loses_nothing_and_room_is_all_it_takes(
         store = shutil.copytree(source, tmp_path / str(number), ignore=shutil.ignore_patterns("socket"))
         how = in_child(partial(tried, store, int(2**15 * 1.3**number)))
         seen[how] = seen.get(how, 0) + 1
-        log = Log(FolderDatabase(store))
-        states = [row.state for row in log.rows(select(tables.erasures))]
-        number_left = len(log.rows(select(tables.interactions.c.id)))
-        log.close()
+        database = Database.at(store, store)
+        states = [row.state for row in database.rows(select(schema.erasures))]
+        number_left = len(database.rows(select(schema.interactions.c.id)))
+        database.close()
         if how == "refused":
             assert (states, number_left) == ([], 13)
             assert in_child(partial(offline, store)).left == 0
@@ -225,17 +222,15 @@ async def test_a_space_that_could_show_the_user_stays_closed_and_serves_unchange
             assert sent.strip() == "Which team looks after the quetzal number 3?"
             assert (await at.send("GET", "/v1/playbook")).status == 507
             assert (await at.send("GET", "/ready")).status == 200
-            await until(lambda: "erasure" in {row.kind for row in rows(at, tables.alarms)})
-            assert [row.kind for row in rows(at, tables.alarms)].count("erasure") == 1
-            # What others do to other spaces is noticed meanwhile.
+            await until(lambda: "erasure" in {row.kind for row in rows(at, schema.alarms)})
+            assert [row.kind for row in rows(at, schema.alarms)].count("erasure") == 1
+            # Other spaces are made meanwhile.
             assert (await at.send("POST", "/v1/spaces", {"name": "other"})).status == 200
-            shutil.rmtree(tmp_path / "spaces/other")
-            await until(lambda: "other" not in at.service.spaces)
-            assert USER not in str(rows(at, tables.alarms) + rows(at, tables.erasures))
+            assert USER not in str(rows(at, schema.alarms) + rows(at, schema.erasures))
         await finish_erasures(at.service)
         assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
         assert "The quetzal team" not in await at.shown("Which team looks after the quetzal number 3?", BEN)
-        assert [*files_with(tmp_path / "spaces", *SECRETS)] == []
+        assert not any(secret in str(rows(at, schema.versions)) for secret in SECRETS)
 
 
 @pytest.mark.slow
@@ -248,7 +243,7 @@ async def test_where_bytes_alone_are_left_everybody_is_served_meanwhile(
     def full(*args: Any) -> None:
         raise StoreError("store.unwritable", "the disk is full")
 
-    monkeypatch.setattr("practicum.serve.personal._scrub", full)
+    monkeypatch.setattr("practicum.store.sqlite.SqliteBackend.scrub", full)
     async with served(tmp_path, **EPISODES) as at:
         assert (await _delete(at))[0] == 507
         assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
@@ -282,23 +277,20 @@ def test_a_node_that_is_killed_leaves_it_to_the_others(postgresql: str, tmp_path
 
     async def taken_over(at: Served) -> str:
         found = "not recorded"
-        if any(row.user == USER for row in rows(at, tables.interactions)):
+        if any(row.user == USER for row in rows(at, schema.interactions)):
             status, body = await _delete(at)
             assert (status, body["left"]) == (200, 0)
         else:
-            found = rows(at, tables.erasures)[-1].state
-        while any(row.state != DONE for row in rows(at, tables.erasures)):
+            found = rows(at, schema.erasures)[-1].state
+        while any(row.state != DONE for row in rows(at, schema.erasures)):
             # The server may not have seen yet that the other node is gone.
             await finish_erasures(at.service)
         await finish_erasures(at.service)
         assert not at.service.unfinished
         assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
         assert "quetzal" not in texts(at)
-        for table in tables.metadata.sorted_tables:
+        for table in schema.metadata.sorted_tables:
             assert not any(mark in str(rows(at, table)) for mark in MARKS), table.name
-        with Store.read(at.service.spaces["default"].folder) as store:
-            learned = [store.rows(store.select(table)) for table in schema.metadata.sorted_tables]
-        assert "quetzal" not in str(learned)
         assert (await _delete(at))[0] == 404
         return found
 
@@ -319,15 +311,16 @@ def test_a_node_that_is_killed_leaves_it_to_the_others(postgresql: str, tmp_path
 @pytest.mark.slow
 def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, filled: tuple[Path, list[str]]) -> None:
     source, ids = filled
-    with Store.read(source / "spaces/default") as store:
+    with Store.read(source) as store:
         # Of some outcomes nothing is learned.
-        learned = {row.id.partition(".")[0]: row.id for row in store.rows(store.select(schema.outcomes))}
+        tasks = store.rows(store.select(schema.tasks))
+        learned = {row.task_id.partition(".")[0]: row.task_id for row in tasks}
     number = next(number for number, id in enumerate(ids) if id in learned)
     name = f"task:{learned[ids[number]]}"
 
     def fresh(at: int) -> Path:
         run = tmp_path / str(at) / "run"
-        return shutil.copytree(source / "spaces/default", run)
+        return shutil.copytree(source, run, ignore=shutil.ignore_patterns("socket"))
 
     def forgotten(run: Path) -> int:
         with Store.open(run) as store:
@@ -344,7 +337,7 @@ def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, fille
         before += bool(marked(run))
         shutil.rmtree(run.with_name("copy"), ignore_errors=True)
         with Store.read(run) as store:
-            ((state,),) = store.rows(store.select(schema.runs.c.state))
+            ((state,),) = store.rows(store.select(schema.spaces.c.learning))
         # The same call again reports no error, unless all was done, and the next one that it is gone.
         done = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
         assert done.code == (2 if state == schema.FORGOTTEN else 0), done.err

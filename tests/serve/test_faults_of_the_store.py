@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from practicum.serve.log import DEADLOCK, FolderDatabase, Log
 from serving import Served, asynchronous, served, serving, until
 from sqlalchemy import URL, Connection, event, make_url
 from sqlalchemy.exc import OperationalError
 
 from practicum.serve import learner, service
-from practicum.serve.log import DEADLOCK, FolderDatabase, Log
 
 RIGHT = "the blue team"
 LEARNING: dict[str, Any] = {"method": "episodes", "learn": True, "learn_every": 3}
@@ -27,7 +27,7 @@ def read_only_file(at: Served) -> Iterator[None]:
     """SQLite refuses writes as it does on a file system that became read-only."""
     query_only = ["ON"]
 
-    @event.listens_for(at.service.log.database.engine, "checkout")
+    @event.listens_for(at.service.database.backend.engine, "checkout")
     def refuse(connection: Any, *_: object) -> None:
         connection.execute(f"PRAGMA query_only = {query_only[0]}")
 

@@ -13,12 +13,15 @@ from typing import Any
 import aiohttp
 import pytest
 from serving import CHAT, RESPONSES, Place, Served, asynchronous, served, serving, until
-from sqlalchemy import make_url, select
+from sqlalchemy import make_url
 
-from practicum.serve import protocols, tables
-from practicum.serve.identities import add_space
-from practicum.serve.log import Log
+from practicum.core.context import Context
+from practicum.serve import protocols
 from practicum.serve.protocols import MOST_TEXT, StreamReader
+from practicum.session.config import Config, Splits
+from practicum.session.records import begin
+from practicum.store import schema
+from practicum.store.database import Database
 
 MB = 2**20
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
@@ -56,11 +59,11 @@ def whole(text: str = "Fine.", **more: Any) -> bytes:
 
 async def kept(at: Served) -> list[dict[str, Any]]:
     """The stored interactions, the oldest first."""
-    await asyncio.wrap_future(at.service.log.do(lambda db: None))
-    i = tables.interactions
+    await asyncio.wrap_future(at.service.database.do(lambda db: None))
+    i = schema.interactions
     return [
         {**row._mapping, **json.loads(row.data)}
-        for row in at.service.log.rows(select(i).where(i.c.space == at.service.spaces["default"].id).order_by(i.c.id))
+        for row in at.service.database.rows(at.service.spaces["default"].store.select(i).order_by(i.c.id))
     ]
 
 
@@ -181,12 +184,7 @@ async def test_every_text_of_an_interaction_has_a_bound(place: Place) -> None:
         assert [(len(name), len(arguments)) for name, arguments in row["calls"]] == [(200, MOST_TEXT)] * 50
         assert {len(text) for _, text in row["steps"]} == {MOST_TEXT}
         assert len(row["steps"]) == protocols.MOST_STEPS
-        assert (at.service.log.lost, at.service.counts["failed open"]) == (0, 0)
-
-
-def made(opened: Log) -> str:
-    """The identity of a live space of a log."""
-    return str(opened.do(lambda db: add_space(db, "s", "live").space).result(30))
+        assert (at.service.database.writer.lost, at.service.counts["failed open"]) == (0, 0)
 
 
 # Numbers and characters
@@ -251,26 +249,25 @@ async def test_characters_that_a_database_cannot_hold_lose_nothing(stream: bool,
         assert [row["query"] for row in rows][1] == "Is it a\ufffdb?"
         assert [len(row["steps"]) for row in rows] == [2] * len(ODD)
         counts = at.service.counts
-        assert (at.service.log.lost, counts["refused rows"], counts["failed open"], counts["unread requests"]) == (
-            0,
-        ) * 4
+        lost = at.service.database.writer.lost
+        assert (lost, counts["refused rows"], counts["failed open"], counts["unread requests"]) == (0,) * 4
         for name in ("interaction", "session"):
             assert (await at.report(**{name: "x\0y"}, score=1.0)).status == 404
 
 
 @pytest.mark.postgres
 @asynchronous
-async def test_a_session_that_the_database_refuses_takes_no_others_along(postgresql: str) -> None:
-    from practicum.plugins.postgres.service import Sessions, SharedDatabase
-
-    database = SharedDatabase(make_url(postgresql))
-    sessions, opened = Sessions(database, 60.0), Log(database)
+async def test_a_session_that_the_database_refuses_takes_no_others_along(postgresql: str, tmp_path: Path) -> None:
+    database = Database.at(make_url(postgresql), tmp_path, create=True)
+    sessions = database.backend.sessions(60.0)
     try:
-        id = await asyncio.to_thread(made, opened)
+        with await asyncio.to_thread(database.create, "s") as store:
+            begin(store, Config(method="none"), Splits(), Context(), "done")
+        id = store.space
         names = ["a", "\ud800", "b\0"]
         assert await asyncio.gather(*(sessions.claim(id, name, 1, None, 30.0) for name in names)) == [1, None, 1]
         sessions._away = 0.0
         assert await sessions.claim(id, "c", 1, None, 30.0) == 1
     finally:
         await asyncio.to_thread(sessions.close)
-        await asyncio.to_thread(opened.close)
+        await asyncio.to_thread(database.close)

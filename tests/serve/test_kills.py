@@ -20,7 +20,7 @@ from loads import CLIENTS, Load, in_front
 from serving import asynchronous, until
 
 from practicum.serve.corrections import HEADING
-from practicum.serve.log import DATABASE_FILE
+from practicum.store.folder import DATABASE_FILE
 from practicum.store.folder import DATABASE_FILE as RUN_FILE
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"

@@ -24,10 +24,10 @@ import psycopg
 import pytest
 from loads import CLIENTS, Load, Server, free_port
 from postgres import server_alone
+from practicum.plugins.postgres.service import SCHEMA
 from serving import asynchronous, say_text, until
 
 from practicum.plugins.postgres.database import lock_number
-from practicum.plugins.postgres.service import SCHEMA
 from practicum.testing import ServerOptions, serve
 
 KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "4"))
@@ -99,10 +99,10 @@ async def resting(nodes: list[Node]) -> AsyncIterator[None]:
 def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
     """Look whether all is there that was acknowledged, on whichever node, and nothing twice. `decided` keeps how each
     rollout ended, by its number, from one look to the next."""
-    outcomes = {id: json.loads(data) for id, data in stored(url, "SELECT id, data FROM practicum_service.outcomes")}
-    known = {id for (id,) in stored(url, "SELECT id FROM practicum_service.interactions")}
+    outcomes = {id: json.loads(data) for id, data in stored(url, "SELECT id, data FROM practicum.outcomes")}
+    known = {id for (id,) in stored(url, "SELECT id FROM practicum.interactions")}
     assert outcomes.keys() <= known
-    corrections = stored(url, "SELECT data FROM practicum_service.corrections WHERE state = 'live' ORDER BY number")
+    corrections = stored(url, "SELECT data FROM practicum.corrections WHERE state = 'live' ORDER BY number")
     live = [(each["query"], each["target"]) for each in (json.loads(data) for (data,) in corrections)]
     assert len(live) == len(dict(live))
     for node in nodes:
@@ -115,13 +115,11 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
         for question, hold in node.hold.items():
             assert dict(live).get(question, "") in hold
     assert len(set.union(*(node.answered for node in nodes))) == sum(len(node.answered) for node in nodes)
-    states = dict(stored(url, "SELECT number, state FROM practicum_service.rollouts"))
+    states = dict(stored(url, "SELECT number, state FROM practicum.rollouts"))
     assert [*states.values()].count("canary") <= 1
     assert decided.items() <= states.items()
     decided.update((number, state) for number, state in states.items() if state != "canary")
-    told = [
-        text.split()[1] for (text,) in stored(url, "SELECT text FROM practicum_service.alarms WHERE kind = 'rollout'")
-    ]
+    told = [text.split()[1] for (text,) in stored(url, "SELECT text FROM practicum.alarms WHERE kind = 'rollout'")]
     assert len(told) == len(set(told)) <= len(decided)
     versions = stored(url, "SELECT version FROM practicum.versions WHERE space = 'spaces/default'")
     assert set.union(*(node.versions for node in nodes)) <= {version for (version,) in versions}
@@ -208,7 +206,7 @@ async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) 
                     check(url, nodes, decided)
             async with resting(nodes):
                 answered = set.union(*(node.answered for node in nodes))
-                interactions = "SELECT id FROM practicum_service.interactions"
+                interactions = "SELECT id FROM practicum.interactions"
                 await until(lambda: answered <= {id for (id,) in stored(url, interactions)})
                 for node in nodes:
                     assert (await node.server.send("GET", "/health")).json["lost"] == 0
@@ -217,8 +215,8 @@ async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) 
 
 def learns(url: str) -> list[Any]:
     """The connection of the node that learns; empty while none does, or before there is a space."""
-    spaces = stored(url, "SELECT to_regclass('practicum_service.spaces')")
-    found = stored(url, "SELECT space FROM practicum_service.spaces WHERE name = 'default'") if spaces[0][0] else []
+    spaces = stored(url, "SELECT to_regclass('practicum.spaces')")
+    found = stored(url, "SELECT space FROM practicum.spaces WHERE name = 'default'") if spaces[0][0] else []
     return [
         row
         for (id,) in found
@@ -247,7 +245,7 @@ async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(p
         tokens = "SELECT token FROM practicum.leases WHERE space = 'spaces/default'"
         ((before,),) = stored(postgresql, tokens)
         await other.start(command(other))
-        rollouts = "SELECT number, version, state FROM practicum_service.rollouts ORDER BY number"
+        rollouts = "SELECT number, version, state FROM practicum.rollouts ORDER BY number"
         await until(lambda: stored(postgresql, rollouts))
         assert stored(postgresql, tokens)[0][0] > before
         cut.process.send_signal(signal.SIGCONT)

@@ -18,11 +18,11 @@ from serving import Served, asynchronous, served, until
 from sqlalchemy import make_url, select
 
 from practicum.core.edits import Add, Delta
-from practicum.serve import tables
-from practicum.serve.feedback import LEARNED
 from practicum.serve.rollout import PROMOTED, Rollout
 from practicum.serve.space import LIVE
 from practicum.session.amend import apply_edits, writing
+from practicum.session.outcomes import LEARNED
+from practicum.store import schema as tables
 from practicum.store.database import Store
 from practicum.store.folder import STORE_FILE
 from practicum.store.names import name_version
@@ -70,7 +70,7 @@ async def seen(at: Served, session: str) -> int:
 
 
 def rows(at: Served, table: Any) -> list[Any]:
-    return list(at.service.log.rows(select(table)))
+    return list(at.service.database.rows(select(table)))
 
 
 @pytest.mark.slow

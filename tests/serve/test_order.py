@@ -10,8 +10,8 @@ import pytest
 from serving import Place, Served, asynchronous, served
 from sqlalchemy import select
 
-from practicum.serve import tables
 from practicum.serve.pages import reads
+from practicum.store import schema as tables
 
 SESSION = {"x-practicum-session": "s"}
 
@@ -44,7 +44,7 @@ async def last_of_session(at: Served) -> str:
 async def listed(at: Served) -> tuple[list[str], list[str]]:
     """All interactions, the newest first, as the API and the pages list them."""
     told = (await at.send("GET", "/v1/interactions?since=2001-01-01")).json["interactions"]
-    page = await asyncio.to_thread(reads.interactions, at.service.log, at.service.spaces["default"].id)
+    page = await asyncio.to_thread(reads.interactions, at.service.spaces["default"].store)
     return [one["id"] for one in told], [one["id"] for one in page.rows]
 
 
@@ -68,6 +68,6 @@ async def test_a_clock_that_was_years_ahead_for_a_moment_leaves_no_trace(clock: 
         space, h = at.service.spaces["default"], tables.hours
         # Both were counted, in the order in which they came, and the later one in its own hour.
         assert (space.counted, space.scored) == (2, 2)
-        rows = at.service.log.rows(select(h.c.hour, h.c.scored, h.c.total).order_by(h.c.hour))
+        rows = at.service.database.rows(select(h.c.hour, h.c.scored, h.c.total).order_by(h.c.hour))
         assert [(row.scored, row.total) for row in rows] == [(1, 1.0), (1, 0.0)]
         assert abs(rows[0].hour - time.time() / HOUR) <= 1

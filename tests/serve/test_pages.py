@@ -11,12 +11,14 @@ import pytest
 from persons import Person
 from serving import Place, Served, asynchronous, served
 
-from practicum.serve import access, tables
+from practicum.serve import access
 from practicum.serve.pages import reads
+from practicum.store import schema
+from practicum.store.sums import add_to_hours
 
 
 async def a_key(at: Served, name: str, *roles: access.Role, space: str = "", days: float | None = None) -> str:
-    return await asyncio.to_thread(access.add_key, at.service.log, name, space, roles, days)
+    return await asyncio.to_thread(access.add_key, at.service.database, name, space, roles, days)
 
 
 async def a_reviewer(at: Served, name: str = "anna") -> Person:
@@ -47,7 +49,7 @@ async def an_entry(person: Person, text: str, section: str = "rules") -> None:
 async def test_whose_key_is_removed_or_expires_is_signed_out(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         first, second = await a_reviewer(at, "first"), await a_reviewer(at, "second")
-        await asyncio.to_thread(access.remove_key, at.service.log, "first", "")
+        await asyncio.to_thread(access.remove_key, at.service.database, "first", "")
         await known(at)
         assert (await first.get("/s/default")).status == 303
         # A page that is open says so, and its part no longer asks.
@@ -56,8 +58,8 @@ async def test_whose_key_is_removed_or_expires_is_signed_out(tmp_path: Path) -> 
         assert "You are signed out" in part.words
         assert "hx-get" not in part.text
         assert (await second.get("/s/default")).status == 200
-        t = tables.logins
-        await asyncio.wrap_future(at.service.log.do(lambda db: db.execute(t.update().values(expires=1.0)).rowcount))
+        t = schema.logins
+        await asyncio.wrap_future(at.service.database.do(lambda at_: at_.run(t.update().values(expires=1.0))))
         assert (await second.get("/s/default")).status == 303
 
 
@@ -87,7 +89,7 @@ async def test_interactions_are_paged_and_the_search_for_few_ends(
         def listed(which: str) -> tuple[list[str], int]:
             found, before, pages = list[str](), None, 0
             while True:
-                page = reads.interactions(at.service.log, at.service.spaces["default"].id, which, before=before)
+                page = reads.interactions(at.service.spaces["default"].store, which, before=before)
                 found += [row["id"] for row in page.rows]
                 pages += 1
                 if page.before is None:
@@ -106,7 +108,7 @@ async def test_sums_of_the_overview_are_those_of_what_happened(place: Place) -> 
         for n in range(10):
             reply = await at.ask(f"question {n}", model="sim")
             await at.report(interaction=reply.interaction, score=float(n < 7))
-        course = await asyncio.to_thread(reads.course, at.service, at.service.spaces["default"].id, 7)
+        course = await asyncio.to_thread(reads.course, at.service, at.service.spaces["default"].store, 7)
         whole = course.whole
         assert (whole.requests, whole.scored, whole.total) == (10, 10, 7.0)
         assert [*course.models] == ["sim"]
@@ -141,7 +143,7 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
             }
             for days, version in ((10, 0), (5, 0), (4, 1), (3.9, 2), (3.8, 1))
         ]
-        await asyncio.wrap_future(at.service.log.do(lambda db: tables.add_to_hours(db, shown)))
+        await asyncio.wrap_future(at.service.database.do(lambda at_: add_to_hours(at_.db, shown)))
         person = Person(at)
         for days, marks, labels in ((7, {1, 2}, {"v2"}), (30, {0, 1, 2}, {"v0", "v2"})):
             page = await person.get(f"/s/default?days={days}")

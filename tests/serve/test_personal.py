@@ -11,9 +11,9 @@ from helpers import run_command
 from serving import asynchronous, served, until
 from users import ANNA, BEN, EPISODES, SECRETS, files_with, learn, rows, said, teach
 
-from practicum.serve import tables
-from practicum.serve.feedback import HELD
 from practicum.serve.personal import forget_user
+from practicum.session.outcomes import HELD
+from practicum.store import schema as tables
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ async def test_what_the_replay_gate_asked_is_gone_too(tmp_path: Path) -> None:
         await until(lambda: rows(at, tables.rollouts))
         gate = json.loads(rows(at, tables.rollouts)[0].data)["gate"]
         assert gate["tasks"] >= 8
-        assert [*files_with(tmp_path / "spaces", "quetzal")]
+        assert [*files_with(tmp_path, "quetzal")]
         assert (await forget_user(at.service, "default", "anna")).left == 0
         assert [*files_with(tmp_path, "quetzal")] == []
 
@@ -63,7 +63,7 @@ def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) 
     assert "space other: 1 interaction, 0 outcomes, 0 corrections removed" in done.out
     (tmp_path / "anna.jsonl").unlink()
     assert [*files_with(tmp_path, *SECRETS)] == []
-    assert [*files_with(tmp_path, "albatross")] == ["service.sqlite", "run.sqlite"]
+    assert [*files_with(tmp_path, "albatross")] == ["practicum.sqlite"]
     again = run_command([*forget, "--yes"], tmp_path)
     assert (again.code, "nothing is kept of a user 'anna'" in again.err) == (2, True)
 

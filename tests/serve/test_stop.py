@@ -18,8 +18,8 @@ from loads import in_front
 from serving import CHAT, asynchronous, served
 from sqlalchemy.exc import OperationalError
 
-from practicum.serve.log import DATABASE_FILE
 from practicum.serve.service import LATELY, PROBE
+from practicum.store.folder import DATABASE_FILE
 
 QUESTION = "Which team handles lost cards?"
 ASKED = {"messages": [{"role": "user", "content": QUESTION}], "stream": True}
@@ -62,16 +62,16 @@ async def test_a_service_whose_database_does_not_answer_is_not_ready(
     async with served(tmp_path, keys=("k" * 16,)) as at:
         # It takes no key.
         assert (await at.send("GET", "/ready")).status == 200
-        log, database = at.service.log, at.service.log.database
+        writer, backend = at.service.database.writer, at.service.database.backend
 
         def away(db: Any, spaces: Any) -> None:
             raise OperationalError("BEGIN", {}, Exception("gone"))
 
-        monkeypatch.setattr(database, "begin", away)
-        log.worked -= 2 * PROBE
+        monkeypatch.setattr(backend, "begin", away)
+        writer.worked -= 2 * PROBE
         # A short failure takes no node away.
         assert (await at.send("GET", "/ready")).status == 200
-        log.worked -= LATELY
+        writer.worked -= LATELY
         told = await at.send("GET", "/ready")
         assert told.status == 503
         assert "the database has not answered for" in told.json["status"]

@@ -18,9 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from refusals import refused
 from serving import Place, Served, asynchronous, served, until
 
-from practicum.serve import lines, tables
+from practicum.serve import lines
 from practicum.serve.rollout import Rollout
 from practicum.serve.spans import Spans
+from practicum.store import schema
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -76,7 +77,7 @@ async def test_what_learning_cost_today_is_told_also_after_a_new_start(place: Pl
     async with served(responder=answer, **place, **how) as at:
         for n in range(2):
             reply = await at.ask(f"{QUESTION} {n}")
-            await at.report(interaction=reply.interaction, correction="It is the blue team.")
+            await at.report(interaction=reply.interaction, comment="It is the blue team.")
         counts = at.service.counts
         await until(lambda: counts["rounds"] + counts["rounds that failed"])
         calls = sample(await scraped(at), "learning_calls_today", space="default")
@@ -173,7 +174,7 @@ async def test_each_request_has_one_line(said: io.StringIO, tmp_path: Path) -> N
     async with served(tmp_path, keys=(key,)) as at:
         own = {"authorization": f"Bearer {key}", "x-practicum-session": SECRET, "x-practicum-user": SECRET}
         reply = await at.ask(SECRET, own, model=SECRET)
-        await at.report(own, interaction=reply.interaction, correction=SECRET)
+        await at.report(own, interaction=reply.interaction, comment=SECRET)
         await at.send("GET", f"/v1/{SECRET}?{SECRET}", headers=own)
         await at.send("GET", f"/{SECRET}", headers={"authorization": f"Bearer {SECRET}"})
         await at.ask(SECRET)
@@ -219,13 +220,13 @@ async def test_no_failure_puts_contents_into_the_log(
         monkeypatch.undo()
         # A row that the database refuses, and one that it cannot even be asked to write.
         reply = await at.ask(SECRET)
-        await until(lambda: not at.service.log.unwritten)
+        await until(lambda: not at.service.database.writer.unwritten)
         id = at.service.spaces["default"].id
         for row in ({"id": None, "data": SECRET}, {"id": object(), "data": SECRET}):
-            at.service.log.post(tables.interactions, {"space": id, "at": 0.0, "version": 0, **row})
-            await until(lambda: not at.service.log.unwritten)
+            at.service.database.writer.post(id, schema.interactions, {"at": 0.0, "version": 0, **row})
+            await until(lambda: not at.service.database.writer.unwritten)
         assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
-        assert at.service.log.lost == 2
+        assert at.service.database.writer.lost == 2
     text = said.getvalue()
     assert "goes on unchanged" in text
     assert "KeyError" in text

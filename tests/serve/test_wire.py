@@ -16,10 +16,10 @@ from needs import needs
 from serving import CHAT, MESSAGES, RESPONSES, TEXT, Reply, Served, asynchronous, prompt, served, until
 from sqlalchemy import select
 
-from practicum.serve import tables
 from practicum.serve.protocols import Unreadable, read_request
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import decoded
+from practicum.store import schema as tables
 
 QUESTION = "Which team handles lost cards?"
 ASKED: dict[str, dict[str, Any]] = {
@@ -34,8 +34,8 @@ LAST = {CHAT: b'"finish_reason": "stop"', RESPONSES: b"response.completed", MESS
 async def kept(at: Served) -> list[dict[str, Any]]:
     """The interactions, the oldest first."""
     t = tables.interactions
-    await until(lambda: not at.service.log.unwritten)
-    rows = at.service.log.rows(select(t).order_by(t.c.id))
+    await until(lambda: not at.service.database.writer.unwritten)
+    rows = at.service.database.rows(select(t).order_by(t.c.id))
     return [{**json.loads(row.data), "session": row.session} for row in rows]
 
 
@@ -323,4 +323,4 @@ async def test_titles_and_contexts_are_no_requests_of_users_until_they_have_an_o
 
 def requests_of(at: Served) -> int:
     """The requests that the overview of the space counts."""
-    return sum(row.requests for row in at.service.log.rows(select(tables.hours)))
+    return sum(row.requests for row in at.service.database.rows(select(tables.hours)))

@@ -28,7 +28,7 @@ def killed(store: Store) -> None:
 
 
 def opened(folder: Path) -> Store:
-    return Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder)
+    return Store.open(folder) if (folder / "practicum.sqlite").exists() else Store.create(folder)
 
 
 def spent(folder: Path) -> Usage:
@@ -115,7 +115,7 @@ def respond(call):
     return json.dumps({"answer": "4", "used": []}) if call.role == "agent" else "{}"
 
 parts = practicum.Parts(clients={"agent": ScriptedClient(respond)})
-if os.path.exists(folder + "/run.sqlite"):
+if os.path.exists(folder + "/practicum.sqlite"):
     try:
         result = practicum.run_sync(practicum.resume(folder, parts=parts))
     except practicum.UsageError as error:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 from needs import needs
+from practicum.serve.log import FolderDatabase
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from practicum.core.errors import StoreError
-from practicum.serve import tables
-from practicum.serve.log import DATABASE_FILE as SERVICE_FILE
-from practicum.serve.log import FolderDatabase
 from practicum.store import schema
+from practicum.store import schema as tables
 from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE
+from practicum.store.folder import DATABASE_FILE as SERVICE_FILE
 from practicum.store.migrations import Format, bring_up_to_date, check
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from sqlalchemy import Engine, event, make_url, select
 
-from practicum.serve import tables
 from practicum.serve.editing import remove_space
 from practicum.serve.service import Service
 from practicum.serve.settings import Settings
+from practicum.store import schema as tables
 
 WRITES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 """Audit events of steps to the disk."""
@@ -77,7 +77,7 @@ async def looked_at(service: Service, kind: str, name: str) -> str:
         t = tables.spaces
         live = select(t.c.space).where(t.c.state == "live")
         left = select(tables.corrections.c.space).where(tables.corrections.c.space.not_in(live))
-        assert not service.log.rows(left), "rows of the deleted space are left"
+        assert not service.database.rows(left), "rows of the deleted space are left"
     assert await notes(service, name) == 0
     await service.note(name, "It is used.", "", None)
     assert await notes(service, name) == 1

@@ -20,7 +20,7 @@ def within(folder: Path, model: ScriptedClient, work: Callable[[Run], Awaitable[
     """Do some work at the top of a run kept in a folder; twice in one folder is a resume."""
 
     async def go() -> object:
-        with Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder) as store:
+        with Store.open(folder) if (folder / "practicum.sqlite").exists() else Store.create(folder) as store:
             agent = ChatAgent()
             scorer = load_scorer("exact", None)
             seats = {"agent": Seat(model)}

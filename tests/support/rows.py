@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from practicum.store.scope import Transaction
 from practicum.store.database import Store
+from practicum.store.scope import Transaction
 
 
 def put(store: Store, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

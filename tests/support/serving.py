@@ -170,7 +170,7 @@ async def served(
         service.late = service.opens = 10.0
         stack.push_async_callback(service.close)
         await service.start()
-        known = Keys(read_keys(keys), service.log, a_minute)
+        known = Keys(read_keys(keys), service.database, a_minute)
         known.late = service.late
         agents, pages = Agents(), Pages(service, known)
         await stack.enter_async_context(agents.running())

@@ -10,9 +10,8 @@ from typing import Any
 from serving import Served, until
 from sqlalchemy import select
 
-from practicum.serve.origins import Trusted
 from practicum.serve.space import LIVE
-from practicum.store.database import Store
+from practicum.session.outcomes import Trusted
 from practicum.store.names import name_version
 from practicum.testing import Answer
 
@@ -52,14 +51,13 @@ async def learn(at: Served) -> None:
     await until(lambda: space.rollout)
     rollout = space.rollout
     assert rollout is not None
-    with Store.beside(space.folder) as store:
-        name_version(store, LIVE, rollout.version)
+    name_version(space.store, LIVE, rollout.version)
     await until(lambda: space.rollout is None)
     await until(lambda: at.service.learner.status == "waiting")
 
 
 def rows(at: Served, table: Any) -> list[Any]:
-    return [*at.service.log.rows(select(table))]
+    return [*at.service.database.rows(select(table))]
 
 
 def files_with(folder: Path, *words: str) -> Iterator[str]:

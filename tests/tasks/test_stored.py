@@ -13,8 +13,8 @@ from rows import execute
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.store import schema
-from practicum.store.scope import Transaction
 from practicum.store.database import Store
+from practicum.store.scope import Transaction
 from practicum.tasks.stored import StoredTasks, ids, levels, picked, task_row
 from practicum.tasks.survey import Survey
 

@@ -52,7 +52,7 @@ def memory() -> Iterator[Any]:
 
 
 def test_a_run_in_a_store_is_named_as_something_to_copy(memory: Any) -> None:
-    memory.pipe({"/bucket/run/run.sqlite": b"x", "/bucket/a.jsonl": lines("a")})
+    memory.pipe({"/bucket/run/practicum.sqlite": b"x", "/bucket/a.jsonl": lines("a")})
     assert "copy it there" in str(load_traces("memory://bucket").problems[0])
 
 

@@ -121,7 +121,7 @@ def store_run(folder: Path, rollouts: Sequence[Rollout], **more: str) -> None:
     rows += [(place, 99, data) for place, data in more.items()]
     config = json.dumps({"method": "ace", "model": "local:small"})
     with Store.create(folder) as store:
-        put(store, schema.runs, [{"space": "run", "config": config, "state": "done", "seconds": 0.0, "mark": ""}])
+        execute(store, store.update(schema.spaces).values(config=config, learning="done", seconds=0.0, mark=""))
         put(
             store,
             schema.attempts,

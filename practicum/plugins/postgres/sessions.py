@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
 from practicum.core.errors import StoreError
 from practicum.plugins.postgres.database import is_lost
-
-if TYPE_CHECKING:
-    from practicum.plugins.postgres.store import PostgresqlBackend
+from practicum.store.backend import Backend
 
 AGAIN = 1.0
 """Seconds until sessions are asked for again, after that took too long."""
@@ -45,7 +42,7 @@ class PostgresqlSessions:
     forgets is decided anew.
     """
 
-    def __init__(self, backend: PostgresqlBackend, lasts: float) -> None:
+    def __init__(self, backend: Backend, lasts: float) -> None:
         self._backend, self._lasts = backend, lasts
         self._queue: SimpleQueue[_Claim | None] = SimpleQueue()
         self._away, self._since_pruned = 0.0, 0

@@ -437,7 +437,7 @@ async def costs(visit: Visit) -> Response:
     """Cost, latency and the share of cached input over time, by model."""
     days = number(visit, "days")
     days = days if days in reads.RANGES else 30
-    found = await visit.run(reads.course, visit.service, visit.opened.id, days)
+    found = await visit.run(reads.course, visit.service, visit.opened.store, days)
     charts = await visit.run(_cost_charts, found)
     return await visit.page("costs.html", here="Costs", course=found, days=days, ranges=[*reads.RANGES], charts=charts)
 

@@ -186,7 +186,11 @@ def test_profiles_choose_prompts_and_defaults(shell: Shell, model: Model) -> Non
 
 def test_a_run_is_a_folder_with_these_files(workshop: Shell) -> None:
     names = {path.name for path in (workshop / "runs/first").iterdir()}
-    assert {"run.sqlite", "lock"} <= names <= {"run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "lock", "flight"}
+    assert (
+        {"practicum.sqlite", "lock"}
+        <= names
+        <= {"practicum.sqlite", "practicum.sqlite-wal", "practicum.sqlite-shm", "lock", "flight"}
+    )
 
 
 PLAYBOOKS: dict[str, str] = {

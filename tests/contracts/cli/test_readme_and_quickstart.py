@@ -157,7 +157,7 @@ def test_instructions_are_read_from_a_file(shell: Shell, model: Model) -> None:
 def test_a_run_without_out_is_kept_in_a_new_folder_below_runs(shell: Shell) -> None:
     made = [shell.json("learn train.jsonl --method none --model scripted:script.jsonl")["run"] for _ in range(2)]
     assert len({*made}) == 2
-    assert all(Path(run).parent.name == "runs" and (shell / run / "run.sqlite").exists() for run in made)
+    assert all(Path(run).parent.name == "runs" and (shell / run / "practicum.sqlite").exists() for run in made)
 
 
 # ---- reading what was learned

@@ -155,7 +155,7 @@ def _statement(sql: str) -> Callable[[Path], None]:
     """Runs SQL on the database, in which TABLE is one of its tables."""
 
     def change(run: Path) -> None:
-        with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
+        with closing(sqlite3.connect(run / "practicum.sqlite")) as db, db:
             tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
             db.execute(sql.replace("TABLE_NAME", tables.fetchone()[0]))
 
@@ -175,11 +175,11 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "a view": _statement("CREATE VIEW v AS SELECT * FROM TABLE_NAME"),
     "a virtual table": _statement("CREATE VIRTUAL TABLE v USING fts5(text)"),
     "another format": _statement("PRAGMA user_version = 999"),
-    "a link as database": _replaced("run.sqlite", lambda path: path.symlink_to(path.parents[1] / "precious")),
-    "a pipe as database": _replaced("run.sqlite", os.mkfifo),
-    "a folder as database": _replaced("run.sqlite", Path.mkdir),
-    "garbage as database": _replaced("run.sqlite", lambda path: path.write_bytes(b"PK\x03\x04" + b"\0" * 4096)),
-    "an empty database": _replaced("run.sqlite", lambda path: path.write_bytes(b"")),
+    "a link as database": _replaced("practicum.sqlite", lambda path: path.symlink_to(path.parents[1] / "precious")),
+    "a pipe as database": _replaced("practicum.sqlite", os.mkfifo),
+    "a folder as database": _replaced("practicum.sqlite", Path.mkdir),
+    "garbage as database": _replaced("practicum.sqlite", lambda path: path.write_bytes(b"PK\x03\x04" + b"\0" * 4096)),
+    "an empty database": _replaced("practicum.sqlite", lambda path: path.write_bytes(b"")),
     "a pipe as store.json": _replaced("store.json", os.mkfifo),
     "JSON without end as store.json": _replaced("store.json", lambda path: path.write_text("[" * 100_000)),
 }
@@ -216,7 +216,7 @@ def test_a_folder_of_another_server_gets_no_connection_by_itself(shell: Shell) -
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0)
         shell.copy("runs/first", "theirs")
-        (shell / "theirs" / "run.sqlite").unlink()
+        (shell / "theirs" / "practicum.sqlite").unlink()
         address = f"postgresql://127.0.0.1:{server.getsockname()[1]}/x"
         (shell / "theirs" / "store.json").write_text(json.dumps({"store": address, "run": "r", "mark": "m"}))
         for typed in TRIED[:5]:

@@ -321,11 +321,11 @@ def playbook(folder: Path, *entries: str | Mapping[str, Any]) -> practicum.Conte
 
 
 async def reported(
-    space: Any, shown: Any, *, answer: str = "unsure", score: Any = None, target: str | None = None, comment: str = "",
-    trust: str = "own",
+    space: Any, shown: Any, *, answer: str = "unsure", score: Any = None, target: str | None = None,
+    comment: str | None = None, user: str | None = None,
 ) -> None:  # fmt: skip
     """Report an outcome: what was answered, its score, the right answer, and words on what was wrong."""
-    await space.report(shown, answer=answer, score=score, correction=target, note=comment, trust=trust)
+    await space.report(shown, answer=answer, score=score, target=target, comment=comment, user=user)
 
 
 def chats(folder: Path, *numbers: int, answer: str = "unsure") -> Path:

@@ -208,13 +208,13 @@ def test_what_a_tool_returned_waits_unless_tools_are_trusted(tmp_path: Path, tru
     assert {review.held.trust for review in pending(seen)} == (set() if trusted else {"tool"})
 
 
-@pytest.mark.parametrize(("trust", "waits"), [("user", True), ("own", False)])
-def test_what_end_users_report_waits(tmp_path: Path, trust: str, waits: bool) -> None:
+@pytest.mark.parametrize(("user", "waits"), [("anna", True), (None, False)])
+def test_what_end_users_report_waits(tmp_path: Path, user: str | None, waits: bool) -> None:
     seen = learned(tmp_path, messages(0), settings={"rounds": 0})
 
     async def use(space: Any) -> Any:
         shown = await space.context_for("Message 7: which word?")
-        await reported(space, shown, score=0.0, target="word7", trust=trust)
+        await reported(space, shown, score=0.0, target="word7", user=user)
         return await space.learn()
 
     result = in_space(seen, use)

@@ -120,7 +120,7 @@ def test_an_async_client_is_wrapped_too(space: client.Space, model: Model) -> No
             # Frameworks run calls in tasks of their own.
             await asyncio.create_task(llm.chat.completions.create(**chat(f"What about {topic}?")))
             last = client.interaction()
-            session.report(correction=f"Team {topic}.")
+            session.report(comment=f"Team {topic}.")
         assert session.outcome is not None
         assert (session.outcome["interaction"], session.outcome["correction"]) == (last, "waits for review")
         return str((await space.feedback(session=topic, score=0.5))["interaction"])

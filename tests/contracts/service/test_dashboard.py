@@ -176,7 +176,7 @@ def test_no_text_of_others_becomes_markup(space: Client, model: Model) -> None:
     user = space.as_user("u<b>1").in_session("s<b>1")
     reply = user.ask(text, model="m<b>odel")
     user.report(reply, target=text)
-    space.report(reply, correction=text, comment=text)
+    space.report(reply, comment=text)
     space.post("/v1/notes", text=text, about=text)
     until(lambda: space.get("/v1/interactions")["interactions"])
     seen = 0
@@ -198,11 +198,11 @@ def test_an_interaction_shows_what_was_shown_and_takes_a_report(space: Client) -
     page = browser.get(path)
     for text in ("How long does a refund take?", "Refunds of parcels take 30 days.", "I do not know.", "u1", "s1"):
         assert text in page.words
-    assert browser.post(path, score="wrong", target="in 30 days", correction="it is 30").status == 303
+    assert browser.post(path, score="wrong", target="in 30 days", comment="it is 30").status == 303
     assert "in 30 days" in browser.get(path).words
     assert reply.interaction in browser.get(f"{at}/interactions?which=wrong").text
     browser.get(path)
-    assert browser.post(path, score="", target="", correction="").status == 400
+    assert browser.post(path, score="", target="", comment="").status == 400
 
 
 def test_a_correction_and_a_note_are_added_and_withdrawn(space: Client) -> None:

@@ -96,7 +96,7 @@ def test_what_was_acknowledged_survives_kills_and_is_learned_from_once(model: Mo
                 acknowledged |= worker.acknowledged
                 corrections |= worker.corrections
     assert len(acknowledged) >= 10 * KILLS
-    with sqlite3.connect(f"file:{store / 'service.sqlite'}?mode=ro", uri=True) as db:
+    with sqlite3.connect(f"file:{store / 'practicum.sqlite'}?mode=ro", uri=True) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
 
@@ -121,7 +121,7 @@ def test_a_full_disk_refuses_feedback_alone_and_room_is_all_it_takes(model: Mode
     with serving(model, tmp_path / "store") as service:
         client, pid = service.client, service.process.pid
         first = client.correct()
-        files = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("service.sqlite")]
+        files = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("practicum.sqlite")]
         room(pid, max(path.stat().st_size for path in files))
         meanwhile = [client.ask(f"Which team handles case {number}?") for number in range(20)]
         assert {reply.status for reply in meanwhile} == {200}
@@ -144,7 +144,7 @@ def test_requests_go_on_unchanged_if_what_was_learned_cannot_be_read(model: Mode
         service.client.post("/v1/spaces", name="broken")
         service.client.in_space("broken").correct()
         assert service.stop() == 0
-    (store / "spaces/broken/run.sqlite").write_bytes(b"no database" * 1_000)
+    (store / "spaces/broken/practicum.sqlite").write_bytes(b"no database" * 1_000)
     with serving(model, store) as service:
         space = service.client.in_space("broken")
         raw = json.dumps({"model": "sim", **BODIES[CHAT]}).encode()
@@ -193,7 +193,7 @@ def _ask_to_forget(client: Client) -> None:
 
 def _interactions_of(store: Path, user: str) -> int:
     """How many interactions of a user are in the file, if it can be read now."""
-    db = sqlite3.connect(f"file:{store / 'service.sqlite'}?mode=ro", uri=True)
+    db = sqlite3.connect(f"file:{store / 'practicum.sqlite'}?mode=ro", uri=True)
     try:
         return int(db.execute('SELECT count(*) FROM interactions WHERE "user" = ?', (user,)).fetchone()[0])
     except sqlite3.OperationalError:

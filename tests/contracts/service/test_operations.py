@@ -250,6 +250,6 @@ def test_the_store_is_copied_as_a_folder(model: Model, tmp_path: Path) -> None:
     (tmp_path / "store").rename(copy)
     with serving(model, copy) as service:
         assert RIGHT in service.client.shown()
-    with sqlite3.connect(copy / "service.sqlite") as db:
+    with sqlite3.connect(copy / "practicum.sqlite") as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()

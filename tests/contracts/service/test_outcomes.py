@@ -31,8 +31,9 @@ SCORES: dict[str, tuple[dict[str, Any], float | None]] = {
     "a number": ({"score": 0.25}, 0.25), "true": ({"score": True}, 1.0), "false": ({"score": False}, 0.0),
     "thumbs up": ({"label": "thumbs_up"}, 1.0), "good": ({"label": "good"}, 1.0), "👎": ({"label": "👎"}, 0.0),
     "wrong": ({"label": "wrong"}, 0.0), "another label": ({"label": "about cards"}, None),
-    "a comment": ({"comment": "hm"}, None), "another target": ({"target": RIGHT}, 0.0),
-    "an equal target": ({"target": UNKNOWN.upper()}, 1.0), "a correction": ({"correction": "too long"}, 0.0),
+    "a comment": ({"comment": "hm"}, 0.0), "another target": ({"target": RIGHT}, 0.0),
+    "an equal target": ({"target": UNKNOWN.upper()}, 1.0),
+    "a right answer and words": ({"target": RIGHT, "comment": "too long"}, 0.0),
     "a score and a target": ({"score": 0.5, "target": RIGHT}, 0.5),
 }  # fmt: skip
 
@@ -202,7 +203,7 @@ def test_a_correction_is_shown_to_the_same_question_in_other_words(space: Client
 
 
 def test_words_on_what_was_wrong_are_a_correction_too(space: Client) -> None:
-    space.report(space.ask(), correction="It must name the team alone.")
+    space.report(space.ask(), comment="It must name the team alone.")
     assert "It must name the team alone." in space.shown()
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +26,8 @@ from service_model import Model
 from test_methods import METHODS, TEAMS
 
 import practicum
+from practicum.store.copy import copy_run
+from practicum.store.database import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -124,7 +125,8 @@ def teach(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Teach:
 def as_space(service: Service, run: Path) -> Client:
     """A run as a space of a service."""
     name = unique("space")
-    shutil.copytree(run, service.store / "spaces" / name)
+    with Store.open(run) as source:
+        copy_run(source, service.store / "spaces" / name)
     return service.client.in_space(name)
 
 

@@ -58,7 +58,7 @@ def test_a_user_is_written_out_with_all_that_came_of_it(crowd: Client) -> None:
     anna.post("/v1/notes", text=f"The {word} is fed at noon.")
     items = crowd.get("/v1/user", user="anna")["items"]
     kinds = {item["what"] for item in items}
-    assert {"interaction", "outcome", "correction", "outcome of the run", "task", "attempt", "edit", "entry"} <= kinds
+    assert {"interaction", "outcome", "correction", "task", "attempt", "edit", "entry"} <= kinds
     assert [item["id"] for item in items if item["what"] == "interaction"] == ids
     assert word in json.dumps([item for item in items if item["what"] == "entry"])
     assert "albatross" not in json.dumps(items)
@@ -122,7 +122,7 @@ def test_a_session_with_others_is_learned_from_again_without_the_user(crowd: Cli
     teach(crowd.as_user("ben"), 8, "albatross")
     both.as_user("anna").ask(f"May I pay for the {word}?")
     last = both.as_user("ben").ask("And what do I owe for the soup?")
-    crowd.report(session="table 4", correction="He paid.", score=0.0)
+    crowd.report(session="table 4", comment="He paid.", score=0.0)
     learn_live(crowd)
     done = crowd.send("DELETE", "/v1/user", {"user": "anna"}).json
     assert (done["left"], done["again"], done["interactions"], done["outcomes"]) == (0, 1, 1, 0)
@@ -200,7 +200,7 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
     done = command("forget", store, "--user", "anna", "--yes")
     assert done.returncode == 0, done.stderr
     assert files_with(store, word) == []
-    assert "service.sqlite" in files_with(store, "albatross")
+    assert "practicum.sqlite" in files_with(store, "albatross")
     assert command("forget", store, "--user", "anna", "--yes").returncode == 2
     with serving(model, store, *LEARNED_FROM_USERS) as service:
         assert "albatross" in service.client.shown("Which team handles albatross 3?")

@@ -27,6 +27,7 @@ from helpers import Done, run_command, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres import PASSWORD, database, server_alone, server_url
+from practicum.plugins.postgres.runs import names
 from refusals import refused
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
@@ -35,7 +36,6 @@ from practicum.core.context import seed_context
 from practicum.core.errors import RunBusy, StoreAway
 from practicum.plugins.postgres import database as postgresql
 from practicum.plugins.postgres.database import Lease
-from practicum.plugins.postgres.runs import names
 from practicum.session.records import create_seed, load_context
 from practicum.store import schema
 from practicum.store.copy import copy_run
