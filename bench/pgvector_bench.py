@@ -45,7 +45,7 @@ def tagged(first: int, end: int) -> list[Add]:
 async def saved(store: Store, retriever: Retriever, context: Context) -> float:
     """Save a context with its index. Returns the seconds for the index."""
     began = time.perf_counter()
-    indexed = await retriever.save(context, store.space)
+    indexed = await retriever.save(context)
     took = time.perf_counter() - began
     retriever.saved.settle()
     write_snapshot(store, context, indexed)

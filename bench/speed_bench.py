@@ -204,8 +204,9 @@ def critical_path(folder: Path, latencies: ServerOptions) -> float:
         raise ValueError("with a heavy tail, a latency does not follow from the tokens")
     columns: Any = schema.journal.c
     exact = latencies.latency_of("", columns.input_tokens, columns.output_tokens)
-    with Store.open(folder) as store, store.transaction() as at:
-        at.run(at.update(schema.journal).values(seconds=case((columns.calls > 0, exact), else_=0.0)))
+    with Store.open(folder) as store:
+        changed = store.update(schema.journal).values(seconds=case((columns.calls > 0, exact), else_=0.0))
+        store.change(lambda at: at.run(changed))
     return asyncio.run(resume(folder)).critical
 
 

@@ -225,6 +225,7 @@ def forget(
     from practicum.session.forget import forget as unlearn
     from practicum.session.records import free_folder
     from practicum.store.database import Store, as_stored
+    from practicum.store.folder import is_store
 
     if user is not None:
         if task or source or tag or entry or keep_mixed:
@@ -241,10 +242,13 @@ def forget(
     named = {"task": task, "source": source, "tag": tag, "entry": entry}
     about = ", ".join(chain.from_iterable(named.values()))
     confirm(f"Remove all that {run} learned from {about}?", yes)
-    copies = sorted(run.resolve().parent.glob(f"{run.resolve().name}-before-forget*"))
+    whole = run.resolve()
+    # Of a space among many, the copy is a run beside the whole store.
+    beside = whole if is_store(whole) else whole.parent.parent.with_name(f"{whole.parent.parent.name}-{whole.name}")
+    copies = sorted(beside.parent.glob(f"{beside.name}-before-forget*"))
     with as_stored(run), Store.open(run) as store:
         has_forgotten = store.has_forgotten
-        kept = free_folder(Path(f"{run}-before-forget")) if copy else None
+        kept = free_folder(beside.with_name(f"{beside.name}-before-forget")) if copy else None
         found = unlearn(
             store, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
             copy_to=kept,

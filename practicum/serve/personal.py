@@ -358,10 +358,12 @@ def _erase(
         with space.leased() as store:
             if user is not None and (found := store.change(partial(_record, user=user, text=text))) is not None:
                 clean(found)
-            for one in _unfinished(store):
-                if one.state == REMOVED:
-                    _forget_learned(store, one)
-            rewritten()
+            try:
+                for one in _unfinished(store):
+                    if one.state == REMOVED:
+                        _forget_learned(store, one)
+            finally:
+                rewritten()
             if unfinished := _unfinished(store):
                 store.scrub()
                 empty_log(store.files)
@@ -390,7 +392,14 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
     data = erasure.data
     with as_stored(store.folder):
         sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
-        run = forget(store, sources=sorted(sources), text=data["text"]) if sources else None
+        try:
+            run = forget(store, sources=sorted(sources), text=data["text"]) if sources else None
+        except StoreError:
+            if store.is_forgetting:
+                # Nothing of it is shown any more; bytes of it may be left.
+                kept = {"counts": {"left": 0, **data["counts"]}, "ids": [*map(_digest, data["ids"])]}
+                erasure.write(store, kept, state=FORGOTTEN)
+            raise
     lost = {} if run is None else {
         "entries": len(run.removed) + len(run.restored), "records": run.rows, "left": run.left,
         "alike": len(run.alike.entries) + sum(run.alike.rows.values()),

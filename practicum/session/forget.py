@@ -137,7 +137,7 @@ def forget(
     texts = _ForgottenTexts(run, old, new, wanted)
     if copy_to is not None:
         # A kill leaves a half at one place, where the next call removes it.
-        half = store.folder.resolve().with_name(f".{store.folder.resolve().name}-before-forget")
+        half = copy_to.with_name(f".{copy_to.name}")
         shutil.rmtree(half, ignore_errors=True)
         copy_run(store, half)
         half.rename(copy_to)

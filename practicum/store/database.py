@@ -406,11 +406,16 @@ class Store(Scope):
         self.change(lambda at: at.run(at.update(t).values(rewritten=t.c.rewritten + 1)))
         self.database.backend.scrub()
 
+    @property
+    def is_forgetting(self) -> bool:
+        """Whether rows were removed from the space for good, and their bytes may be left."""
+        return [row.learning for row in self.rows(self.select(schema.spaces.c.learning))] == [schema.FORGETTING]
+
     def finish_forgetting(self) -> bool:
         """Scrub the space if rows were removed from it for good and it was not scrubbed since. Returns whether they
         were. Raises StoreError, and the next one who opens it for writing tries again, if that cannot be done."""
         t = schema.spaces
-        if [row.learning for row in self.rows(self.select(t.c.learning))] != [schema.FORGETTING]:
+        if not self.is_forgetting:
             return False
         self.scrub()
         empty_log(self.files)

@@ -25,8 +25,12 @@ from practicum.store.dialects import insert_adding, insert_new, upsert
 RowValues = Mapping[str, Any]
 """A row by the names of its columns, without its space."""
 
-SHOWS = frozenset({schema.spaces, schema.versions, schema.names, schema.snapshots, schema.corrections, schema.rollouts})
-"""The tables that decide what a space shows: a change of them is announced to all who have the space open."""
+SHOWS = frozenset({
+    schema.spaces, schema.versions, schema.names, schema.snapshots, schema.corrections, schema.rollouts,
+    schema.outcomes,
+})  # fmt: skip
+"""The tables that decide what a space shows, and what it learns next: a change of them is announced to all who have the
+space open."""
 
 
 class Scope:

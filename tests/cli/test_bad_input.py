@@ -192,7 +192,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
         db.execute("pragma user_version = 99")
     db.close()
     with sqlite3.connect(here / "theirs" / "practicum.sqlite") as db:
-        db.execute("update runs set config = json_set(config, '$.agent', 'shop:act')")
+        db.execute("update spaces set config = json_set(config, '$.agent', 'shop:act')")
     db.close()
     with sqlite3.connect(here / "active" / "practicum.sqlite") as db:
         db.execute("create trigger emptied after update on runs begin delete from versions; end")

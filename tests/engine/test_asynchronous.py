@@ -559,5 +559,5 @@ def test_kills_keep_the_order_in_which_things_ended(
     assert last.code == 0, last.err
     assert order_of(folder)[: len(known)] == known
     assert last.json["usage"]["calls"] == journaled(folder) + last.json["errors"].get("left_in_flight", 0)
-    stored = [json.loads(data)["task"]["id"] for (data,) in rows(folder, "select data from rollouts")]
+    stored = [json.loads(data)["task"]["id"] for (data,) in rows(folder, "select data from attempts")]
     assert Counter(stored) == dict.fromkeys((f"t{i}" for i in range(12)), 1)

@@ -88,7 +88,7 @@ async def edit_waits(at: Served, text: str, id: str) -> None:
     space = at.service.spaces["default"]
     held = Held((Add("rules", text, reason="three were wrong"),), "user", flags(text))
     data = {**HELD.dump_python(held, mode="json"), "base": space.live}
-    async with writing(space.folder, 5.0) as store:
+    async with writing(space.store, 5.0) as store:
         row = {"space": store.space, "id": id, "step": 1, "state": "pending", "reason": "", "data": json.dumps(data)}
         execute(store, schema.reviews.insert().values(**row))
 
@@ -96,11 +96,11 @@ async def edit_waits(at: Served, text: str, id: str) -> None:
 async def try_a_version(at: Served) -> None:
     """Begin the trial of a version with one entry more."""
     space = at.service.spaces["default"]
-    async with writing(space.folder, 5.0) as store:
+    async with writing(space.store, 5.0) as store:
         apply_edits(store, lambda _: Delta((Add("rules", "Parcels arrive in three days."),)))
     await asyncio.to_thread(space.read_versions)
     # An edit by hand before it has a number, too.
-    number = await asyncio.wrap_future(at.service.database.do(lambda db: next_number(db, tables.rollouts, space.id)))
+    number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, tables.rollouts)))
     rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
     assert await at.service.begin_rollout(space, rollout)
 
@@ -315,7 +315,7 @@ def test_a_playbook_of_10_000_entries_is_searched(browser: Any, tmp_path: Path) 
         async def learn() -> None:
             space = at.service.spaces["default"]
             adds = tuple(Add("rules", f"Case {n} goes to team {n % 97}.") for n in range(9_999))
-            async with writing(space.folder, 5.0) as store:
+            async with writing(space.store, 5.0) as store:
                 apply_edits(store, lambda _: Delta((*adds, Add("rules", "Lost luggage is reported at the desk."))))
             await asyncio.to_thread(space.read_versions)
             await at.service.roll_back("default", 1)

@@ -8,6 +8,7 @@ import resource
 import signal
 import sqlite3
 import threading
+from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
 from random import Random
@@ -144,7 +145,8 @@ def test_requests_go_on_unchanged_if_what_was_learned_cannot_be_read(model: Mode
         service.client.post("/v1/spaces", name="broken")
         service.client.in_space("broken").correct()
         assert service.stop() == 0
-    (store / "spaces/broken/practicum.sqlite").write_bytes(b"no database" * 1_000)
+    with closing(sqlite3.connect(store / "practicum.sqlite")) as db, db:
+        db.execute("UPDATE spaces SET config = 'no JSON' WHERE name = 'broken'")
     with serving(model, store) as service:
         space = service.client.in_space("broken")
         raw = json.dumps({"model": "sim", **BODIES[CHAT]}).encode()
