@@ -24,7 +24,7 @@ from measure import load_average
 
 from practicum.serve import access
 from practicum.serve.access import Keys, Wrong, add_key, read_keys
-from practicum.serve.log import FolderDatabase, Log
+from practicum.store.database import Database
 
 GIVEN = "given-" + "k" * 38
 SHARED = (1, 8, 24, -1)
@@ -72,10 +72,10 @@ def main() -> None:
     # All come from one address, whose wrong keys are limited.
     access.WRONG_A_MINUTE = 10**9
     with tempfile.TemporaryDirectory() as folder:
-        log = Log(FolderDatabase(Path(folder)))
-        stored = add_key(log, "stored", "", ["ask"])
+        database = Database.at(Path(folder), Path(folder), create=True)
+        stored = add_key(database, "stored", "", ["ask"])
         for name, right in (("a stored key", stored), ("a key given at the start", GIVEN)):
-            keys = Keys(read_keys([GIVEN]), log)
+            keys = Keys(read_keys([GIVEN]), database)
             rng = random.Random(given.seed)
             control = "".join(rng.choice(string.ascii_letters) for _ in right)
             times = asyncio.run(seconds(keys, (right, control), given.calls, rng))
@@ -88,7 +88,7 @@ def main() -> None:
                     f"{1e6 * np.median(real):.3f} and {1e6 * np.median(other):.3f} us, "
                     f"difference {1e6 * low:+.3f} to {1e6 * high:+.3f}"
                 )
-        log.close()
+        database.close()
     print(f"load average {load_average()}")
 
 

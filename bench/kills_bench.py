@@ -168,7 +168,7 @@ class PostgresStore:
 
     def rows(self, query: str) -> list[Any]:
         url = self.server.url.set(database="campaign").render_as_string(hide_password=False)
-        with psycopg.connect(url, options="-c search_path=practicum_service") as db:
+        with psycopg.connect(url, options="-c search_path=practicum") as db:
             return db.execute(query).fetchall()
 
     def damaged(self) -> list[Path]:
@@ -685,10 +685,10 @@ async def read_only_database(at: Campaign) -> AsyncIterator[None]:
 @asynccontextmanager
 async def without_rights(at: Campaign) -> AsyncIterator[None]:
     assert isinstance(at.store, PostgresStore)
-    store, schemas = at.store, "practicum_service, practicum"
+    store = at.store
 
     def turn(words: str) -> None:
-        store.execute(words.format(f"ALL TABLES IN SCHEMA {schemas}"), database="campaign")
+        store.execute(words.format("ALL TABLES IN SCHEMA practicum"), database="campaign")
 
     async with lasting(
         at, lambda: turn("REVOKE INSERT, UPDATE, DELETE ON {} FROM campaign"),

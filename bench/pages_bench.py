@@ -14,7 +14,6 @@ import asyncio
 import json
 import random
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -27,9 +26,7 @@ from typing import Any
 
 import aiohttp
 from measure import Target, load_average, print_end
-from practicum.serve.log import FolderDatabase, Log
 from simulated_upstream import CHUNKS, SCRIPT
-from sqlalchemy import insert
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Update
@@ -37,10 +34,12 @@ from practicum.core.subprocesses import environment, python_command
 from practicum.engine.door import Held
 from practicum.serve.space import LIVE
 from practicum.session.config import Config, Splits
-from practicum.session.records import HELD, begin, create
+from practicum.session.records import HELD, begin
 from practicum.store import schema
-from practicum.store import schema as tables
+from practicum.store.database import Database
 from practicum.store.names import name_version
+from practicum.store.scope import Transaction
+from practicum.store.sums import interaction_sums
 
 PAGE_MS = 200.0
 DAYS, BATCH, ROUNDS, USERS = 90, 20_000, 15, 50
@@ -67,21 +66,17 @@ def an_id(at: float, number: int) -> str:
 def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
     """Fill the store of a service. Returns the id of one of its interactions."""
     chance, now = random.Random(0), time.time()
-    runs = folder / "spaces"
-    runs.mkdir(parents=True)
     adds = tuple(
         Add(f"section {n % 7}", f"{n}: {a_text(chance, 14)}", helpful=n % 5, harmful=n % 3) for n in range(entries)
     )
     context = Context().apply(Delta(adds)).context
-    for name, seed in ((SPACE, context), ("other", Context())):
-        with create(runs / name) as store:
-            begin(store, Config(method="unified"), Splits(), seed, "done")
-            name_version(store, LIVE)
-            if name == SPACE:
-                store.change(lambda at: at.insert(schema.reviews, *waiting(chance)))
-    for n in range(spaces):
-        shutil.copytree(runs / "other", runs / f"team-{n:05}")
-    log = Log(FolderDatabase(folder))
+    database = Database.at(folder, folder, create=True)
+    for name in (SPACE, "other", *(f"team-{n:05}" for n in range(spaces))):
+        with database.create(name) as made:
+            begin(made, Config(method="unified"), Splits(), context if name == SPACE else Context(), "done")
+            name_version(made, LIVE)
+    store = database.named(SPACE)
+    store.change(lambda at: at.insert(schema.reviews, *waiting(chance)))
     chosen = ""
     for start in range(0, interactions, BATCH):
         asked, told, sums = [], [], []
@@ -96,43 +91,42 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 "model": model, "counted": model, "tokens": [900, 700 if n % 3 else 0, 120],
             }  # fmt: skip
             row = {
-                "space": SPACE, "id": an_id(at, n), "at": at, "session": f"s{n // 3}",
+                "id": an_id(at, n), "at": at, "session": f"s{n // 3}",
                 "user": f"u{n % 5_000}" if n % 2 else None, "response": None, "version": version, "rollout": None,
                 "kind": None, "data": json.dumps(data),
             }  # fmt: skip
             asked.append(row)
-            sums.append(tables.interaction_sums(row, data))
+            sums.append(interaction_sums(row, data))
             if n % 3:
                 score = float(chance.random() < 0.6 + 0.3 * n / interactions)
                 report = {"at": at + 60, "trust": "own", "score": score}
                 told.append({
-                    "space": SPACE, "id": row["id"], "at": at + 60, "number": n + 1, "revision": 1, "score": score,
+                    "id": row["id"], "at": at + 60, "number": n + 1, "revision": 1, "score": score,
                     "trust": "own", "state": "learned",
                     "data": json.dumps({"reports": [report], "own": {"score": score}, "user": {}}),
                 })  # fmt: skip
-                sums.append({
-                    "space": SPACE, "at": at + 60, "version": version, "model": model, "scored": 1, "total": score
-                })  # fmt: skip
+                sums.append({"at": at + 60, "version": version, "model": model, "scored": 1, "total": score})
         chosen = str(asked[len(asked) // 2]["id"])
 
-        def write(db: Any, asked: Any = asked, told: Any = told, sums: Any = sums) -> None:
-            db.execute(insert(tables.interactions), asked)
-            db.execute(insert(tables.outcomes), told)
-            tables.add_to_hours(db, sums)
+        def write(at: Transaction, asked: Any = asked, told: Any = told, sums: Any = sums) -> None:
+            at.insert(schema.interactions, *asked)
+            at.insert(schema.outcomes, *told)
+            for each in sums:
+                at.count(each)
 
-        log.do(write).result()
-    log.do(lambda db: _fill_rest(db, chance, now, entries)).result()
-    log.close()
+        store.change(write)
+    store.change(lambda at: _fill_rest(at, chance, now, entries))
+    database.close()
     return chosen
 
 
-def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None:
+def _fill_rest(at: Transaction, chance: random.Random, now: float, entries: int) -> None:
     test: dict[str, Any] = {"alpha": 0.05, "worse": None, "better": False, "kinds": []}
     arms = {"canary": {"scores": 200, "mean": 0.8}, "live": {"scores": 800, "mean": 0.7}, "e_worse": 0.2}
     days = [now - DAYS * 86_400 * (1 - n / 20) for n in range(20)]
     rollouts = [
         {
-            "space": SPACE, "number": n, "version": n, "base": n - 1, "state": "promoted" if n % 4 else "taken back",
+            "number": n, "version": n, "base": n - 1, "state": "promoted" if n % 4 else "taken back",
             "data": json.dumps({
                 "share": 0.2, "length": 200, "alpha": 0.05, "began": days[n] - 7_200, "ended": days[n], "gate": {},
                 "reason": "better (80% of 200 against 70% of 800)", "test": {**test, "all": arms}, "centroids": [],
@@ -142,7 +136,7 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
     ]  # fmt: skip
     corrections = [
         {
-            "space": SPACE, "number": n, "interaction": "", "state": "waiting" if n % 10 == 0 else "live",
+            "number": n, "interaction": "", "state": "waiting" if n % 10 == 0 else "live",
             "data": json.dumps({
                 "query": a_text(chance, 20), "question": "", "target": a_text(chance, 5), "words": "", "trust": "own",
                 "note": False,
@@ -151,17 +145,15 @@ def _fill_rest(db: Any, chance: random.Random, now: float, entries: int) -> None
         for n in range(1, 2_001)
     ]  # fmt: skip
     alarms = [
-        {"space": SPACE, "number": n, "at": now - 3_600 * (500 - n), "kind": "outcomes", "text": a_text(chance, 9)}
+        {"number": n, "at": now - 3_600 * (500 - n), "kind": "outcomes", "text": a_text(chance, 9)}
         for n in range(1, 501)
     ]
-    credits = [{"space": SPACE, "item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
-    space = {"name": SPACE, "space": SPACE, "state": "live", "corrected": 1, "numbered": 2_000}
-    for table, rows in (
-        (tables.rollouts, rollouts), (tables.corrections, corrections), (tables.alarms, alarms),
-        (tables.credits, credits), (tables.spaces, [space]),
-    ):  # fmt: skip
-        if rows:
-            db.execute(insert(table), rows)
+    credits = [{"item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
+    at.insert(schema.rollouts, *rollouts)
+    at.insert(schema.corrections, *corrections)
+    at.insert(schema.alarms, *alarms)
+    at.insert(schema.credits, *credits)
+    at.run(at.update(schema.spaces).values(corrected=1, numbered=len(corrections)))
 
 
 def paths(interaction: str) -> dict[str, str]:

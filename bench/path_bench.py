@@ -132,7 +132,7 @@ def request_path(folder: Path, method: str) -> dict[str, dict[str, int]]:
     """The path of a request of a space with twenty entries."""
     entries = (Add(REQUESTS[method], f"If it speaks of {task.input[:60]}, answer {task.target}.") for task in tasks(20))
     context = practicum.Context().apply(Delta(tuple(entries))).context
-    with create(folder / "spaces" / "default") as store:
+    with create(folder) as store:
         begin(store, Config(method=method), Splits(), context, "done")
     path, texts = Trail(), [task.input for task in tasks(COUNTED)]
 

@@ -8,10 +8,9 @@ n-th most frequent one asks 1/n as often as the first. The second half counts, w
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -29,10 +28,12 @@ from practicum.core.files import allow_many_files
 from practicum.retrieval.vectors import WordLlama
 from practicum.serve.service import Service
 from practicum.serve.settings import Settings
+from practicum.serve.space import LIVE
+from practicum.session.config import Splits
+from practicum.session.records import begin, read_config
 from practicum.store import schema
-from practicum.store.database import Store
-from practicum.store.scope import Transaction
-from practicum.store.versions import seed_version, version_row
+from practicum.store.database import Database
+from practicum.store.names import name_version
 
 ENTRIES, TEXTS = 1_000, 20_000
 """Entries of a space, and texts that they are drawn from."""
@@ -100,18 +101,26 @@ def spaces(plan: SpacesPlan, report: OnResult = lambda line: None) -> SpacesResu
 
 
 async def _make(folder: Path, spaces: int, report: OnResult) -> None:
-    """Make those spaces that are not there. The service makes the first one, and the others are copies with entries of
-    their own."""
-    seed, first = folder / "seed", folder / "store/spaces/s0"
-    if not first.exists():
+    """Make those spaces that are not there. The service makes the first one, and the others learn as that one does,
+    with entries of their own."""
+    seed, store = folder / "seed", folder / "store"
+    if not store.exists():
         make_seed(seed, ENTRIES)
         service = Service(_settings(folder, context=str(seed)))
         try:
             await service.start()
         finally:
             await service.close()
-    if len([*first.parent.iterdir()]) >= spaces:
-        return
+    database = Database.at(store, store)
+    try:
+        if len(there := {*database.names()}) < spaces:
+            await _make_others(database, spaces, there, report)
+    finally:
+        database.close()
+
+
+async def _make_others(database: Database, spaces: int, there: Collection[str], report: OnResult) -> None:
+    config, _ = read_config(database.named("s0"))
     rng, words, vectors = Random(1), vocabulary(), schema.vectors
     texts = [" ".join(rng.choices(words, k=20)) for _ in range(TEXTS)]
     rows = [
@@ -119,23 +128,14 @@ async def _make(folder: Path, spaces: int, report: OnResult) -> None:
         for text, vector in zip(texts, await WordLlama().embed(texts), strict=True)
     ]
     for number in range(1, spaces):
-        space, made = first.with_name(f"s{number}"), folder / "unfinished"
-        if space.exists():
+        if (name := f"s{number}") in there:
             continue
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.copytree(first, made)
         some = Random(number).sample(range(TEXTS), ENTRIES)
         context = initial_context(Add("memories" if at % 500 else "rules", texts[i]) for at, i in enumerate(some))
-        with Store.beside(made) as store:
-            version = version_row(seed_version(context))
-
-            def change(at: Transaction) -> None:
-                at.run(at.delete(vectors))
-                at.insert(vectors, *(rows[i] for i in some))
-                at.put(schema.versions, version)
-
-            store.change(change)
-        made.rename(space)
+        with database.create(name) as made:
+            await made.write(vectors, [rows[i] for i in some])
+            begin(made, config, Splits(), context, "done")
+            name_version(made, LIVE)
         if number % 1_000 == 0:
             report(f"{number:,} spaces made")
 

@@ -171,7 +171,7 @@ async def opened(n: int, folder: Path) -> dict[str, float]:
     before, began = peak_mb(), time.perf_counter()
     with Store.read(folder / "run") as run:
         retriever = Retriever(Vectors(ClusteredEmbedder(n), run), 1)
-        context = read_context(run, run.space)
+        context = read_context(run)
         open_s = time.perf_counter() - began
         began = time.perf_counter()
         await retriever.nearest(context, _questions(n)[0], K)

@@ -242,10 +242,9 @@ def forget(
     named = {"task": task, "source": source, "tag": tag, "entry": entry}
     about = ", ".join(chain.from_iterable(named.values()))
     confirm(f"Remove all that {run} learned from {about}?", yes)
-    whole = run.resolve()
     # Of a space among many, the copy is a run beside the whole store.
-    beside = whole if is_store(whole) else whole.parent.parent.with_name(f"{whole.parent.parent.name}-{whole.name}")
-    copies = sorted(beside.parent.glob(f"{beside.name}-before-forget*"))
+    beside = run if is_store(run) else run.parent.parent.with_name(f"{run.parent.parent.name}-{run.name}")
+    copies = sorted(beside.resolve().parent.glob(f"{beside.name}-before-forget*"))
     with as_stored(run), Store.open(run) as store:
         has_forgotten = store.has_forgotten
         kept = free_folder(beside.with_name(f"{beside.name}-before-forget")) if copy else None

@@ -338,6 +338,7 @@ class Store(Scope):
         """Make a change of the space beside nobody else's; the future ends when it is on the disk."""
         if self.read_only:
             raise StoreError("store.unwritable", f"{self.folder} is open for reading alone")
+        self._raise_failure()
         return self.database.writer.do(change, self.space, self._writing)
 
     def change(self, change: Callable[[Transaction], T]) -> T:

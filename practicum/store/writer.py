@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection, Table, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from practicum.core.errors import RunBusy, StoreAway, StoreError
+from practicum.core.errors import PracticumError, RunBusy, StoreAway, StoreError
 from practicum.core.keeping import size_of
 from practicum.core.words import one_line
 from practicum.store import schema
@@ -355,7 +355,7 @@ class _Attempt:
             if self.backend.stops_all(error) or self.backend.is_deadlock(error):
                 raise
             said = one_line(str(getattr(error, "orig", None) or error), 300)
-            return None, StoreError("store.unwritable", f"this cannot be written to {self.backend.name}: {said}")
+            return None, StoreError("store.unwritable", f"cannot write this to {self.backend.name}: {said}")
         except Exception as error:
             return None, error
         self._added += at.added
@@ -392,13 +392,17 @@ def _space(write: _Write) -> str:
 
 
 def _as_store_error(error: BaseException) -> StoreError:
-    return error if isinstance(error, StoreError) else StoreError("store.unwritable", str(error))
+    if isinstance(error, StoreError):
+        return error
+    code = error.code if isinstance(error, PracticumError) else "store.unwritable"
+    return StoreError(code, f"cannot write to the store: {one_line(str(error), 300)}")
 
 
 def _answer(writes: Sequence[_Write], results: Sequence[_Result]) -> None:
     """Set the results of writes, or their errors."""
     for write, (result, raised) in zip(writes, results, strict=True):
-        if isinstance(write, _Rows) and raised is not None and write.writing.failure is None:
-            write.writing.failure = _as_store_error(raised)
+        if isinstance(write, _Rows) and raised is not None:
+            raised = _as_store_error(raised)
+            write.writing.failure = write.writing.failure or raised
         if write.done.set_running_or_notify_cancel():
             write.done.set_result(result) if raised is None else write.done.set_exception(raised)

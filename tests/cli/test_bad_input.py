@@ -195,7 +195,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
         db.execute("update spaces set config = json_set(config, '$.agent', 'shop:act')")
     db.close()
     with sqlite3.connect(here / "active" / "practicum.sqlite") as db:
-        db.execute("create trigger emptied after update on runs begin delete from versions; end")
+        db.execute("create trigger emptied after update on spaces begin delete from versions; end")
     db.close()
     with ExitStack() as stack:
         names = {"tasks": "tasks.jsonl", "down": "http://127.0.0.1:9/v1#small"}

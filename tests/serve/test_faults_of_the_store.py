@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from practicum.serve.log import DEADLOCK, FolderDatabase, Log
 from serving import Served, asynchronous, served, serving, until
-from sqlalchemy import URL, Connection, event, make_url
+from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import OperationalError
 
 from practicum.serve import learner, service
+from practicum.store.database import Database
+from practicum.store.scope import Transaction
 
 RIGHT = "the blue team"
 LEARNING: dict[str, Any] = {"method": "episodes", "learn": True, "learn_every": 3}
@@ -63,9 +64,9 @@ def without_tables(at: Served) -> Iterator[None]:
     import psycopg
 
     with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as db:
-        db.execute("ALTER SCHEMA practicum_service RENAME TO away")
+        db.execute("ALTER SCHEMA practicum RENAME TO away")
         yield
-        db.execute("ALTER SCHEMA away RENAME TO practicum_service")
+        db.execute("ALTER SCHEMA away RENAME TO practicum")
 
 
 Fault = Callable[[Served], AbstractContextManager[None]]
@@ -157,13 +158,13 @@ async def test_a_bug_is_answered_in_the_form_of_the_protocol_and_counted(
 class Deadlock(Exception):
     """What a driver raises where the database ended a transaction."""
 
-    sqlstate = DEADLOCK
 
+def test_a_change_that_a_deadlock_ended_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, made = Database.at(tmp_path, tmp_path, create=True), list[int]()
+    # SQLite knows no deadlocks.
+    monkeypatch.setattr(opened.backend, "is_deadlock", lambda error: isinstance(error.orig, Deadlock))
 
-def test_a_change_that_a_deadlock_ended_is_made_again(tmp_path: Path) -> None:
-    opened, made = Log(FolderDatabase(tmp_path)), list[int]()
-
-    def change(db: Connection) -> int:
+    def change(_: Transaction) -> int:
         made.append(len(made))
         if len(made) == 1:
             raise OperationalError("DELETE", {}, Deadlock())
@@ -171,6 +172,6 @@ def test_a_change_that_a_deadlock_ended_is_made_again(tmp_path: Path) -> None:
 
     try:
         assert opened.do(change).result(30) == 5
-        assert (made, opened.failing) == ([0, 1], None)
+        assert (made, opened.writer.failing) == ([0, 1], None)
     finally:
         opened.close()

@@ -21,7 +21,6 @@ from serving import asynchronous, until
 
 from practicum.serve.corrections import HEADING
 from practicum.store.folder import DATABASE_FILE
-from practicum.store.folder import DATABASE_FILE as RUN_FILE
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
 
@@ -63,7 +62,6 @@ class Killed:
 async def killed(folder: Path, kills: int, seed: int, told: Callable[[str], object] = lambda _: None) -> Killed:
     """Kill a server under load so often, and look each time whether all that it acknowledged is there."""
     rng, store = Random(seed), folder / "store"
-    run = store / "spaces/default" / RUN_FILE
     back, answered, forgotten = list[float](), 0, 0
     async with in_front() as server, AsyncExitStack() as stack:
         load = Load(server, rng)
@@ -98,7 +96,7 @@ async def killed(folder: Path, kills: int, seed: int, told: Callable[[str], obje
             await server.ready(process.poll)
             back.append(time.monotonic() - began)
             await until(lambda: load.parked == CLIENTS)
-            forgotten += await look(load, store, run)
+            forgotten += await look(load, store / DATABASE_FILE)
             answered += len(load.answered)
             load.answered.clear()
             # Prompts that were looked at are not needed again.
@@ -119,18 +117,16 @@ async def killed(folder: Path, kills: int, seed: int, told: Callable[[str], obje
     return Killed(back, answered, forgotten, count, corrections, len(load.versions))
 
 
-async def look(load: Load, store: Path, run: Path) -> int:
+async def look(load: Load, file: Path) -> int:
     """Look whether all is there that was acknowledged. Returns how many answered interactions are not."""
-    assert undamaged(store / DATABASE_FILE)
-    assert undamaged(run)
-    with reading(store / DATABASE_FILE) as db:
+    assert undamaged(file)
+    with reading(file) as db:
         rows = db.execute("SELECT id, score, data FROM outcomes")
         outcomes = {id: (score, json.loads(data)) for id, score, data in rows}
         known = {id for (id,) in db.execute("SELECT id FROM interactions")}
         ((canaries,),) = db.execute("SELECT count(*) FROM rollouts WHERE state = 'canary'")
         corrections = db.execute("SELECT data FROM corrections WHERE state = 'live'")
         live = [json.loads(data)["query"] for (data,) in corrections]
-    with reading(run) as db:
         versions = {version for (version,) in db.execute("SELECT version FROM versions")}
     assert load.versions <= versions
     assert canaries <= 1

@@ -24,10 +24,9 @@ import psycopg
 import pytest
 from loads import CLIENTS, Load, Server, free_port
 from postgres import server_alone
-from practicum.plugins.postgres.service import SCHEMA
 from serving import asynchronous, say_text, until
 
-from practicum.plugins.postgres.database import lock_number
+from practicum.plugins.postgres.database import lease_number
 from practicum.testing import ServerOptions, serve
 
 KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "4"))
@@ -121,7 +120,7 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
     decided.update((number, state) for number, state in states.items() if state != "canary")
     told = [text.split()[1] for (text,) in stored(url, "SELECT text FROM practicum.alarms WHERE kind = 'rollout'")]
     assert len(told) == len(set(told)) <= len(decided)
-    versions = stored(url, "SELECT version FROM practicum.versions WHERE space = 'spaces/default'")
+    versions = stored(url, "SELECT version FROM practicum.versions")
     assert set.union(*(node.versions for node in nodes)) <= {version for (version,) in versions}
 
 
@@ -223,7 +222,7 @@ def learns(url: str) -> list[Any]:
         for row in stored(
             url,
             "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
-            f"AND (classid::bigint << 32 | objid::bigint) = {lock_number(f'{SCHEMA} learning in {id}')}",
+            f"AND (classid::bigint << 32 | objid::bigint) = {lease_number(id)}",
         )
     ]
 
@@ -242,7 +241,7 @@ async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(p
         ended = stored(postgresql, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")
         assert ended
         await until(lambda: not learns(postgresql))
-        tokens = "SELECT token FROM practicum.leases WHERE space = 'spaces/default'"
+        tokens = "SELECT token FROM practicum.spaces WHERE name = 'default'"
         ((before,),) = stored(postgresql, tokens)
         await other.start(command(other))
         rollouts = "SELECT number, version, state FROM practicum.rollouts ORDER BY number"

@@ -9,7 +9,6 @@ needs("psycopg", "postgres")
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from practicum.session.amend import apply_edits, writing
 from practicum.session.outcomes import LEARNED
 from practicum.store import schema as tables
 from practicum.store.database import Store
-from practicum.store.folder import STORE_FILE
 from practicum.store.names import name_version
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -48,7 +46,7 @@ async def nodes(postgresql: str, folder: Path, count: int = 2, **settings: Any) 
 async def begin(a: Served, b: Served) -> None:
     """Show a candidate, which is version 1, to half of the sessions that begin from now on."""
     space = a.service.spaces["default"]
-    async with writing(space.folder) as store:
+    async with writing(space.store) as store:
         apply_edits(store, lambda _: Delta((Add("rules", "Lost cards are of the green team."),)))
     await until(lambda: all(at.service.spaces["default"].last == 1 for at in (a, b)))
     assert await a.service.begin_rollout(space, Rollout.begin(1, 1, 0, 0.5, LENGTH, np.zeros((0, 1)), {}))
@@ -105,9 +103,8 @@ async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: P
 async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
     async with with_candidate(postgresql, tmp_path) as (a, b):
         folder = tmp_path / "elsewhere"
-        folder.mkdir()
-        copyfile(a.service.spaces["default"].folder / STORE_FILE, folder / STORE_FILE)
-        # As `practicum name` does in a folder that `practicum store connect` makes.
+        # As `practicum store connect` and then `practicum name` do.
+        Store.connect(folder, postgresql, "default").close()
         with Store.beside(folder) as store:
             name_version(store, LIVE, 1)
         spaces = [at.service.spaces["default"] for at in (a, b)]

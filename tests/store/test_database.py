@@ -149,7 +149,7 @@ def test_an_error_of_a_posted_row_is_raised_by_the_next_call(tmp_path: Path) -> 
         lambda: asyncio.run(store.flush()),
         lambda: store.post(schema.vectors, [vector(b"x")]),
         lambda: put(store, schema.vectors, [vector(b"x")]),
-        lambda: execute(store, schema.runs.delete()),
+        lambda: execute(store, store.delete(schema.steps)),
     ]
     for do in wrong:
         with refused("store.unwritable"):
@@ -186,7 +186,7 @@ def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
             first.set()
             assert go.wait(10)
 
-        event.listen(store.backend.engine, "commit", hold)
+        event.listen(store.database.backend.engine, "commit", hold)
 
         async def work() -> None:
             one = asyncio.create_task(store.write(schema.vectors, [vector(b"first")]))
@@ -232,7 +232,7 @@ def test_scrubbing_leaves_no_byte_and_says_when_it_cannot(tmp_path: Path, monkey
     secret = b"the secret that must go" * 300
     with Store.create(tmp_path) as store:
         put(store, schema.vectors, [vector(b"s", secret), vector(b"t")])
-        with Store.read(tmp_path) as reader, reader.backend.engine.connect() as db:
+        with Store.read(tmp_path) as reader, reader.database.backend.engine.connect() as db:
             seen = db.execute(select(schema.vectors))
             execute(store, schema.vectors.delete().where(schema.vectors.c.key == b"s"))
             with refused("forget.incomplete"):

@@ -24,7 +24,8 @@ MOST = Usage(1, 100, 0, 50, 0.5)
 def killed(store: Store) -> None:
     """What a kill of the process leaves: what is queued is written here, and nothing else is done."""
     asyncio.run(store.flush())
-    store.backend.close()
+    store._writing.lease.close()
+    store.database.close()
 
 
 def opened(folder: Path) -> Store:

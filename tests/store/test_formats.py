@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from needs import needs
-from practicum.serve.log import FolderDatabase
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from practicum.core.errors import StoreError
 from practicum.store import schema
-from practicum.store import schema as tables
-from practicum.store.database import Store
-from practicum.store.folder import DATABASE_FILE
-from practicum.store.folder import DATABASE_FILE as SERVICE_FILE
+from practicum.store.database import Database, Store
+from practicum.store.folder import DATABASE_FILE, EARLIER_FILES
 from practicum.store.migrations import Format, bring_up_to_date, check
 
 
@@ -93,24 +90,24 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_store_of_another_format_is_refused(tmp_path: Path, other: str) -> None:
     Store.create(tmp_path / "run").close()
-    FolderDatabase(tmp_path / "service").close()
     OTHERS[other](tmp_path / "run" / DATABASE_FILE)
-    OTHERS[other](tmp_path / "service" / SERVICE_FILE)
-    opening = [lambda way=way: way(tmp_path / "run") for way in (Store.open, Store.read, Store.beside)]
-    for way in (*opening, lambda: FolderDatabase(tmp_path / "service")):
+    run = tmp_path / "run"
+    served = partial(Database.at, run, run, create=True)
+    for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
         with pytest.raises(StoreError) as refused:
             way()
         assert refused.value.code == "store.unknown_format"
 
 
-def test_the_file_of_a_service_is_no_run(tmp_path: Path) -> None:
-    FolderDatabase(tmp_path / "service").close()
-    (tmp_path / "run").mkdir()
-    shutil.copy(tmp_path / "service" / SERVICE_FILE, tmp_path / "run" / DATABASE_FILE)
-    with pytest.raises(StoreError) as refused:
-        Store.open(tmp_path / "run")
-    assert refused.value.code == "store.unknown_format"
-    assert schema.FORMAT.application_id != tables.FORMAT.application_id
+@pytest.mark.parametrize("file", EARLIER_FILES)
+def test_a_folder_of_an_earlier_practicum_is_refused(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).write_bytes(b"SQLite format 3")
+    served = partial(Database.at, tmp_path, tmp_path, create=True)
+    for way in (*(partial(way, tmp_path) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
+        with pytest.raises(StoreError) as refused:
+            way()
+        assert refused.value.code == "store.unknown_format"
+    assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
 @pytest.mark.postgres

@@ -57,13 +57,13 @@ def refused(run: Path, says: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("CREATE TRIGGER t AFTER UPDATE ON runs BEGIN DELETE FROM versions; END", "its database has the trigger 't'"),
-        ("ALTER TABLE runs RENAME TO r; CREATE VIEW runs AS SELECT * FROM r", "its database has the view 'runs'"),
+        ("CREATE TRIGGER t AFTER UPDATE ON spaces BEGIN DELETE FROM versions; END", "its database has the trigger 't'"),
+        ("ALTER TABLE spaces RENAME TO r; CREATE VIEW spaces AS SELECT * FROM r", "its database has the view 'spaces'"),
         ("CREATE VIRTUAL TABLE v USING fts5(x)", "its database has the table 'v'"),
-        ("CREATE INDEX i ON runs (hex(config))", "its database has the index 'i'"),
-        ("CREATE INDEX i ON runs (state) WHERE state LIKE '%%%%%%%%a'", "its database has the index 'i'"),
-        ("ALTER TABLE runs ADD COLUMN more TEXT AS (hex(config))", "its database has the table 'runs'"),
-        ("ALTER TABLE runs ADD COLUMN more TEXT CHECK (config LIKE '%%%')", "its database has the table 'runs'"),
+        ("CREATE INDEX i ON spaces (hex(config))", "its database has the index 'i'"),
+        ("CREATE INDEX i ON spaces (state) WHERE state LIKE '%%%%%%%%a'", "its database has the index 'i'"),
+        ("ALTER TABLE spaces ADD COLUMN more TEXT AS (hex(config))", "its database has the table 'spaces'"),
+        ("ALTER TABLE spaces ADD COLUMN more TEXT CHECK (config LIKE '%%%')", "its database has the table 'spaces'"),
     ],
 )
 def test_a_database_that_does_something_by_itself_is_not_opened(run: Path, sql: str, says: str) -> None:
@@ -144,7 +144,7 @@ def test_the_index_of_a_run_made_elsewhere_is_not_opened(run: Path, monkeypatch:
     assert not practicum.run_sync(nearest())
     opened: list[Path] = []
     monkeypatch.setattr("practicum.plugins.index.index.Part.open", opened.append)
-    change(run, "UPDATE runs SET mark = ''")
+    change(run, "UPDATE spaces SET mark = ''")
     practicum.run_sync(nearest())
     assert opened == []
 

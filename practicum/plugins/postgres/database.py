@@ -439,6 +439,8 @@ def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Tabl
             columns.append(Column(ROW_ORDER, BigInteger, Identity(), nullable=False))
             indexes.append((f"{table.name}_by_row", [ROW_ORDER]))
         twin = made[table.name] = table.info[TWIN] = Table(table.name, target, *columns)
+        unique = {str(index.name) for index in table.indexes if index.unique}
         for name, names in indexes:
-            Index(name, *(twin.c[each] for each in dict.fromkeys(["space", *names])))
+            listed = names if name in unique else [*dict.fromkeys(["space", *names])]
+            Index(name, *(twin.c[each] for each in listed), unique=name in unique)
     return made

@@ -27,7 +27,6 @@ from helpers import Done, run_command, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres import PASSWORD, database, server_alone, server_url
-from practicum.plugins.postgres.runs import names
 from refusals import refused
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
@@ -35,11 +34,12 @@ from sqlalchemy.exc import OperationalError
 from practicum.core.context import seed_context
 from practicum.core.errors import RunBusy, StoreAway
 from practicum.plugins.postgres import database as postgresql
-from practicum.plugins.postgres.database import Lease
+from practicum.plugins.postgres.database import PostgresqlLease
+from practicum.plugins.postgres.store import PostgresqlBackend
 from practicum.session.records import create_seed, load_context
 from practicum.store import schema
 from practicum.store.copy import copy_run
-from practicum.store.database import Store
+from practicum.store.database import Database, Store
 from practicum.store.dialects import ROW
 from practicum.store.folder import DATABASE_FILE, STORE_FILE
 from practicum.store.names import name_version
@@ -76,7 +76,12 @@ def test_the_folder_has_no_password_and_a_stranger_cannot_have_it_sent_anywhere(
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     values = json.loads((folder / STORE_FILE).read_text())
-    for changed in ({"store": "postgresql://postgres@evil.example/db"}, {"run": "other"}, {"mark": None}, {"mark": 5}):
+    for changed in (
+        {"store": "postgresql://postgres@evil.example/db"},
+        {"space": "other"},
+        {"mark": None},
+        {"mark": 5},
+    ):
         (theirs / STORE_FILE).write_text(json.dumps(values | changed))
         for way in (Store.open, Store.read, Store.beside):
             with refused("run.untrusted"):
@@ -128,7 +133,7 @@ def test_a_name_is_taken_once_and_another_machine_connects_to_it(tmp_path: Path,
     with refused("run.exists"):
         Store.create(tmp_path / "one" / "run", postgresql)
     Store.create(tmp_path / "three", postgresql, "a group/run").close()
-    assert names(postgresql_url(postgresql)) == ["a group/run", "run"]
+    assert names(postgresql) == ["a group/run", "run"]
     with refused("run.not_found"):
         Store.connect(tmp_path / "four", postgresql, "nobody")
     Store.connect(tmp_path / "four", postgresql, "run").close()
@@ -137,8 +142,10 @@ def test_a_name_is_taken_once_and_another_machine_connects_to_it(tmp_path: Path,
         Store.connect(tmp_path / "four", postgresql, "run")
 
 
-def postgresql_url(url: str) -> Any:
-    return postgresql.parse_url(url)
+def names(url: str) -> list[str]:
+    """The spaces of a database that are live, or reserved."""
+    database = Database(Path(), PostgresqlBackend(postgresql.parse_url(url), create=False))
+    return sorted(row.name for row in database.rows(select(schema.spaces.c.name)))
 
 
 @pytest.mark.slow
@@ -153,20 +160,21 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
     assert (unconfirmed.code, "Nobody can answer here: add --yes" in unconfirmed.err) == (2, True)
     with Store.open(tmp_path / "gone"):
         busy = remove("--yes")
-    assert (busy.code, "another process is writing to the run gone" in busy.err) == (1, True)
+    assert (busy.code, "another process is writing to" in busy.err) == (1, True)
     reviewing = Store.beside(tmp_path / "gone")
     done = remove("--yes", "--json")
-    assert json.loads(done.out) == {"name": "gone", "rows": {"runs": 1, "versions": 1}}
+    assert json.loads(done.out) == {"name": "gone", "rows": {"versions": 1}}
     assert PASSWORD not in done.out + done.err + unconfirmed.err
-    with refused("run.not_found"):
+    with refused("space.unknown"):
         put(reviewing, schema.names, [{"space": "gone", "name": "late", "version": 0}])
     reviewing.close()
-    assert names(postgresql_url(postgresql)) == ["kept"]
+    assert names(postgresql) == ["kept"]
     with psycopg.connect(postgresql) as db:
+        others = "WHERE space NOT IN (SELECT space FROM practicum.spaces)"
         for table in schema.metadata.tables:
-            assert db.execute(f"SELECT count(*) FROM practicum.{table} WHERE space <> 'kept'").fetchone() == (0,)
+            assert db.execute(f"SELECT count(*) FROM practicum.{table} {others}").fetchone() == (0,)
     assert [entry.text for entry in load_context(tmp_path / "kept")] == ["kept"]
-    assert remove("--yes").err.strip().endswith("holds no run named gone")
+    assert remove("--yes").err.strip().endswith("holds no space named gone")
 
 
 @pytest.mark.slow
@@ -238,7 +246,7 @@ def test_a_reader_learns_of_what_others_write_and_asks_nothing_otherwise(tmp_pat
     with Store.read(tmp_path / "run") as reader, Store.beside(tmp_path / "run") as writer:
         before = settled(reader)
         with Store.open(tmp_path / "other") as other:
-            put(other, schema.runs, [{"space": "other", "config": "", "state": "", "seconds": 0.0, "mark": ""}])
+            execute(other, other.update(schema.spaces).values(config="", learning="", seconds=0.0, mark=""))
         name_version(writer, "prod", 0)
         changed(reader, before)
         before = settled(reader)
@@ -271,7 +279,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def test_any_text_comes_back_and_texts_are_ordered_as_in_sqlite(shared: Store, said: list[str]) -> None:
     table = schema.names
     rows = [{"space": "run", "name": text, "version": n} for n, text in enumerate(said)]
-    execute(shared, table.delete())
+    execute(shared, shared.delete(table))
     put(shared, table, rows)
     found = [row.name for row in shared.rows(select(table.c.name).order_by(table.c.name))]
     plain = [text for text in said if not set("\0\x1a") & set(text)]
@@ -309,13 +317,13 @@ def test_a_copy_that_differs_is_removed(tmp_path: Path, postgresql: str) -> None
     with psycopg.connect(postgresql, autocommit=True) as db:
         db.execute(
             "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN NEW.config = NEW.config || ' '; RETURN NEW; END $$"
+            "$$ BEGIN NEW.applied = NEW.applied || ' '; RETURN NEW; END $$"
         )
-        db.execute("CREATE TRIGGER s BEFORE INSERT ON practicum.runs FOR EACH ROW EXECUTE FUNCTION spoil()")
+        db.execute("CREATE TRIGGER s BEFORE INSERT ON practicum.versions FOR EACH ROW EXECUTE FUNCTION spoil()")
     with Store.open(tmp_path / "run") as store, refused("store.copy_failed"):
         copy_run(store, tmp_path / "there", postgresql)
     assert not (tmp_path / "there").exists()
-    assert names(postgresql_url(postgresql)) == ["first"]
+    assert names(postgresql) == ["first"]
 
 
 def acquire_often(folder: Path, times: int, seen: list[str]) -> None:
@@ -323,8 +331,8 @@ def acquire_often(folder: Path, times: int, seen: list[str]) -> None:
         try:
             with Store.open(folder) as store:
                 # The name of the holder is unique: a second holder could not write it.
-                execute(store, schema.names.insert().values(space="run", name="holder", version=os.getpid()))
-                execute(store, schema.names.delete())
+                store.change(lambda at: at.insert(schema.names, {"name": "holder", "version": os.getpid()}))
+                execute(store, store.delete(schema.names))
             seen.append("held")
         except RunBusy:
             seen.append("busy")
@@ -358,7 +366,7 @@ WRITE = """
 import asyncio, sys
 from pathlib import Path
 from practicum.store import schema
-from practicum.store.database import Store
+from practicum.store.database import Database, Store
 
 async def write(store, first):
     for n in range(first, 100_000):
@@ -456,6 +464,6 @@ def test_a_connection_that_ends_while_the_right_to_write_is_taken_means_that_the
     def lost(lease: object) -> None:
         raise OperationalError("SELECT", None, psycopg.OperationalError("the connection is lost"))
 
-    monkeypatch.setattr(Lease, "_locked", lost)
+    monkeypatch.setattr(PostgresqlLease, "_locked", lost)
     with pytest.raises(StoreAway):
         Store.open(tmp_path / "run")
