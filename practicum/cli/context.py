@@ -225,7 +225,7 @@ def forget(
     from practicum.session.forget import forget as unlearn
     from practicum.session.records import free_folder
     from practicum.store.database import Store, as_stored
-    from practicum.store.folder import is_store
+    from practicum.store.folder import SPACES, is_store
 
     if user is not None:
         if task or source or tag or entry or keep_mixed:
@@ -243,7 +243,8 @@ def forget(
     about = ", ".join(chain.from_iterable(named.values()))
     confirm(f"Remove all that {run} learned from {about}?", yes)
     # Of a space among many, the copy is a run beside the whole store.
-    beside = run if is_store(run) else run.parent.parent.with_name(f"{run.parent.parent.name}-{run.name}")
+    whole = run.parent.parent
+    beside = whole.with_name(f"{whole.name}-{run.name}") if run.parent.name == SPACES and is_store(whole) else run
     copies = sorted(beside.resolve().parent.glob(f"{beside.name}-before-forget*"))
     with as_stored(run), Store.open(run) as store:
         has_forgotten = store.has_forgotten

@@ -393,7 +393,7 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
     with as_stored(store.folder):
         sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
         try:
-            run = forget(store, sources=sorted(sources), text=data["text"]) if sources else None
+            run = forget(store, sources=sorted(sources), text=data["text"], stay=data["shared"]) if sources else None
         except StoreError:
             if store.is_forgetting:
                 # Nothing of it is shown any more; bytes of it may be left.

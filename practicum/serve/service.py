@@ -527,6 +527,11 @@ class Service:
             # Another node learns, and has done this.
             if not self.database.shared:
                 raise
+        except StoreError as error:
+            if name not in self.unfinished:
+                raise
+            # It is served as it is, and learns nothing, until the removal can be finished.
+            self.warnings.append(f"space {name} does not learn yet: {error}")
 
     def _bring_up_to_date(self, name: str, store: Store) -> None:
         """Let a space learn as it is now wanted."""

@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, filterfalse
 from pathlib import Path
@@ -63,6 +63,7 @@ RECORDS = {
     for table, key in (
         (schema.journal, "place"), (schema.attempts, "place"), (schema.lessons, "lesson_id"),
         (schema.reviews, "id"), (schema.names, "name"), (schema.interactions, "id"), (schema.outcomes, "id"),
+        (schema.corrections, "number"),
     )
 }  # fmt: skip
 """The tables whose rows are removed one by one, each with its key."""
@@ -99,12 +100,14 @@ class ForgetReport:
 def forget(
     store: Store, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
     entries: Sequence[str] = (), keep_mixed: bool = False, text: bool = False, copy_to: Path | None = None,
+    stay: Collection[str] = (),
 ) -> ForgetReport:  # fmt: skip
     """Remove what came from these tasks, sources, tags or entries from a run for good, and look for what is left.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
     the file is scrubbed and the log of its model emptied. With `text`, all else that has rare words of them is removed
-    as well. The run as it was is first copied to the new folder `copy_to`, if that is given.
+    as well. The run as it was is first copied to the new folder `copy_to`, if that is given. An interaction that
+    something was learned from is removed with it, unless it is to `stay`.
 
     What is interrupted after the transaction is finished by the next one who opens the run for writing; the same call
     then reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another
@@ -114,7 +117,7 @@ def forget(
     old = read_versions(store)
     names = [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags]
     try:
-        wanted = _sources(run, old, names)
+        wanted = _sources(run, old, names, frozenset(f"task:{id}" for id in stay))
         missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
         if missing:
             raise UsageError(
@@ -296,10 +299,12 @@ def _row_sources(table: Table, row: Any) -> set[str]:
         return {source for edit in json.loads(row.data)["edits"] for source in edit["sources"]}
     if table in (schema.interactions, schema.outcomes):
         return {f"task:{row.id}"}
+    if table is schema.corrections:
+        return {f"task:{row.interaction}"}
     return set(json.loads(row.sources)) if "sources" in table.c else set()
 
 
-def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> frozenset[str]:
+def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay: frozenset[str]) -> frozenset[str]:
     """All sources that these names stand for: a tag or a mark of trust for the tasks that have it, a task for its
     rollouts and its traces.
 
@@ -309,7 +314,10 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
     for id, data in run.tasks():
         if found := given & {f"task:{id}", *_aliases(data)}:
             of_tasks |= found
-            wanted.add(f"task:{id}")
+            # A task that was learned from an interaction is a revision of its outcome: that goes with all of it.
+            wanted |= {f"task:{id}", *(own for own in _own(data) if own not in stay)}
+    for id, data in run.tasks():
+        wanted |= {f"task:{id}"} if wanted & {*_own(data)} else set()
     known = of_tasks | _named(run, versions)
     if unknown := [name for name in names if name not in known]:
         before = " or ".join(map(repr, namesakes(unknown[:1], known)))
@@ -508,7 +516,8 @@ def _remove(
         # The caches of a run that cannot be resumed are deleted, whatever they hold.
         at.run(at.delete(schema.vectors))
         delete_snapshot(at)
-        change_run(at, learning=schema.FORGETTING, result=None)
+        known = schema.spaces.c.corrected
+        change_run(at, learning=schema.FORGETTING, result=None, corrected=known + 1)
 
     run.store.change(change)
     return deleted
@@ -542,7 +551,7 @@ def _without_prompts(
 def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _ForgottenTexts) -> bool:
     """Whether a row is about something forgotten or quotes a forgotten text."""
     raw = "\0".join(value for column in table.c if isinstance(value := getattr(row, column.name), str))
-    return _is_about(key, _row_sources(table, row), wanted) or texts.quoted_in(raw)
+    return _is_about(str(key), _row_sources(table, row), wanted) or texts.quoted_in(raw)
 
 
 def _is_about(place: str, sources: set[str], wanted: frozenset[str]) -> bool:

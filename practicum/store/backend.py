@@ -23,8 +23,13 @@ class Lease(Protocol):
     token: int
     """Goes up with each holder. A write of an earlier holder is refused by it."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection that holds it has ended, as far as is known here without asking."""
+
     def renew(self) -> None:
-        """Take the lease again if the connection that holds it was lost. Raises RunBusy if somebody else has it now."""
+        """Take the lease again if the connection that holds it was lost. Raises RunBusy if somebody else has it now,
+        StoreAway if that is not known yet."""
 
     def close(self) -> None:
         """Give the lease back."""

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import URL, Select, Table, select
 
@@ -38,7 +39,7 @@ from practicum.store.folder import (
 )
 from practicum.store.schema import IN_FLIGHT
 from practicum.store.scope import RowValues, Scope, Transaction, is_empty
-from practicum.store.spaces import DEFAULT, remove_space, reserve_space
+from practicum.store.spaces import DEFAULT, SPACE_NAME, remove_space, require_space_name, reserve_space
 from practicum.store.sqlite import SqliteBackend
 from practicum.store.writer import Writer, Writing
 
@@ -104,9 +105,15 @@ class Database:
         return select(table.c.space, *columns).where(table.c.space.in_([*spaces]))
 
     def files(self, name: str, space: str) -> Path:
-        """The folder of a space, with its caches and logs. It need not be there."""
+        """The folder of a space, with its caches and logs. It need not be there. Raises StoreError for a name that
+        practicum gives no space of a file, and that may lead out of the folder."""
         if self.shared:
-            return self.folder / SPACES / f"{name}.{space}"
+            return self.folder / SPACES / f"{quote(name, safe='')}.{space}"
+        if not SPACE_NAME.fullmatch(name):
+            raise StoreError(
+                "store.unsafe",
+                f"{self.folder} is not opened: it has a space named {name!r:.80}, which practicum never makes",
+            )
         return self.folder if name == DEFAULT else self.folder / SPACES / name
 
     def store(self, name: str, space: str) -> Store:
@@ -186,9 +193,10 @@ class Store(Scope):
         space already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
         """
         kind, where = (None, None) if url is None else store_at(url)
-        path = folder
+        path, elsewhere = folder, None
         if where is None and folder.parent.name == SPACES and is_store(folder.parent.parent):
             folder, name = folder.parent.parent, folder.name
+            require_space_name(name)
         _make(folder)
         _refuse_earlier(folder)
         held = f"{path} already holds a run: continue it with practicum resume {path}, or give another `out`"
@@ -216,8 +224,8 @@ class Store(Scope):
             if not store.change(is_empty):
                 store.close()
                 raise StoreError("run.exists", held)
-            if database.shared:
-                write_elsewhere(folder, Elsewhere(database.backend.name, name))
+            if elsewhere is not None:
+                write_elsewhere(folder, elsewhere)
             return store
         except BaseException:
             database.close()

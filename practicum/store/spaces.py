@@ -72,5 +72,7 @@ def remove_space(db: Connection, space: str) -> int:
 def take_token(db: Connection, space: str) -> int | None:
     """The token of a new holder of a space's lease; None if there is no such space."""
     t = schema.spaces
+    # Waits for those transactions that found an earlier token.
+    db.execute(select(t.c.token).where(t.c.space == space).with_for_update()).all()
     db.execute(update(t).where(t.c.space == space).values(token=t.c.token + 1))
     return db.execute(select(t.c.token).where(t.c.space == space)).scalar()

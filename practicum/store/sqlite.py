@@ -47,6 +47,7 @@ class SqliteLease:
 
     def __init__(self, lock: FileLock, token: int) -> None:
         self._lock, self.token = lock, token
+        self.is_lost = False
 
     def renew(self) -> None:
         """A lock of this machine is not lost."""

@@ -212,11 +212,8 @@ class Writer:
     def _commit(self, posted: Sequence[_Posted], writes: Sequence[_Write], *, again: bool = True) -> None:
         """Write these rows, the oldest ones, and make these changes, in one transaction, and tell who waits. One that
         the database ended for a deadlock is made `again`."""
+        writes = self._held(writes)
         try:
-            for writing in {id(write.writing): write.writing for write in writes}.values():
-                if writing is not None and self.failing is not None:
-                    # What held the lease may be lost, too.
-                    writing.lease.renew()
             with self.backend.transaction() as db:
                 attempt = _Attempt(self.backend, db, posted, writes)
                 attempt.make()
@@ -224,11 +221,6 @@ class Writer:
         except Exception as error:
             if again and self.backend.is_deadlock(error):
                 self._commit(posted, writes, again=False)
-            elif isinstance(error, RunBusy):
-                # A lease is gone. Who has it is told, and the others are written.
-                busy = [write for write in writes if write.writing is not None]
-                _answer(busy, [(None, error)] * len(busy))
-                self._commit(posted, [write for write in writes if write.writing is None])
             else:
                 self._failed(writes, error)
             return
@@ -241,14 +233,31 @@ class Writer:
             self.refused(row.values["space"], row.table.name, type(why).__name__)
         _answer(writes, attempt.results)
 
+    def _held(self, writes: Sequence[_Write]) -> Sequence[_Write]:
+        """These writes, without those of holders whose lease is lost: they do not hold up the others."""
+        for writing in {id(write.writing): write.writing for write in writes}.values():
+            if writing is None:
+                continue
+            try:
+                if self.failing or writing.lease.is_lost:
+                    writing.lease.renew()
+            # Any error: the thread must go on.
+            except Exception as error:
+                failure = error if isinstance(error, StoreError) else self.backend.failure("write to", error)
+                self._give_up([write for write in writes if write.writing is writing], failure)
+                writes = [write for write in writes if write.writing is not writing]
+        return writes
+
     def _failed(self, writes: Sequence[_Write], error: Exception) -> None:
-        """Nothing could be written. Posted rows stay, and are tried again; rows of learning wait a moment for a
-        server."""
+        """Nothing could be written. Posted rows stay, and are tried again."""
         now = time.monotonic()
         failure = error if isinstance(error, StoreError) else self.backend.failure("write to", error)
         self.failing = Failing(self.failing.since if self.failing else now, now, failure)
-        away = isinstance(failure, StoreAway)
-        given_up = list[_Write]()
+        self._give_up(writes, failure)
+
+    def _give_up(self, writes: Sequence[_Write], failure: StoreError) -> None:
+        """Tell who waits for these writes that they failed; but rows of learning wait a moment for a server."""
+        now, away, given_up = time.monotonic(), isinstance(failure, StoreAway), list[_Write]()
         for write in writes:
             if away and isinstance(write, _Rows) and now - write.began < self.backend.patience:
                 self._waiting.append(write)

@@ -111,7 +111,7 @@ def say(what, do):
 
 def work():
     with Store.create(Path(sys.argv[1])) as store:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (440_000, 440_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, 800_000))
         say("failed:", lambda: asyncio.run(fill(store)))
         say("still:", lambda: asyncio.run(fill(store)))
 

@@ -71,6 +71,13 @@ def test_a_database_that_does_something_by_itself_is_not_opened(run: Path, sql: 
     refused(run, f"is not opened: {says}, which practicum never makes")
 
 
+@pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", "..", ".", ""])
+def test_a_space_whose_name_leads_out_of_the_folder_is_not_opened(run: Path, name: str) -> None:
+    change(run, f"UPDATE spaces SET name = '{name}'")
+    refused(run, "it has a space named")
+    assert not (run.parent / "elsewhere").exists()
+
+
 def test_a_table_that_practicum_does_not_use_does_no_harm(run: Path) -> None:
     """A recovered database has one."""
     change(run, "CREATE TABLE lost_and_found (rootpgno INTEGER, c0 DEFAULT (1)); CREATE INDEX l ON lost_and_found (c0)")

@@ -10,6 +10,7 @@ import atexit
 import hashlib
 import itertools
 import os
+import selectors
 import socket
 import threading
 import time
@@ -293,6 +294,7 @@ class PostgresqlLease:
     def __init__(self, server: Server, space: str) -> None:
         self._server, self._space = server, space
         self._connection: Connection | None = None
+        self._closed = False
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -310,8 +312,27 @@ class PostgresqlLease:
             self.close()
             raise
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its connection has ended, as far as this machine was told. To look asks the server nothing."""
+        if self._closed:
+            return False
+        if self._connection is None or self._connection.closed or self._connection.invalidated:
+            return True
+        raw: Any = self._connection.connection.dbapi_connection
+        if raw.closed:
+            return True
+        # Nothing was asked, so what can be read is the end, or a notice that `renew` reads.
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(raw.fileno(), selectors.EVENT_READ)
+            return bool(waiting.select(0))
+
     def renew(self) -> None:
-        """Take the lock again if its connection was lost. Raises RunBusy if somebody else had it meanwhile."""
+        """Take the lock again if its connection was lost. Raises RunBusy if somebody else had it meanwhile, StoreAway
+        if the server does not answer, or has not noticed yet that the connection is gone."""
+        if self._closed:
+            # Its token decides alone.
+            return
         with self._server.errors():
             if self._connection is not None:
                 try:
@@ -322,17 +343,23 @@ class PostgresqlLease:
                     self._drop()
             try:
                 self._connection = self._locked()
-            except LockHeld:
+            except LockHeld as error:
+                if self._newest() == self.token:
+                    raise self._server.failure(error) from None
                 raise self._busy("has taken over") from None
-            with self._connection.begin():
-                t = schema.spaces
-                token = self._connection.execute(select(t.c.token).where(t.c.space == self._space)).scalar()
-            if token != self.token:
+            if self._newest() != self.token:
                 self.close()
                 raise self._busy("has taken over")
 
+    def _newest(self) -> int | None:
+        """The token of the last holder; None if the space was deleted."""
+        t = schema.spaces
+        with self._server.begin() as db:
+            return db.execute(select(t.c.token).where(t.c.space == self._space)).scalar()
+
     def close(self) -> None:
         """Give the lock back."""
+        self._closed = True
         if self._connection is not None:
             # The server would do so a moment after it sees that the connection has ended.
             with suppress(DBAPIError):
@@ -424,8 +451,8 @@ class _Listener:
 
 
 def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Table]:
-    """The tables of SQLite as PostgreSQL has them, by name: indexes begin with the run, and those in `numbered` have a
-    number for the order of writing."""
+    """The tables of SQLite as PostgreSQL has them, by name: indexes begin with the space unless they are unique, and
+    those in `numbered` have a number for the order of writing."""
     made, target = {}, MetaData()
     for table in metadata.sorted_tables:
         columns: list[Any] = [column._copy() for column in table.columns]

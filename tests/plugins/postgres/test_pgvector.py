@@ -178,14 +178,14 @@ def test_another_node_finds_what_its_version_has_while_the_index_changes(tmp_pat
         assert (await best("text 7"), await best("text 8")) == ("e7", "e8")
         assert await best("quite new") != "e200"
         made = tables(pgvector)
-        run.store.backend.drop_index()
+        run.store.remove_index()
         assert (await best("text 7"), await best("text 8")) == ("e7", "e8")
         assert len(tables(pgvector)) == 2
         assert not {*made} & {*tables(pgvector)}
 
     async def all() -> None:
         await run.save()
-        with Store.connect(tmp_path / "node", pgvector, run.store.space) as store:
+        with Store.connect(tmp_path / "node", pgvector, run.store.name) as store:
             await work(store)
 
     asyncio.run(all())
@@ -213,10 +213,10 @@ async def at_once(folders: list[Path]) -> list[str]:
 def test_nodes_that_miss_the_index_at_once_make_one(tmp_path: Path, pgvector: str) -> None:
     run = Run(tmp_path / "run", SAID, pgvector)
     asyncio.run(run.save())
-    run.store.backend.drop_index()
+    run.store.remove_index()
     folders = [tmp_path / f"node{n}" for n in range(3)]
     for folder in folders:
-        Store.connect(folder, pgvector, run.store.space).close()
+        Store.connect(folder, pgvector, run.store.name).close()
     assert asyncio.run(at_once(folders)) == ["e7"] * 3
     assert len(tables(pgvector)) == 2
     run.store.close()
@@ -240,9 +240,9 @@ def test_a_role_that_may_only_read_searches_the_index_and_makes_none(tmp_path: P
         try:
             db.execute(f"GRANT USAGE ON SCHEMA practicum TO {role}")
             db.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA practicum TO {role}")
-            Store.connect(tmp_path / "node", url, run.store.space).close()
+            Store.connect(tmp_path / "node", url, run.store.name).close()
             assert asyncio.run(by_index())
-            run.store.backend.drop_index()
+            run.store.remove_index()
             assert not asyncio.run(by_index())
             assert tables(pgvector) == []
         finally:
@@ -268,7 +268,7 @@ def test_each_way_of_searching_finds_what_comparing_all_finds(
             database = make_url(pgvector).database
             db.execute(f'ALTER DATABASE "{database}" SET enable_seqscan = off')
         run.edit([Delete("e7"), Delete("e12"), Update("e9", section="notes")])
-        run.store.backend.engine.dispose()
+        run.store.database.backend.engine.dispose()
         for where in (VISIBLE, Filter(tags=("t1",)), Filter(section="notes"), Filter(section="memories", tags=("t0",))):
             for text in ("word3 text 7", "word5 word1", "text 9"):
                 found = await run.found(text, where)

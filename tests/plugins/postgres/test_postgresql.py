@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from sqlalchemy.exc import OperationalError
 from practicum.core.context import seed_context
 from practicum.core.errors import RunBusy, StoreAway
 from practicum.plugins.postgres import database as postgresql
-from practicum.plugins.postgres.database import PostgresqlLease
+from practicum.plugins.postgres.database import LockHeld, PostgresqlLease
 from practicum.plugins.postgres.store import PostgresqlBackend
 from practicum.session.records import create_seed, load_context
 from practicum.store import schema
@@ -43,6 +44,8 @@ from practicum.store.database import Database, Store
 from practicum.store.dialects import ROW
 from practicum.store.folder import DATABASE_FILE, STORE_FILE
 from practicum.store.names import name_version
+from practicum.store.spaces import take_token
+from practicum.store.writer import known_spaces
 
 pytestmark = pytest.mark.postgres
 
@@ -224,6 +227,46 @@ def test_whoever_was_taken_over_writes_nothing_more(tmp_path: Path, postgresql: 
             write()
     assert sorted(texts(old)) == ["before", "theirs"]
     old.close()
+
+
+def test_rows_wait_while_the_server_takes_their_writer_for_alive(
+    tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection has ended, and the server has not noticed: nobody has taken over."""
+    with Store.create(tmp_path / "run", postgresql) as store, Store.create(tmp_path / "other", postgresql) as other:
+        terminate(postgresql)
+        take, asked = PostgresqlLease._locked, list[PostgresqlLease]()
+
+        def locked(lease: PostgresqlLease) -> Any:
+            asked.append(lease)
+            if len(asked) <= 3:
+                raise LockHeld
+            return take(lease)
+
+        monkeypatch.setattr(PostgresqlLease, "_locked", locked)
+        with pytest.raises(StoreAway):
+            put(store, schema.texts, [text_row("not waited for", 1)])
+        asyncio.run(store.write(schema.texts, [text_row("waited for", 2)]))
+        asyncio.run(other.write(schema.texts, [text_row("theirs", 3)]))
+        assert (texts(store), texts(other), len(asked)) == (["waited for"], ["theirs"], 5)
+        with refused("store.busy"):
+            Store.open(tmp_path / "run")
+
+
+def test_a_space_is_taken_over_after_what_its_holder_is_writing(tmp_path: Path, postgresql: str) -> None:
+    with Store.create(tmp_path / "run", postgresql) as store, ThreadPoolExecutor() as threads:
+        backend, space = store.database.backend, store.space
+
+        def take() -> int | None:
+            with backend.transaction() as db:
+                return take_token(db, space)
+
+        with backend.transaction() as db:
+            ((_, token),) = known_spaces(db, [space]).values()
+            taking = threads.submit(take)
+            with pytest.raises(TimeoutError):
+                taking.result(0.3)
+        assert taking.result() == token + 1
 
 
 def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgresql: str) -> None:
