@@ -272,7 +272,9 @@ class Learner(threading.Thread):
             store, self.parts, Watch(), given, trusted=trusted, question=space.question, most=AT_ONCE
         )
         if held := result.errors.get(Count.HELD_EDITS, 0):
-            waits = in_number(held, f"{held} learned edit[|s] wait[s|] for review: practicum review {store.folder}")
+            # The space has no folder of its own on a database.
+            how = "see the page Review, or /v1/review" if store.database.shared else f"practicum review {store.folder}"
+            waits = in_number(held, f"{held} learned edit[|s] wait[s|] for review: {how}")
             self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
         if result.stopped:
             self._pause(space, PAUSE)

@@ -320,8 +320,9 @@ class PostgresqlLease:
         if self._connection is None or self._connection.closed or self._connection.invalidated:
             return True
         raw: Any = self._connection.connection.dbapi_connection
-        if raw.closed:
-            return True
+        if raw is None or raw.closed:
+            # Another thread may have given it back since.
+            return not self._closed
         # Nothing was asked, so what can be read is the end, or a notice that `renew` reads.
         with selectors.DefaultSelector() as waiting:
             waiting.register(raw.fileno(), selectors.EVENT_READ)

@@ -254,7 +254,8 @@ def test_rows_wait_while_the_server_takes_their_writer_for_alive(
 
 
 def test_a_space_is_taken_over_after_what_its_holder_is_writing(tmp_path: Path, postgresql: str) -> None:
-    with Store.create(tmp_path / "run", postgresql) as store, ThreadPoolExecutor() as threads:
+    create_seed(tmp_path / "run", seed_context([]), store=postgresql)
+    with Store.read(tmp_path / "run") as store, ThreadPoolExecutor() as threads:
         backend, space = store.database.backend, store.space
 
         def take() -> int | None:
