@@ -342,7 +342,7 @@ class Vectors:
         """The vector of a text to search for, shape (d,). If nothing is written, only the last ones are kept in memory,
         where the queries of a program that runs for long would add up."""
         text = self.searched(text)
-        if text in self._row or (self.store is not None and not self.store.read_only):
+        if text in self._row or (self.store is not None and self.store.learns):
             kept: np.ndarray = (await self([text]))[0]
             return kept
         if (known := self._searched.get(text)) is not None:

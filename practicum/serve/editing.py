@@ -8,7 +8,7 @@ while another version is being tried.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -27,7 +27,6 @@ from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.outcomes import Conflict, Unknown
 from practicum.session.records import to_the_end
 from practicum.store import schema
-from practicum.store.backend import Backend
 from practicum.store.database import Store
 from practicum.store.names import name_version
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
@@ -119,13 +118,13 @@ async def edit_entry(
             if not outcome.applied:
                 raise UsageError("edit.empty", f"this changes nothing of {id}")
             version = name_version(store, EDITED, outcome.context.version)
-            _make_live(service, space, store, version, BY_HAND)
+            _make_live(space, store, version, BY_HAND)
             return {"id": outcome.applied[0].id, "version": version}
 
         return await to_the_end(write)
 
 
-def _make_live(service: Service, space: Space, store: Store, version: int, reason: str) -> None:
+def _make_live(space: Space, store: Store, version: int, reason: str) -> None:
     """Let all see a version, and note that: it is not tried again, also after somebody takes it back."""
     base = space.live
     name_version(store, LIVE, version)
@@ -170,7 +169,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
             version = approval.context.version
             if not service.settings.learn:
                 # There is no learner to try it.
-                _make_live(service, space, store, version, reviews.BY_REVIEW)
+                _make_live(space, store, version, reviews.BY_REVIEW)
             return version
 
         return {"id": id, "state": APPROVED, "version": await to_the_end(approve)}
@@ -198,12 +197,6 @@ def _waiting(store: Store, id: str) -> list[reviews.Review]:
     return [one]
 
 
-async def read_run(service: Service, name: str, read: Callable[[Store], Any]) -> Any:
-    """What a function reads from the run of a space, in a thread."""
-    space = await service.space(name)
-    return await asyncio.to_thread(read, space.store)
-
-
 async def remove_space(service: Service, name: str) -> SpaceGone:
     """Delete a space with all that was asked, reported and learned in it, and its keys. Raises UnknownSpace if there is
     none, and Conflict if the service was started with it, or while it learns."""
@@ -218,18 +211,13 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
 async def _remove_space(service: Service, name: str) -> SpaceGone:
     backend = service.database.backend
     async with service.making, AsyncExitStack() as stack:
-        await _alone(stack, backend, f"making space {name}", wait=True)
+        # In threads, since it waits for other nodes.
+        alone = backend.alone(f"making space {name}")
+        await asyncio.to_thread(alone.__enter__)
+        stack.push_async_callback(asyncio.to_thread, alone.__exit__, None, None, None)
         space = await service.space(name)
         async with _writing(service, space) as store:
             stack.enter_context(service.deleting(space))
             removed = await to_the_end(store.remove)
             await space.close()
     return {"name": name, "rows": removed}
-
-
-async def _alone(stack: AsyncExitStack, backend: Backend, what: str, *, wait: bool = False) -> bool:
-    """Enter `backend.alone` in a thread, until the stack ends."""
-    block = backend.alone(what, wait)
-    mine = await asyncio.to_thread(block.__enter__)
-    stack.push_async_callback(asyncio.to_thread, block.__exit__, None, None, None)
-    return bool(mine)

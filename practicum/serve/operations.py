@@ -293,7 +293,8 @@ async def corrections(at: At, asked: States) -> answers.Corrections:
 async def waiting(at: At, asked: Nothing) -> answers.Waiting:
     """What waits for review, the oldest first: corrections and notes, and edits of the playbook that were learned. Of
     very many corrections only the first are listed."""
-    newest = (await at.service.space(at.space)).newest
+    space = await at.service.space(at.space)
+    newest = space.newest
 
     def edits(store: Store) -> list[Any]:
         found = read_reviews(store)
@@ -303,7 +304,7 @@ async def waiting(at: At, asked: Nothing) -> answers.Waiting:
     listed = await at.service.list_corrections(at.space, "waiting", 0, LISTED)
     return {
         "space": at.space, "corrections": listed["corrections"], "total": listed["total"],
-        "edits": await editing.read_run(at.service, at.space, edits),
+        "edits": await asyncio.to_thread(edits, space.store),
     }  # fmt: skip
 
 
@@ -486,7 +487,7 @@ async def remove_key(at: At, asked: KeyName) -> answers.KeyGone:
 @_operation("GET", "/v1/spaces", "ask", whole=True)
 async def spaces(at: At, asked: Nothing) -> answers.Spaces:
     """The spaces that there are."""
-    return {"spaces": await asyncio.to_thread(at.service.space_names)}
+    return {"spaces": await asyncio.to_thread(at.service.database.names)}
 
 
 class SpaceName(Form):

@@ -23,6 +23,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, Protocol
 
 from sqlalchemy import literal, select
@@ -180,10 +181,9 @@ async def forget_user(service: ErasingHost, space: str, user: str, *, text: bool
 async def finish_erasures(service: ErasingHost) -> None:
     """Finish what was interrupted of removals, in all spaces. One that fails raises an alarm, and is tried again. A
     space that is not open stays closed while another node is about it, or was until a moment ago."""
-
     stores = {store.name: store for store in await asyncio.to_thread(unfinished_spaces, service.database)}
     for space, store in stores.items():
-        if not await asyncio.to_thread(_is_written, store):
+        if not await asyncio.to_thread(attrgetter("is_written"), store):
             with suppress(Unfinished, RunBusy):
                 await asyncio.shield(_erase_served(service, space))
                 logger.warning("space %s: the removal of a user's data, which was interrupted, is done", space)
@@ -193,10 +193,6 @@ async def finish_erasures(service: ErasingHost) -> None:
     for space in {*service.unfinished}.difference(stores):
         # Another node has finished it, or the space was deleted.
         del service.unfinished[space]
-
-
-def _is_written(store: Store) -> bool:
-    return store.is_written
 
 
 async def _erase_served(

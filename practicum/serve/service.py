@@ -395,10 +395,6 @@ class Service:
         self.spaces.pop(space.name, None)
         self._watchers.pop(space.name, None)
 
-    def space_names(self) -> list[str]:
-        """The spaces that there are, in the order of their names."""
-        return self.database.names()
-
     async def refresh(self, space: Space) -> None:
         """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
         Raises StoreError if it cannot be read."""
@@ -514,7 +510,7 @@ class Service:
     def _make_space(self, name: str, context: str | None) -> None:
         """Make a space, if there is none of this name yet."""
         require_space_name(name, UnknownSpace)
-        with self.database.backend.alone(f"making space {name}", wait=True):
+        with self.database.backend.alone(f"making space {name}"):
             if (id := self.identity(name)) is None:
                 self._create_space(name, context)
                 return
@@ -914,12 +910,16 @@ class Service:
     async def noted_by(self, name: str, number: int) -> str | None:
         """Whose note this is (see `corrections.note_by`); None for a correction. Raises Unknown if there is none of
         this number."""
-        space = await self.space(name)
+        row = await self._correction(await self.space(name), number)
+        return row.interaction if json.loads(row.data)["note"] else None
+
+    async def _correction(self, space: Space, number: int) -> Any:
+        """The row of a correction or a note. Raises Unknown if there is none of this number."""
         t = schema.corrections
         rows = await asyncio.to_thread(self.database.rows, space.store.select(t).where(t.c.number == number))
         if not rows:
-            raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {name}")
-        return rows[0].interaction if json.loads(rows[0].data)["note"] else None
+            raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {space.name}")
+        return rows[0]
 
     async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
@@ -960,12 +960,10 @@ class Service:
             decided = False
             while not decided:
                 await self._read_corrections(space)
-                rows = await asyncio.to_thread(self.database.rows, space.store.select(t).where(t.c.number == number))
-                if not rows:
-                    raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {name}")
-                if rows[0].state not in states:
-                    raise Conflict("review.decided", f"c{number} was decided before: it is {rows[0].state}")
-                correction = Correction(number, **json.loads(rows[0].data))
+                row = await self._correction(space, number)
+                if row.state not in states:
+                    raise Conflict("review.decided", f"c{number} was decided before: it is {row.state}")
+                correction = Correction(number, **json.loads(row.data))
                 gone = [number] if number in space.corrections else []
                 if approved:
                     gone = await space.corrections.replaced_by(correction)

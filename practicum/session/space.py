@@ -434,11 +434,9 @@ class Space:
                 if self._kept is None:
                     self._kept = Store.beside(self.folder)
                 return self._kept
+        why = f"{self._source} cannot be written to" if self.folder else "this is no run"
         raise UsageError(
-            "run.needed",
-            f"{what} is kept in a run, and "
-            f"{f'{self._source} cannot be written to' if self.folder else 'this is no run'}: open a run (practicum "
-            "import FILE --out RUN)",
+            "run.needed", f"{what} is kept in a run, and {why}: open a run (practicum import FILE --out RUN)"
         )
 
     def _run_to_learn(self) -> Path:

@@ -94,8 +94,8 @@ class Backend(Protocol):
     def is_leased(self, space: str, files: Path) -> bool:
         """Whether another process has the lease of a space."""
 
-    def alone(self, what: str, wait: bool = False) -> AbstractContextManager[bool]:
-        """A block that one node at a time is in; yields whether this one is. `wait` waits for the others."""
+    def alone(self, what: str) -> AbstractContextManager[None]:
+        """A block that one node at a time is in; the others wait."""
 
     def serve(self) -> AbstractContextManager[None]:
         """A block in which spaces are served from here. Raises RunBusy if another process serves from the folder."""

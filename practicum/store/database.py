@@ -85,6 +85,12 @@ class Database:
         t = schema.spaces
         return next(iter(self.rows(select(t).where(t.c.name == name))), None)
 
+    def require(self, name: str) -> Any:
+        """The row of the space with this name. Raises NotARun if there is none."""
+        if (row := self.find(name)) is None:
+            raise NotARun("run.not_found", f"{self.backend.name} holds no space named {name}")
+        return row
+
     def names(self) -> list[str]:
         """The live spaces, in the order of their names."""
         t = schema.spaces
@@ -118,14 +124,12 @@ class Database:
 
     def store(self, name: str, space: str) -> Store:
         """The rows of a space, for reading and for short writes. Closing it leaves the database open."""
-        place = self.folder if self.files(name, space) == self.folder else self.folder / SPACES / name
-        return Store(self, name, space, place, self.files(name, space))
+        files = self.files(name, space)
+        return Store(self, name, space, self.folder if files == self.folder else self.folder / SPACES / name, files)
 
     def named(self, name: str) -> Store:
         """The rows of the space with this name. Raises NotARun if there is none."""
-        if (row := self.find(name)) is None:
-            raise NotARun("run.not_found", f"{self.backend.name} holds no space named {name}")
-        return self.store(name, row.space)
+        return self.store(name, self.require(name).space)
 
     def create(self, name: str) -> Store:
         """A space of this name that is reserved, open for writing, for who writes what it starts from. Raises
@@ -150,8 +154,7 @@ class Database:
         removed = store.change(change)
         if store.files == self.folder:
             remove_index_files(store.files)
-            for file in (FLIGHT_FILE,):
-                (store.files / file).unlink(missing_ok=True)
+            (store.files / FLIGHT_FILE).unlink(missing_ok=True)
             empty_log(store.files)
         else:
             shutil.rmtree(store.files, ignore_errors=True)
@@ -241,12 +244,12 @@ class Store(Scope):
         if folder.exists():
             raise UsageError("file.exists", f"{folder} exists: give a new folder")
         database = Database(folder, kind.open(where, create=False))
-        if database.find(name) is None:
+        try:
+            database.require(name)
+            make_folder(folder)
+            write_elsewhere(folder, Elsewhere(kind.address(where), name))
+        finally:
             database.close()
-            raise NotARun("run.not_found", f"{database.backend.name} holds no run named {name}")
-        make_folder(folder)
-        write_elsewhere(folder, Elsewhere(kind.address(where), name))
-        database.close()
         return cls.read(folder)
 
     @classmethod
@@ -255,7 +258,12 @@ class Store(Scope):
 
         Raises NotARun if there is none, RunBusy if it is open for writing elsewhere.
         """
-        return cls._at(path, create=True)._taken()
+        store = cls._at(path, create=True)
+        try:
+            return store._take()
+        except BaseException:
+            store.database.close()
+            raise
 
     @classmethod
     def read(cls, path: Path) -> Store:
@@ -297,13 +305,6 @@ class Store(Scope):
         """The same space, open for writing; closing it gives the lease back. Raises RunBusy if somebody else has it."""
         return Store(self.database, self.name, self.space, self.folder, self.files)._take()
 
-    def _taken(self) -> Store:
-        try:
-            return self._take()
-        except BaseException:
-            self.database.close()
-            raise
-
     def _take(self) -> Store:
         refuse_links(self.files)
         self._writing = Writing(self.space, self.database.backend.lease(self.space, self.files))
@@ -328,11 +329,6 @@ class Store(Scope):
     def is_written(self) -> bool:
         """Whether another process has the lease."""
         return self._writing is None and self.database.backend.is_leased(self.space, self.files)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether its rows are in a file of the folder."""
-        return not self.database.shared
 
     def changes(self) -> int:
         """A number that differs after each change of what the space shows (see `Backend.changes`)."""
@@ -492,9 +488,7 @@ def _the_space(database: Database, name: str | None, path: Path) -> Any:
     """The row of a space of a database: of this name, or of the only or the default one. Raises NotARun."""
     t = schema.spaces
     if name is not None:
-        if (row := database.find(name)) is None:
-            raise NotARun("run.not_found", f"{database.backend.name} holds no space named {name}")
-        return row
+        return database.require(name)
     found = {row.name: row for row in database.rows(select(t).order_by(t.c.name).limit(100))}
     if len(found) == 1:
         return next(iter(found.values()))

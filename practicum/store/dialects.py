@@ -66,34 +66,25 @@ class array_length(FunctionElement[int]):
     inherit_cache = True
 
 
-@compiles(_Row)
-def _(element: _Row, compiler: Any, **how: Any) -> str:
-    return "rowid"
+class next_interaction(FunctionElement[int]):
+    """The number of an interaction that is inserted: larger than all others in SQLite, the next of PostgreSQL's."""
+
+    type = BigInteger()
+    inherit_cache = True
 
 
-@compiles(_Row, "postgresql")
-def _(element: _Row, compiler: Any, **how: Any) -> str:
-    return ROW_ORDER
+def _write_as(element: type[FunctionElement[Any]], sqlite: str, postgresql: str) -> None:
+    """Let each database have its own SQL for an element, whose arguments stand for {}."""
+    for sql, dialects in ((sqlite, ()), (postgresql, ("postgresql",))):
+        compiles(element, *dialects)(
+            lambda element, compiler, sql=sql, **how: sql.format(compiler.process(element.clauses, **how))
+        )
 
 
-@compiles(unindexed)
-def _(element: unindexed, compiler: Any, **how: Any) -> str:
-    return f"{compiler.process(element.clauses, **how)} || ''"
-
-
-@compiles(unindexed, "postgresql")
-def _(element: unindexed, compiler: Any, **how: Any) -> str:
-    return str(compiler.process(element.clauses, **how))
-
-
-@compiles(array_length)
-def _(element: array_length, compiler: Any, **how: Any) -> str:
-    return f"json_array_length({compiler.process(element.clauses, **how)})"
-
-
-@compiles(array_length, "postgresql")
-def _(element: array_length, compiler: Any, **how: Any) -> str:
-    return f"json_array_length(CAST({compiler.process(element.clauses, **how)} AS JSON))"
+_write_as(_Row, "rowid", ROW_ORDER)
+_write_as(unindexed, "{} || ''", "{}")
+_write_as(array_length, "json_array_length({})", "json_array_length(CAST({} AS JSON))")
+_write_as(next_interaction, "(SELECT coalesce(max(number), 0) + 1 FROM interactions)", "DEFAULT")
 
 
 @cache

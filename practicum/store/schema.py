@@ -9,10 +9,8 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Float, Identity, Index, Integer, LargeBinary, MetaData, Table
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
-from practicum.store.dialects import NAME, TEXT
+from practicum.store.dialects import NAME, TEXT, next_interaction
 from practicum.store.migrations import Format
 
 metadata = MetaData()
@@ -28,23 +26,6 @@ FORGETTING, FORGOTTEN = "forgetting", "forgotten"
 
 USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 """The columns of the journal that are fields of `Usage`."""
-
-
-class _next_interaction(FunctionElement[int]):
-    """The number of an interaction that is inserted: larger than all others in SQLite, the next of PostgreSQL's."""
-
-    type = BigInteger()
-    inherit_cache = True
-
-
-@compiles(_next_interaction)
-def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
-    return "(SELECT coalesce(max(number), 0) + 1 FROM interactions)"
-
-
-@compiles(_next_interaction, "postgresql")
-def _(element: _next_interaction, compiler: Any, **how: Any) -> str:
-    return "DEFAULT"
 
 
 def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
@@ -183,7 +164,7 @@ interactions = _table(
     "interactions",
     Column("id", NAME, primary_key=True),
     # The order of writing. No clock decides what came last: clocks go back, and those of nodes differ.
-    Column("number", BigInteger, Identity(), default=_next_interaction()),
+    Column("number", BigInteger, Identity(), default=next_interaction()),
     Column("at", Float, nullable=False),  # seconds since 1970, by the clock of the node
     Column("session", NAME),
     Column("user", NAME),

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
 from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.dialects import insert_new
-
-State = Literal["reserved", "live"]
 
 DEFAULT = "default"
 """The name of the space of a folder in which no other one was named."""

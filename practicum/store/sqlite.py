@@ -190,17 +190,16 @@ class SqliteBackend:
             raise StoreError("store.unwritable", f"cannot write to {path.parent}: {error.strerror}") from error
 
     @contextmanager
-    def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
+    def alone(self, what: str) -> Iterator[None]:
         with self._free:
-            mine = self._free.wait_for(lambda: what not in self._held, None if wait else 0)
-            self._held |= {what} if mine else set()
+            self._free.wait_for(lambda: what not in self._held)
+            self._held.add(what)
         try:
-            yield mine
+            yield
         finally:
-            if mine:
-                with self._free:
-                    self._held.discard(what)
-                    self._free.notify_all()
+            with self._free:
+                self._held.discard(what)
+                self._free.notify_all()
 
     @contextmanager
     def serve(self) -> Iterator[None]:

@@ -283,6 +283,8 @@ class _Attempt:
         self.late = 0
         self._told = set[str]()
         self._added: list[Mapping[str, Any]] = []
+        self._failed: dict[Writing, StoreError] = {}
+        """What the database refused of a space's learning, on which later rows may depend."""
 
     def make(self) -> None:
         """Write everything. Raises what stops all writes."""
@@ -336,13 +338,11 @@ class _Attempt:
                 if rows:
                     self.db.execute(upsert(table, self.db.dialect.name), rows)
 
-        spaces = {write.writing.space for write in good}
-        _, refused = self._nested(put, spaces)
+        _, refused = self._nested(put, {write.writing.space for write in good})
         if refused is None or len(good) == 1:
             self.results += [(None, self._problem(write) or refused) for write in writes]
             if refused is not None:
-                for write in good:
-                    write.writing.failure = _as_store_error(refused)
+                self._failed |= {write.writing: _as_store_error(refused) for write in good}
             return
         for write in writes:
             self._write([write])
@@ -351,12 +351,12 @@ class _Attempt:
         """What a change returned, or what it raised."""
         if (problem := self._problem(change)) is not None:
             return None, problem
-        return self._nested(change.make, {change.space})
+        return self._nested(change.make, {change.space} - {""}, change.space)
 
-    def _nested(self, make: Callable[[Transaction], Any], spaces: Iterable[str]) -> _Result:
-        """Make something in a transaction of its own within this one."""
-        spaces = {*spaces}
-        at = Transaction(self.db, next(iter(spaces), ""), self.backend.now)
+    def _nested(self, make: Callable[[Transaction], Any], shown: set[str], space: str = "") -> _Result:
+        """Make something of a `space` in a transaction of its own within this one. All nodes hear of the spaces in
+        `shown`, if it changes what they show."""
+        at = Transaction(self.db, space, self.backend.now)
         try:
             with self.db.begin_nested():
                 made = make(at)
@@ -368,7 +368,7 @@ class _Attempt:
         except Exception as error:
             return None, error
         self._added += at.added
-        self._told |= spaces - {""} if at.shows else set()
+        self._told |= shown if at.shows else set()
         return made, None
 
     def _problem(self, write: _Write) -> Exception | None:
@@ -384,7 +384,7 @@ class _Attempt:
                 "store.busy", f"another process has taken over what this one wrote to {self.backend.name}: what this "
                 "one wrote before is kept",
             )  # fmt: skip
-        return writing.failure if isinstance(write, _Rows) else None
+        return (self._failed.get(writing) or writing.failure) if isinstance(write, _Rows) else None
 
 
 def known_spaces(db: Connection, spaces: Iterable[str]) -> dict[str, tuple[str, int]]:

@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 from aiohttp import web
 from refusals import refused
+from sqlalchemy import event
 
 from practicum.core.errors import ModelError, StoreError
 from practicum.retrieval.vectors import (
+    QUERIES,
     VECTORS_PER_BLOCK,
     Matrix,
     ProviderEmbedder,
@@ -65,6 +67,20 @@ def test_second_use_embeds_nothing_also_from_a_reopened_store(tmp_path: Path) ->
         assert (asyncio.run(reopened([*texts, "dddd"]))[:4] == first).all()
         assert embedder.asked == ["dddd"]
         assert reopened.made == 1
+
+
+@pytest.mark.parametrize("opened", [Store.read, Store.beside])
+def test_a_query_of_who_learns_nothing_stays_out_of_memory_and_asks_no_database(opened: Any, tmp_path: Path) -> None:
+    """The database may be away, and a service is asked for years."""
+    with Store.create(tmp_path) as store:
+        asyncio.run(Vectors(Counting(), store)(["a"]))
+    with opened(tmp_path) as store:
+        vectors, statements = Vectors(Counting(), store), list[object]()
+        event.listen(store.database.backend.engine, "before_cursor_execute", lambda *said: statements.append(said))
+        for n in range(QUERIES + 10):
+            assert asyncio.run(vectors.query("b" * n + "?")).shape == (2,)
+        assert vectors.texts == []
+        assert statements == []
 
 
 def test_a_text_asked_for_twice_at_once_is_embedded_once() -> None:

@@ -66,13 +66,13 @@ async def notes(service: Service, name: str) -> int:
 
 async def looked_at(service: Service, kind: str, name: str) -> str:
     """What is there after a kill; raises where it is not whole."""
-    there = name in service.space_names()
+    there = name in service.database.names()
     if kind == "remove" and there:
         assert await notes(service, name) == OLD, "it is half deleted"
     if kind != "start":
         await service.add_space(name)
         await remove_space(service, name)
-        assert name not in service.space_names()
+        assert name not in service.database.names()
         await service.add_space(name)
         t = tables.spaces
         live = select(t.c.space).where(t.c.state == "live")

@@ -150,24 +150,22 @@ class PostgresqlBackend:
         return bool(self.rows(held.bindparams(high=number >> 32, low=number % 2**32)))
 
     @contextmanager
-    def alone(self, what: str, wait: bool = False) -> Iterator[bool]:
+    def alone(self, what: str) -> Iterator[None]:
         """The lock is of a connection: it ends with the node, or with the node's way to the database."""
         number = lock_number(f"{SCHEMA} {what}")
-        take = func.pg_advisory_lock(number) if wait else func.pg_try_advisory_lock(number)
         with ExitStack() as stack:
             with self.server.errors():
                 db = stack.enter_context(retried(self.engine.connect))
                 # Closed and not given back in the end: the lock would stay with it.
                 db.detach()
-                mine = db.execute(select(take)).scalar_one() is not False
+                db.execute(select(func.pg_advisory_lock(number)))
                 db.commit()
             try:
-                yield mine
+                yield
             finally:
                 # The server would do so a moment after it sees that the connection has ended.
-                if mine:
-                    with suppress(SQLAlchemyError):
-                        db.execute(select(func.pg_advisory_unlock(number)))
+                with suppress(SQLAlchemyError):
+                    db.execute(select(func.pg_advisory_unlock(number)))
 
     @contextmanager
     def serve(self) -> Iterator[None]:
