@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from practicum.core.errors import StoreError
 from practicum.core.spelling import joined, latin, shown, words
+from practicum.serve import reporting
 from practicum.serve.protocols import Answer, read_request
 from practicum.serve.service import Service, new_id
 from practicum.serve.sessions import Caller
@@ -88,7 +89,7 @@ class Visitor:
             report = Report(interaction=interaction, **said)
         except ValidationError:
             return
-        await self.service.feedback(SPACE, report, said_by(self.user), screened=self.screened)
+        await reporting.report(self.service, SPACE, report, said_by(self.user), screened=self.screened)
 
 
 Way = Callable[[Service, str], Awaitable[None]]
@@ -130,7 +131,7 @@ async def comment_of_agent(service: Service, order: str) -> None:
 
 async def note_of_agent(service: Service, order: str) -> None:
     """An agent remembers the order (`remember` of MCP)."""
-    await service.note(SPACE, order, QUESTION, None, screened=True)
+    await reporting.note(service, SPACE, order, QUESTION, None, screened=True)
 
 
 async def question_scored(service: Service, order: str) -> None:

@@ -46,7 +46,9 @@ from aiohttp import web
 from measure import Target, load_average, print_end
 from simulated_upstream import TEXT
 
+from practicum.core.edits import Add
 from practicum.core.subprocesses import environment, python_command
+from practicum.store.versions import EDITS
 from practicum.testing import ServerOptions, fill, serve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -184,10 +186,16 @@ def facts(store: FolderStore | PostgresStore) -> dict[Fact, str]:
     """What the store has."""
     found: dict[Fact, str] = {}
     names = dict(store.rows("SELECT space, name FROM spaces WHERE state = 'live'"))
-    for id, state, data in store.rows("SELECT space, state, data FROM corrections"):
-        said, space = json.loads(data), names.get(id, f"no space {id}")
-        if said.get("note"):
-            found["note", space, said["words"]] = state
+    notes: dict[tuple[str, str], Fact] = {}
+    for id, applied in store.rows("SELECT space, applied FROM corrections ORDER BY space, version"):
+        for done in EDITS.validate_json(applied):
+            if isinstance(done.edit, Add):
+                notes[id, done.id] = "note", names.get(id, f"no space {id}"), done.edit.text
+            found[notes[id, done.id]] = "live" if isinstance(done.edit, Add) else "rejected"
+    for id, state, data in store.rows("SELECT space, state, data FROM reviews WHERE id LIKE 'c%'"):
+        fact = "note", names.get(id, f"no space {id}"), json.loads(data)["edits"][0]["text"]
+        found.setdefault(fact, {"pending": "waiting"}.get(state, state))
+    found = {fact: state for fact, state in found.items() if fact[2].startswith("Lost ")}
     for of, id, data in store.rows("SELECT space, id, data FROM outcomes"):
         said, space = json.loads(data), names.get(of, f"no space {of}")
         for name in ("score", "target"):

@@ -34,10 +34,12 @@ from practicum.core.subprocesses import environment, python_command
 from practicum.engine.door import Held
 from practicum.serve.space import LIVE
 from practicum.session.config import Config, Splits
+from practicum.session.corrections import Correction, hold, write_review
 from practicum.session.records import HELD, begin
 from practicum.store import schema
 from practicum.store.database import Database
 from practicum.store.names import name_version
+from practicum.store.reviews import PENDING
 from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums
 
@@ -135,25 +137,24 @@ def _fill_rest(at: Transaction, chance: random.Random, now: float, entries: int)
         for n in range(1, 20)
     ]  # fmt: skip
     corrections = [
-        {
-            "number": n, "interaction": "", "state": "waiting" if n % 10 == 0 else "live",
-            "data": json.dumps({
-                "query": a_text(chance, 20), "question": "", "target": a_text(chance, 5), "words": "", "trust": "own",
-                "note": False,
-            }),
-        }
+        Correction(n, a_text(chance, 20), a_text(chance, 5), trust="own" if n % 10 else "user", interaction=f"i{n}")
         for n in range(1, 2_001)
-    ]  # fmt: skip
+    ]
     alarms = [
         {"number": n, "at": now - 3_600 * (500 - n), "kind": "outcomes", "text": a_text(chance, 9)}
         for n in range(1, 501)
     ]
     credits = [{"item": f"e{n}", "scored": 10 + n % 90, "total": 8.0} for n in range(entries)]
     at.insert(schema.rollouts, *rollouts)
-    at.insert(schema.corrections, *corrections)
+    at.run(at.update(schema.spaces).values(numbered=len(corrections)))
+    last = 0
+    for one in corrections:
+        if one.trust == "own":
+            last = hold(at, last, one, ()).version
+        else:
+            write_review(at, one, PENDING)
     at.insert(schema.alarms, *alarms)
     at.insert(schema.credits, *credits)
-    at.run(at.update(schema.spaces).values(corrected=1, numbered=len(corrections)))
 
 
 def paths(interaction: str) -> dict[str, str]:

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from practicum.session.ask import Answered, Learned
     from practicum.session.components import Parts
     from practicum.session.config import Config, RunOptions, Splits
-    from practicum.session.corrections import Corrections
     from practicum.session.evaluate import evaluate
     from practicum.session.learn import learn, resume
     from practicum.session.records import load_context
     from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
+    from practicum.session.resume import ResumeOptions
     from practicum.session.space import Shown, Space, ask, open
     from practicum.tasks.load import load_tasks
     from practicum.tasks.traces import TraceStream, load_traces
@@ -76,10 +76,10 @@ _HOMES = {
     "session.ask": ("Answered", "Learned"),
     "session.components": ("Parts",),
     "session.config": ("Config", "RunOptions", "Splits"),
-    "session.corrections": ("Corrections",),
     "session.evaluate": ("evaluate",),
     "session.learn": ("learn", "resume"),
     "session.records": ("load_context",),
+    "session.resume": ("ResumeOptions",),
     "session.result": ("Evaluation", "Progress", "Result", "RunInfo", "Watch"),
     "session.space": ("Shown", "Space", "ask", "open"),
     "tasks.load": ("load_tasks",),
@@ -139,7 +139,6 @@ __all__ = [
     "Comparison",
     "Config",
     "Context",
-    "Corrections",
     "Count",
     "Delete",
     "Delta",
@@ -163,6 +162,7 @@ __all__ = [
     "ReflectSeam",
     "Refused",
     "Result",
+    "ResumeOptions",
     "RetrievalSettings",
     "Rollout",
     "Run",

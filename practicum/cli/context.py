@@ -107,11 +107,18 @@ def export(
         return
     _without_user(space)
     from practicum.core import playbook
+    from practicum.session.corrections import read_corrections, with_corrections
     from practicum.session.records import load_context, split_version
     from practicum.session.result import waiting_line
     from practicum.session.review import held_of
+    from practicum.store.database import Store
+    from practicum.store.folder import is_run
 
     context, out = load_context(run, version), Printer(json_)
+    folder, named = split_version(run)
+    if version is None and named is None and is_run(folder):
+        with Store.read(folder) as store:
+            context = with_corrections(context, read_corrections(store))
     text, held = playbook.export(context, format), held_of(run)
     if output is not None:
         write_atomic(output, text)

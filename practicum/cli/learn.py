@@ -86,8 +86,8 @@ def resume(
     from practicum.session.records import last_report, read_run
     from practicum.store.database import Store, as_stored
 
-    corrections = config_values(given)
-    del corrections["settings"]  # those of the method cannot change
+    changes = config_values(given)
+    del changes["settings"]  # those of the method cannot change
     with as_stored(run), Store.open(run) as store:
         config, _, state = read_run(store)
         reason = last_report(store).get("stopped") or ""
@@ -100,6 +100,6 @@ def resume(
     spent = spent_limit(reason)
     # A limit that was raised since, in a run that was killed then, is not spent.
     same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
-    if state == "stopped" and same and spent not in corrections:
+    if state == "stopped" and same and spent not in changes:
         raise UsageError("budget.spent", f"{reason} in {run}: give a higher one with `{spent}`")
-    return run_session(lambda **how: go_on(run, trust_run=trust_run, **corrections, **how), json_, log)
+    return run_session(lambda **how: go_on(run, trust_run=trust_run, **changes, **how), json_, log)

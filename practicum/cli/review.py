@@ -134,7 +134,7 @@ def _decide(
 
     with as_stored(run), Store.open(run) as store:
         approving = _chosen(store, approve, replace(wanted, flagged=flagged), out)
-        rejecting = _chosen(store, reject, wanted, out)
+        rejecting = _chosen(store, reject, wanted, out, held=True)
         if both := {one.id for one in approving} & {one.id for one in rejecting}:
             raise UsageError("settings.conflict", f"{', '.join(sorted(both))} cannot be approved and rejected")
         undoing = reviews.find_reviews(store, _ids(undo), (REJECTED,)) if undo else []
@@ -149,16 +149,21 @@ def _decide(
         left = reviews.count_pending(store)
     approved = approval.approved if approval is not None else ()
     refused = dict(approval.refused) if approval is not None else {}
-    version = approval.context.version if approval is not None and approved else None
+    edited = [one for one in approved if one.correction is None]
+    version = approval.context.version if approval is not None and edited else None
     out.result({
         "run": str(run), "version": version, "approved": [one.id for one in approved], "not_approved": refused,
         "rejected": [one.id for one in rejected], "undone": [one.id for one in reopened], "pending": left,
     })  # fmt: skip
-    if approval is not None and approved:
+    if version is not None:
         out.print(
-            f"{in_number(len(approved), f'{len(approved):,} edit[|s]')} approved: version {version} of {run}; undo it "
-            f"with practicum rollback {run} {(version or 1) - 1}"
+            f"{in_number(len(edited), f'{len(edited):,} edit[|s]')} approved: version {version} of {run}; undo it "
+            f"with practicum rollback {run} {version - 1}"
         )
+    for one in approved:
+        if one.correction is not None:
+            out.print(f"{one.id} approved: it holds from the next request on; undo it with practicum review {run} "
+                      f"--reject {one.id} --reason TEXT")  # fmt: skip
     for id, why in refused.items():
         out.item(visible_line(f"{id} is not approved and waits still: {why}"))
     if rejected:
@@ -211,8 +216,8 @@ def _try(
     return 0
 
 
-def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Review]:
-    """What waits and was named: by ids, or all of a kind."""
+def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer, *, held: bool = False) -> list[Review]:
+    """What waits (`held`: or is a correction or a note that holds) and was named: by ids, or all of a kind."""
     from practicum.session.review import Wanted, find_reviews, read_reviews
     from practicum.store.snapshot import read_context
 
@@ -224,7 +229,7 @@ def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Re
                 "settings.unused",
                 "--trust, --flag and --section say which edits `all` are: give `all`, or leave them out",
             )
-        return find_reviews(store, _ids(ids))
+        return find_reviews(store, _ids(ids), held=held)
     pending, context = read_reviews(store), read_context(store)
     chosen = [one for one in pending if wanted(one, context)]
     if not wanted.flagged and not wanted.flag:

@@ -14,7 +14,7 @@ from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
 from practicum.core.views import behind, entry_line, render_full
 from practicum.core.visible import visible_line
-from practicum.core.words import one_line, quantity
+from practicum.core.words import in_number, one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.store.versions import EntryEvent
@@ -101,6 +101,8 @@ def show(
 
 
 def _show_context(run: Path, named: str | None, out: Printer) -> None:
+    from practicum.core.context import Context
+    from practicum.session.corrections import read_corrections
     from practicum.session.records import read_config, run_summary
     from practicum.session.result import waiting_line
     from practicum.session.review import count_pending
@@ -120,7 +122,12 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         }  # fmt: skip
         size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
         entries = [*map(entry_json, context)]
-        out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
+        # They belong to no version of the playbook: they hold now.
+        corrections = read_corrections(store) if version is None else Context()
+        out.result({
+            **about, "sections": config.sections, "version": context.version, **size, "entries": entries,
+            "corrections": [*map(entry_json, corrections)],
+        })  # fmt: skip
         counted = f"{quantity(summary['versions'], 'version')}, {quantity(summary['steps'], 'step')}"
         out.print(f"{config.method} with {config.models}, {state}; {counted}")
         if names:
@@ -138,6 +145,10 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
             votes += f"; {e.trust}" if e.trust != "own" else ""
             heading, below, lines = entry_line(e).partition("\n")
             out.item(f"{heading}{answer}  {votes}){below}{lines}")
+        if corrections:
+            out.print(in_number(len(corrections), f"{len(corrections):,} correction[|s] or note[|s] [holds|hold]"))
+        for e in corrections:
+            out.item(behind(f"{e.id} ({e.section}{'' if e.trust == 'own' else f'; {e.trust}'}):", e.solved))
         if held:
             out.print(waiting_line(held, run))
 

@@ -69,11 +69,12 @@ class Local(Link):
         return {**await self._service.show_text(self._space, query, session, user)}
 
     async def feedback(self, body: bytes, user: str | None) -> dict[str, Any]:
+        from practicum.serve.reporting import report
         from practicum.session.outcomes import read_report, said_by
 
         try:
             async with asyncio.timeout(PATIENCE):
-                return {**await self._service.feedback(self._space, read_report(body), said_by(user))}
+                return {**await report(self._service, self._space, read_report(body), said_by(user))}
         except TimeoutError:
             raise StoreError(
                 "service.timeout", f"the store {self._store} did not take feedback in {PATIENCE:g} seconds"

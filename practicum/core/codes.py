@@ -182,6 +182,7 @@ CODES: Mapping[str, str] = {
     "review.unknown": "Nothing of this id waits for review: list what waits.",
     "review.decided": "This was decided before.",
     "review.empty": "Nothing waits for review.",
+    "review.not_tried": "A correction or a note is approved or rejected, and not tried.",
     "review.impossible": "The method tries edits at once, so they cannot wait for review: use `review=none`.",
     "forget.incomplete": "Records are left that cannot be removed yet: see the message.",
     "query.empty": "The query is empty: give a text.",

@@ -102,12 +102,13 @@ def _page_digest(entries: Iterable[Entry]) -> bytes:
 
 @dataclass(frozen=True)
 class Context:
-    """All entries at one version. `next_number` only grows, so no id is used twice."""
+    """All entries at one version. `next_number` only grows, so no id is used twice. An id is `letter` and a number."""
 
     pages: tuple[Page, ...] = ()
     version: int = 0
     next_number: int = 0
     size: int = 0
+    letter: str = "e"
 
     def __len__(self) -> int:
         return self.size
@@ -129,14 +130,14 @@ class Context:
             yield from page.entries.values()
 
     def get(self, id: str) -> Entry | None:
-        number = _number(id)
+        number = _number(id, self.letter)
         if number is None or number // PAGE >= len(self.pages):
             return None
         return self.pages[number // PAGE].entries.get(number)
 
     def issued(self, id: str) -> bool:
         """Whether an entry with this id is or was in the context."""
-        number = _number(id)
+        number = _number(id, self.letter)
         return number is not None and number < self.next_number
 
     def __contains__(self, id: object) -> bool:
@@ -222,7 +223,7 @@ class Context:
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:
-            if _number(applied.id) is None:
+            if _number(applied.id, self.letter) is None:
                 raise StoreError(
                     "store.damaged", f"the log of edits is damaged: {applied.id[:40]!r} is no id of an entry"
                 )
@@ -242,13 +243,13 @@ class ApplyResult:
     refs: Mapping[str, str] = field(default_factory=dict)
 
 
-def _number(id: str) -> int | None:
+def _number(id: str, letter: str) -> int | None:
     """The number in an id, or None if it is not in our form ("e7", not "e07" or "E7")."""
     try:
         number = int(id[1:])
     except ValueError:
         return None
-    return number if 0 <= number < MOST_ENTRIES and id == f"e{number}" else None
+    return number if 0 <= number < MOST_ENTRIES and id == f"{letter}{number}" else None
 
 
 class _Refusal(Exception):
@@ -263,6 +264,7 @@ class _Draft:
         self.version = version
         self.next_number = base.next_number
         self.size = base.size
+        self.letter = base.letter
         self.changed_pages: dict[int, dict[int, Entry]] = {}
         self.rerendered: set[int] = set()
         self.refs: dict[str, str] = {}
@@ -294,7 +296,7 @@ class _Draft:
             pages.extend(Page({}) for _ in range(max(self.changed_pages) + 1 - len(pages)))
         for index, entries in self.changed_pages.items():
             pages[index] = Page(entries, like=None if index in self.rerendered else pages[index])
-        return Context(tuple(pages), self.version, self.next_number, self.size)
+        return Context(tuple(pages), self.version, self.next_number, self.size, self.letter)
 
     def _page(self, index: int) -> dict[int, Entry]:
         """A copy of the page, which may be changed."""
@@ -303,7 +305,7 @@ class _Draft:
         return self.changed_pages[index]
 
     def _find(self, id: str) -> Entry:
-        number = _number(self.refs.get(id, id))
+        number = _number(self.refs.get(id, id), self.letter)
         if number is not None and number < self.next_number:
             index = number // PAGE
             entries = self.changed_pages.get(index)
@@ -329,13 +331,13 @@ class _Draft:
         _check(edit.text, edit.section)
         if edit.helpful < 0 or edit.harmful < 0:
             raise _Refusal("counts cannot be negative")
-        if id is not None and _number(id) is None:
+        if id is not None and _number(id, self.letter) is None:
             raise _Refusal(f"{id[:40]!r} is no id of an entry")
-        if edit.ref and (edit.ref in self.refs or _number(edit.ref) is not None):
+        if edit.ref and (edit.ref in self.refs or _number(edit.ref, self.letter) is not None):
             raise _Refusal(f"its ref {edit.ref!r} is taken")
         new = Entry(
-            id or f"e{self.next_number}", edit.section, edit.text, edit.key, edit.data, edit.helpful, edit.harmful,
-            0, self.version, self.version, edit.sources,
+            id or f"{self.letter}{self.next_number}", edit.section, edit.text, edit.key, edit.data, edit.helpful,
+            edit.harmful, 0, self.version, self.version, edit.sources,
         )  # fmt: skip
         self._put(new)
         self.next_number = max(self.next_number, new.number + 1)
@@ -413,7 +415,7 @@ def initial_context(edits: Iterable[Add], ids: Iterable[str] = ()) -> Context:
     draft = _Draft(Context(), 0)
     numbered = enumerate(zip_longest(edits, ids), 1)
     # Entries lie in the order of their ids.
-    ordered = sorted(numbered, key=lambda item: _number(item[1][1] or "") or 0) if ids else numbered
+    ordered = sorted(numbered, key=lambda item: _number(item[1][1] or "", "e") or 0) if ids else numbered
     for number, (edit, id) in ordered:
         try:
             draft.take(edit, id)

@@ -80,12 +80,14 @@ class Entry:
 
 
 def solved(text: str, data: Mapping[str, Any]) -> str:
-    """A text and, where it is a solved task, the steps that solved it and its answer: all that a prompt would show, and
-    so what a review shows and knows an edit by."""
-    if "answer" not in data:
-        return text
+    """A text and, where it is a solved task, the steps that solved it and its answer, or, where it corrects an answer,
+    what was wrong: all that a prompt would show, and so what a review shows and knows an edit by."""
     steps = [Step(kind, said).line for kind, said in data.get("steps", ())]
-    return "\n".join([text, *steps, f"→ {data['answer']}"]) if steps else f"{text} → {data['answer']}"
+    answer = [f"→ {data['answer']}"] if "answer" in data else []
+    wrong = [f"wrong: {data['comment']}"] if "comment" in data else []
+    if steps and answer:
+        return "\n".join([text, *steps, *answer])
+    return "\n".join([" ".join([text, *answer]), *wrong])
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,10 @@ def _item(entry: Entry, format: ExportFormat) -> str:
 
 
 def _shown_text(entry: Entry) -> str:
-    """The text of an entry with its answer, if it has one."""
-    answer = entry.data.get("answer")
-    return entry.text if answer is None else f"{entry.text}{chr(10) if chr(10) in entry.text else ' '}→ {answer}"
+    """The text of an entry with its answer, and with what was wrong, if it has one."""
+    answer, wrong = entry.data.get("answer"), entry.data.get("comment")
+    text = entry.text if answer is None else f"{entry.text}{chr(10) if chr(10) in entry.text else ' '}→ {answer}"
+    return text if wrong is None else f"{text}\nwrong: {wrong}"
 
 
 MOST_COUNTED = 10**15 - 1

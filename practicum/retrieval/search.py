@@ -194,7 +194,7 @@ class Retriever:
             await self._lists.cover()
             near = self._lists.near(members, query, max(CANDIDATES, 4 * k))
         best = _best(members, near, self.vectors, query, k)
-        found = [(context.get(f"e{members.numbers[place]}"), similarity) for place, similarity in best]
+        found = [(context.get(f"{context.letter}{members.numbers[place]}"), similarity) for place, similarity in best]
         return SearchResult(tuple(Match(entry, similarity) for entry, similarity in found if entry is not None), exact)
 
     async def save(self, context: Context) -> int:

@@ -136,17 +136,18 @@ class History(TypedDict):
 
 
 class StoredCorrection(TypedDict):
-    """A correction: `query` is the text of the request, and `question` what it asks. A note has `words` alone, and as
-    `query` what it is about."""
+    """A correction: `query` is the text of the request of an interaction, and `question` what it asks. A note has its
+    text as `comment`, as `query` what it is about, and the `user` whose note it is."""
 
     id: str
     interaction: str
     query: str
     question: str
     target: str
-    words: str
+    comment: str
     trust: Trust
     note: bool
+    user: str | None
 
 
 class Corrections(TypedDict):

@@ -1,33 +1,27 @@
-"""Corrections: what an operator said was wrong about an answer, and notes. They hold from the next request on.
+"""Which corrections and notes a request is shown (`session.corrections` says what they are).
 
-Learning takes minutes and earns its way; a correction does not wait for it. It is an entry of a context of its own,
-beside the versions: its text is the question of the request (see `questions`), and `data` has the right answer and what
-was said. The entries nearest to a request are shown last in its prompt, and those that are only similar are shown as
-such. A new correction replaces an older one of the same request, and one that led to the wrong answer.
-
-A note is what an agent wants to remember: it is about no answer, and holds in the same way.
+Learning takes minutes and earns its way; a correction does not wait for it. The corrections nearest to a request are
+shown last in its prompt, and those that are only similar are shown as such. A new correction replaces an older one of
+the same request, and one that led to the wrong answer.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delete, Delta
-from practicum.core.screen import steers
-from practicum.core.trust import Trust
+from practicum.core.edits import Delta, Entry, Update
 from practicum.core.types import Profile
-from practicum.core.views import behind, indented
-from practicum.core.words import one_line
 from practicum.engine.specifics import tell_apart
 from practicum.retrieval.scripts import script, shared_characters
 from practicum.retrieval.search import Filter, Retrieval, Retriever
 from practicum.serve.questions import EVIDENCE, Questions, pieces_of
+from practicum.session.corrections import GENERAL_SECTION, LETTER, NOTE_SECTION, SECTION, Correction
+from practicum.store.versions import Version
 from practicum.tasks.scoring.rules import normalise
 
 SHOWN, NOTES, GENERAL = 4, 8, 4
@@ -49,8 +43,6 @@ SAME = 0.9
 UNSETTLED = 100
 """Corrections whose questions are derived anew while the messages of their space are still few, at most."""
 
-SECTION, NOTE_SECTION, GENERAL_SECTION = "corrections", "notes", "general notes"
-
 HEADING = """\
 # Corrections of answers to this request
 It was asked before. The correction decides."""
@@ -66,60 +58,6 @@ SIMILAR_TURN = "Another request, which is only similar to the next one:"
 NOTED = "# Notes from earlier work"
 
 
-def note_by(user: str | None) -> str:
-    """What a note has as its interaction: it is about none, and may be a user's."""
-    return "" if user is None else f"user:{user}"
-
-
-@dataclass(frozen=True)
-class Correction:
-    """What should have been answered: the right answer as `target`, or what was said about the answer as `words`.
-    `query` is the text of the request, and `question` what it asks. A note has what is to be remembered as `words`,
-    and as `query` what it is about; if that is empty, it always matters."""
-
-    number: int
-    query: str
-    target: str = ""
-    words: str = ""
-    trust: Trust = "own"
-    note: bool = False
-    question: str = ""
-
-    @property
-    def asked(self) -> str:
-        """The question, or the whole text while no question is known."""
-        return self.question or self.query
-
-    @cached_property
-    def is_quotable(self) -> bool:
-        """Whether its question may be shown to who did not ask the very same: it does not steer a model."""
-        return self.note or not steers(self.asked)
-
-    @property
-    def section(self) -> str:
-        return SECTION if not self.note else NOTE_SECTION if self.query else GENERAL_SECTION
-
-    @property
-    def searched(self) -> str:
-        """What it is found by."""
-        return f"{self.query}\n{self.words}".strip() if self.note else self.asked
-
-    @property
-    def text(self) -> str:
-        """As a model is shown it."""
-        if self.note:
-            return behind(f"- About {one_line(self.query, 200)}:" if self.query else "-", self.words)
-        said = [behind("Right answer:", self.target)] if self.target else []
-        said += [behind("What was wrong:", self.words)] if self.words else []
-        return f"{behind('- Request:', self.asked)}\n{indented(chr(10).join(said))}"
-
-    def as_data(self) -> dict[str, object]:
-        """Plain values, without the number."""
-        values = asdict(self)
-        del values["number"]
-        return values
-
-
 @dataclass(frozen=True)
 class Near:
     """A correction or a note for a request, and whether it corrects an answer to the same request."""
@@ -129,8 +67,8 @@ class Near:
 
 
 class Corrections:
-    """The corrections of a space that hold now, retrieved as its entries are by `retriever`. `questions` are those of
-    its requests. Those of other requests are shown from the cosine `similar` on."""
+    """The corrections and notes of a space that hold now, retrieved as its entries are by `retriever`. `questions` are
+    those of its requests. Those of other requests are shown from the cosine `similar` on."""
 
     def __init__(self, retriever: Retriever, questions: Questions, similar: float) -> None:
         # A retriever keeps the columns of one context.
@@ -139,58 +77,89 @@ class Corrections:
         self._questions = questions
         self._unsettled: OrderedDict[int, frozenset[int]] = OrderedDict()
         """The pieces of corrections whose requests had few neighbours."""
-        self._context = Context()
-        self._entries: dict[int, str] = {}
-        self._by_entry: dict[str, Correction] = {}
-        self._by_question: dict[tuple[bool, str], int] = {}
-        """Numbers, by whether it is a note and by what it is found by."""
+        self._clear()
+        self.changes = 0
+        """Grows with each change of what is shown."""
+
+    def _clear(self) -> None:
+        self._context = Context(letter=LETTER)
+        """The entries, each with the question as it is known now as its key."""
+        self._live: dict[int, Correction] = {}
+        self._by_key: dict[tuple[bool, str], int] = {}
+        """Numbers, by `Correction.key`."""
         self._count: Counter[str] = Counter()
         """Corrections and notes, by section."""
-        self.changes = 0
+        self._unsettled.clear()
+
+    @property
+    def version(self) -> int:
+        """The last version that is known."""
+        return self._context.version
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._live)
 
     def __contains__(self, number: object) -> bool:
-        return number in self._entries
+        return number in self._live
 
     def __iter__(self) -> Iterator[Correction]:
-        return iter(self._by_entry.values())
+        """In the order of their numbers."""
+        return (self._live[entry.number] for entry in self._context)
 
-    def change(self, removed: Iterable[int], added: Sequence[Correction]) -> None:
-        """Take corrections away, and let others hold."""
-        removed = [*removed]
-        for number in removed:
-            self._unsettled.pop(number, None)
+    def get(self, number: int) -> Correction | None:
+        """The correction or note with this number, if it holds."""
+        return self._live.get(number)
+
+    def entry(self, id: str) -> Entry | None:
+        """The entry of one that holds."""
+        return self._context.get(id)
+
+    def read(self, versions: Sequence[Version], *, anew: bool = False) -> None:
+        """Take in the versions that follow the last one that is known, or, `anew`, all versions."""
+        if anew:
+            self._clear()
+        before, known = self._context, self._live
+        for version in versions:
+            self._context = self._context.replay(version.applied, version.version)
+        named = {done.id for version in versions for done in version.applied}
+        for id in named:
+            number = int(id[1:])
+            if before.get(id) is not None and id not in self._context:
+                old = known.pop(number)
+                self._count[old.section] -= 1
+                self._unsettled.pop(number, None)
+                if self._by_key.get(old.key) == number:
+                    del self._by_key[old.key]
+        new = [entry for id in named if (entry := self._context.get(id)) is not None and id not in before]
+        added = [Correction.of(entry.number, entry) for entry in sorted(new, key=lambda entry: entry.number)]
         older = max(len(added) - UNSETTLED, 0)
-        self._exchange(removed, [*added[:older], *map(self._settled, added[older:])])
-
-    def _exchange(self, removed: Iterable[int], added: Sequence[Correction]) -> None:
-        gone = [id for number in removed if (id := self._entries.pop(number, None)) is not None]
-        outcome = self._context.apply(
-            Delta((*map(Delete, gone), *(Add(each.section, each.searched, data=each.as_data()) for each in added)))
-        )
-        for id in gone:
-            old = self._by_entry.pop(id)
-            self._count[old.section] -= 1
-            if self._by_question.get(_key(old)) == old.number:
-                del self._by_question[_key(old)]
-        self._context = outcome.context
-        for correction, done in zip(added, outcome.applied[len(gone) :], strict=True):
-            self._entries[correction.number] = done.id
-            self._by_entry[done.id] = correction
+        for correction in added:
             self._count[correction.section] += 1
-            self._by_question[_key(correction)] = correction.number
+        self._put([*added[:older], *map(self._settled, added[older:])])
+
+    def _put(self, corrections: Sequence[Correction]) -> None:
+        """Find corrections by their questions as they are known now."""
+        edits = list[Update]()
+        for correction in corrections:
+            if (old := self._live.get(correction.number)) is not None and self._by_key.get(old.key) == old.number:
+                del self._by_key[old.key]
+            self._live[correction.number] = correction
+            self._by_key[correction.key] = correction.number
+            entry = self._context.get(correction.id)
+            assert entry is not None
+            if entry.embedded_text != correction.searched:
+                edits.append(Update(correction.id, key=correction.searched))
+        # The number of the version stays that of the store.
+        self._context = replace(self._context.apply(Delta(tuple(edits))).context, version=self._context.version)
         self.changes += 1
 
     def reconsider(self, pieces: frozenset[int]) -> None:
         """Derive the questions of unsettled corrections anew that share pieces with a new message of the space."""
         shared = [number for number, own in self._unsettled.items() if not own.isdisjoint(pieces)]
-        old = [self._by_entry[self._entries[number]] for number in shared]
+        old = [self._live[number] for number in shared]
         new = [self._settled(each) for each in old]
-        changed = [now for before, now in zip(old, new, strict=True) if now.asked != before.asked]
-        if changed:
-            self._exchange([each.number for each in changed], changed)
+        if changed := [now for before, now in zip(old, new, strict=True) if now.asked != before.asked]:
+            self._put(changed)
 
     def _settled(self, correction: Correction) -> Correction:
         """A correction with the question of its request as it is known now. With few neighbours it stays unsettled."""
@@ -208,7 +177,7 @@ class Corrections:
     async def near(self, question: str) -> list[Near]:
         """The corrections and notes to be shown for a question: general notes, notes, corrections of similar requests,
         corrections of the same request; of each the nearest last."""
-        if not self._entries:
+        if not self._live:
             return []
         exact = self._exact((False, normalise(question)))
         found = [each for each, _ in await self._nearest(SECTION, question, SHOWN) if each == exact or each.is_quotable]
@@ -227,8 +196,8 @@ class Corrections:
         return not correction.note and (await self._compare(question, correction))[1]
 
     def _exact(self, key: tuple[bool, str]) -> Correction | None:
-        number = self._by_question.get(key)
-        return None if number is None else self._by_entry[self._entries[number]]
+        number = self._by_key.get(key)
+        return None if number is None else self._live[number]
 
     async def _compare(self, question: str, correction: Correction) -> tuple[float, bool]:
         """The similarity of two questions as a cosine, and whether they are the same, perhaps in other words."""
@@ -246,22 +215,18 @@ class Corrections:
             return []
         found = await self._retriever.nearest(self._context, question, most, Filter(section=section))
         # One that was taken away while vectors were awaited is left out.
-        known = ((self._by_entry.get(match.entry.id), match.similarity) for match in found.found)
+        known = ((self._live.get(match.entry.number), match.similarity) for match in found.found)
         return [(correction, similarity) for correction, similarity in known if correction is not None]
 
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """The corrections that a new one of an `answer` replaces: that of the equal question, and those of a question
         that is the same in other words and whose right answer was given, and was wrong."""
-        if not self._entries:
+        if not self._live:
             return []
-        exact = self._exact(_key(new))
+        exact = self._exact(new.key)
         replaced = [] if exact is None else [exact]
         for old, _ in await self._nearest(SECTION, new.searched, SHOWN) if answer else ():
             misled = normalise(old.target) == normalise(answer) != normalise(new.target)
             if misled and old not in replaced and await self.is_same(new.searched, old):
                 replaced.append(old)
         return [each.number for each in replaced]
-
-
-def _key(correction: Correction) -> tuple[bool, str]:
-    return correction.note, normalise(correction.searched)

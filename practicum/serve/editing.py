@@ -19,11 +19,13 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
 from practicum.core.errors import RunBusy, UsageError
 from practicum.serve.answers import Decided, Edited, SpaceGone
+from practicum.serve.reporting import decide_correction
 from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.service import Service
 from practicum.serve.space import EDITED, LIVE, Space
 from practicum.session import review as reviews
 from practicum.session.amend import apply_edits, roll_back, writing
+from practicum.session.corrections import BY_REVIEW
 from practicum.session.outcomes import Conflict, Unknown
 from practicum.session.records import to_the_end
 from practicum.store import schema
@@ -154,7 +156,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
     edits that were learned. Raises Unknown if there is no such thing, and Conflict if it was decided before or cannot
     be applied any more."""
     if id[:1] == "c" and id[1:].isdecimal():
-        return await service.review_correction(name, int(id[1:]), approved)
+        return await decide_correction(service, name, int(id[1:]), approved, reason)
     space = await service.space(name)
     if not approved:
         async with _writing(service, space) as store:
@@ -169,7 +171,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
             version = approval.context.version
             if not service.settings.learn:
                 # There is no learner to try it.
-                _make_live(space, store, version, reviews.BY_REVIEW)
+                _make_live(space, store, version, BY_REVIEW)
             return version
 
         return {"id": id, "state": APPROVED, "version": await to_the_end(approve)}

@@ -20,7 +20,9 @@ from practicum.core.thoughts import SILENCES
 from practicum.serve.learner import Spent
 from practicum.serve.service import AT_ONCE, TOKENS, Service
 from practicum.serve.space import Space
+from practicum.session.corrections import LETTER
 from practicum.store import schema
+from practicum.store.reviews import PENDING
 
 TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds of whole requests, as bounds of the histogram."""
@@ -142,10 +144,11 @@ class Metrics(Collector):
 
     def _waiting(self, spaces: list[Space]) -> Counter[str]:
         """The corrections and notes that wait for review, by the identity of their space."""
-        t, found, database = schema.corrections, Counter[str](), self._service.database
+        t, found, database = schema.reviews, Counter[str](), self._service.database
         for start in range(0, len(spaces), AT_ONCE):
             some = [space.id for space in spaces[start : start + AT_ONCE]]
-            waiting = database.of_spaces(t, some, (func.count(),)).where(t.c.state == "waiting").group_by(t.c.space)
+            waiting = database.of_spaces(t, some, (func.count(),)).group_by(t.c.space)
+            waiting = waiting.where(t.c.state == PENDING, t.c.id.startswith(LETTER))
             found.update(dict(map(tuple, database.rows(waiting))))
         return found
 

@@ -20,9 +20,8 @@ from practicum.core.errors import StoreAway, StoreError, UsageError
 from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line, wrong_field
 from practicum.retrieval.search import Filter
-from practicum.serve import access, answers, editing, personal
+from practicum.serve import access, answers, editing, personal, reporting
 from practicum.serve.access import Grant, Keys, Role
-from practicum.serve.corrections import note_by
 from practicum.serve.service import Service
 from practicum.session.outcomes import Conflict, Report, read_report, said_by
 from practicum.session.review import Present, read_reviews
@@ -169,7 +168,7 @@ class Nothing(Form):
 @_operation("POST", "/v1/feedback", "report")
 async def report(at: At, asked: Report) -> answers.Reported:
     """Say what came of an interaction: a score, the right answer, or what was wrong."""
-    return await at.service.feedback(at.space, asked, said_by(at.user), screened=at.screened)
+    return await reporting.report(at.service, at.space, asked, said_by(at.user), screened=at.screened)
 
 
 class Newest(Form):
@@ -217,7 +216,7 @@ class Note(Form):
 @_operation("POST", "/v1/notes", "report")
 async def remember(at: At, asked: Note) -> answers.Noted:
     """Keep a note, which is shown to later requests that it is about."""
-    return await at.service.note(at.space, asked.text, asked.about, at.user, screened=at.screened)
+    return await reporting.note(at.service, at.space, asked.text, asked.about, at.user, screened=at.screened)
 
 
 class Listing(Form):
@@ -286,7 +285,7 @@ class States(Form):
 @_operation("GET", "/v1/corrections", "review")
 async def corrections(at: At, asked: States) -> answers.Corrections:
     """The corrections and notes in a state, the oldest first, and how many there are in all."""
-    return await at.service.list_corrections(at.space, asked.state, asked.after, asked.limit)
+    return await reporting.list_corrections(at.service, at.space, asked.state, asked.after, asked.limit)
 
 
 @_operation("GET", "/v1/review", "review")
@@ -297,11 +296,11 @@ async def waiting(at: At, asked: Nothing) -> answers.Waiting:
     newest = space.newest
 
     def edits(store: Store) -> list[Any]:
-        found = read_reviews(store)
+        found = read_reviews(store, corrections=False)
         present = Present(store, newest) if found else None
         return [{**one.as_json(), "problem": present and present.problem(one, present.context)} for one in found]
 
-    listed = await at.service.list_corrections(at.space, "waiting", 0, LISTED)
+    listed = await reporting.list_corrections(at.service, at.space, "waiting", 0, LISTED)
     return {
         "space": at.space, "corrections": listed["corrections"], "total": listed["total"],
         "edits": await asyncio.to_thread(edits, space.store),
@@ -361,16 +360,17 @@ class Removal(Form):
 async def remove(at: At, asked: Removal) -> answers.Edited | answers.Decided:
     """Remove an entry of the playbook, a correction or a note. Of an entry, an earlier version still has it. Without
     the role review, only one's own notes are removed: those of the same user, or of none."""
+    number = int(asked.id[1:]) if asked.id.startswith("c") else None
     if not at.grant.may("review"):
-        number = int(asked.id[1:]) if asked.id.startswith("c") else None
-        if number is None or await at.service.noted_by(at.space, number) != note_by(at.user):
+        note = None if number is None else await reporting.note_of(at.service, at.space, number)
+        if note is None or note.user != at.user:
             raise access.Forbidden(
                 "key.forbidden",
                 f"removing {asked.id} takes the role review: report is for notes of one's own",
                 role="review",
             )
-    if asked.id.startswith("c"):
-        return await at.service.review_correction(at.space, int(asked.id[1:]), False)
+    if number is not None:
+        return await reporting.decide_correction(at.service, at.space, number, False)
     return await editing.edit_entry(at.service, at.space, asked.id, None, None, asked.seen)
 
 

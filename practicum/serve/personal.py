@@ -26,16 +26,16 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Protocol
 
-from sqlalchemy import literal, select
+from sqlalchemy import select
 
 from practicum.core.edits import entry_json
 from practicum.core.errors import PracticumError, RunBusy, StoreError
 from practicum.core.installation import derived_key
 from practicum.core.keeping import Bounded
 from practicum.serve import answers
-from practicum.serve.corrections import note_by
 from practicum.serve.rollout import next_number
 from practicum.serve.space import Space
+from practicum.session.corrections import LETTER, USER, Correction, every_correction
 from practicum.session.forget import forget
 from practicum.session.outcomes import LEARNED, WAITING, Interaction, Unknown, shown_items
 from practicum.store import schema
@@ -101,10 +101,12 @@ class Unfinished(StoreError):
 
 @dataclass(frozen=True)
 class _Found:
-    """What is known of a user in a space: the ids of the interactions and what stands for notes, and the sessions
-    (`pins` are what versions are kept by). `shared` are outcomes of others that are about a session with the user."""
+    """What is known of a user in a space: the ids of the interactions, the corrections of these and the user's notes,
+    and the sessions (`pins` are what versions are kept by). `shared` are outcomes of others that are about a session
+    with the user."""
 
     ids: frozenset[str]
+    corrections: tuple[Correction, ...]
     pins: frozenset[str]
     shared: frozenset[str]
 
@@ -206,7 +208,7 @@ async def _erase_served(
             done = await asyncio.to_thread(
                 _erase, service.database.store(name, id), user, text,
                 clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,
-                rewritten=space.read_versions if space else lambda: None,
+                rewritten=lambda: service.call_soon(_read_again(service, space)) if space else None,
             )  # fmt: skip
             service.unfinished.pop(name, None)
             return done
@@ -230,6 +232,12 @@ async def _clean(service: ErasingHost, space: Space, user: str | None, found: _F
     await service.refresh(space)
 
 
+async def _read_again(service: ErasingHost, space: Space) -> None:
+    """Show nothing any more of what a space learned from a user."""
+    await asyncio.to_thread(space.read_versions)
+    await service.refresh(space)
+
+
 # For a store
 
 
@@ -250,10 +258,12 @@ def _stores(database: Database, space: str | None = None) -> list[Store]:
 
 def _knows(store: Store, user: str) -> bool:
     """Whether a space keeps something of a user."""
-    i, c, e = schema.interactions, schema.corrections, schema.erasures
+    i, c, r, e = schema.interactions, schema.corrections, schema.reviews, schema.erasures
+    source = json.dumps(USER + user, ensure_ascii=False)
     queries = (
         store.select(i.c.id).where(i.c.user == user),
-        store.select(c.c.number).where(c.c.interaction == note_by(user)),
+        store.select(c.c.version).where(c.c.applied.contains(source, autoescape=True)),
+        store.select(r.c.id).where(r.c.data.contains(source, autoescape=True)),
         store.select(e.c.number).where(e.c.user == _digest(user), e.c.state != DONE),
     )
     return any(store.rows(query.limit(1)) for query in queries)
@@ -267,17 +277,18 @@ def exported(store: Store, user: str) -> Iterator[dict[str, Any]]:
     found, mine = _find(store, user), _mine(store, user)
     if found is None:
         raise _nothing(user)
-    i, o, c, s = schema.interactions, schema.outcomes, schema.corrections, schema.sessions
+    i, o, s = schema.interactions, schema.outcomes, schema.sessions
     queries: dict[str, Any] = {
         "interaction": store.select(i).where(i.c.user == user).order_by(i.c.number),
         "outcome": store.select(o).where(o.c.id.in_(mine)).order_by(o.c.id),
-        "correction": store.select(c).where(c.c.interaction.in_(mine)).order_by(c.c.number),
         "session": store.select(s).order_by(s.c.session),
     }
     for what, query in queries.items():
         for row in store.rows(query):
             if what != "session" or row.session in found.pins:
                 yield _item(what, store.name, row)
+    for one in found.corrections:
+        yield {"what": "correction", "space": store.name, "id": one.id, **asdict(one)}
     with as_stored(store.folder):
         yield from _learned(store, found)
 
@@ -303,20 +314,22 @@ def finish_stored(store: Store) -> None:
 
 
 def _mine(at: Store | Transaction, user: str) -> Any:
-    """The ids of a user's interactions, and what stands for one of a user's notes."""
+    """The ids of a user's interactions."""
     i = schema.interactions
-    return at.select(i.c.id).where(i.c.user == user).union_all(select(literal(note_by(user))))
+    return at.select(i.c.id).where(i.c.user == user)
 
 
 def _find(at: Store | Transaction, user: str) -> _Found | None:
     """What is known of a user; None if that is nothing."""
-    i, o, c = schema.interactions, schema.outcomes, schema.corrections
+    i, o = schema.interactions, schema.outcomes
     ids, sessions, pins = set[str](), set[str](), set[str]()
     for row in at.rows(at.select(i.c.id, i.c.session, i.c.data).where(i.c.user == user)):
         ids.add(row.id)
         sessions |= {row.session} - {None}
         pins.add(json.loads(row.data)["pin"])
-    if not ids and not at.rows(at.select(c.c.number).where(c.c.interaction == note_by(user)).limit(1)):
+    every = every_correction(at)
+    corrections = tuple(one for _, one in sorted(every.items()) if one.interaction in ids or one.user == user)
+    if not ids and not corrections:
         return None
     shared, others = set[str](), set[str]()
     for session in sessions:
@@ -326,7 +339,7 @@ def _find(at: Store | Transaction, user: str) -> _Found | None:
             others.add(session)
             if row.data is not None and "session" in json.loads(row.data):
                 shared.add(row.id)
-    return _Found(frozenset(ids), frozenset(pins - others), frozenset(shared))
+    return _Found(frozenset(ids), corrections, frozenset(pins - others), frozenset(shared))
 
 
 def _nothing(user: str, space: str | None = None) -> Unknown:
@@ -388,16 +401,23 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
     data = erasure.data
     with as_stored(store.folder):
         sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
+        log = [done for one in read_versions(store, schema.corrections) for done in one.applied]
+        known = {done.id for done in log}
+        # Of a session with others, their corrections stay.
+        sources |= _of((source for done in log for source in done.edit.sources), frozenset(data["ids"]))
+        notes, how = known.intersection(data["notes"]), {"text": data["text"], "stay": data["shared"]}
         try:
-            run = forget(store, sources=sorted(sources), text=data["text"], stay=data["shared"]) if sources else None
+            taught = bool(sources or notes)
+            run = forget(store, sources=sorted(sources), entries=sorted(notes), **how) if taught else None
         except StoreError:
             if store.is_forgetting:
                 # Nothing of it is shown any more; bytes of it may be left.
                 kept = {"counts": {"left": 0, **data["counts"]}, "ids": [*map(_digest, data["ids"])]}
                 erasure.write(store, kept, state=FORGOTTEN)
             raise
+    learned = [] if run is None else [one for one in (*run.removed, *run.restored) if not one.id.startswith(LETTER)]
     lost = {} if run is None else {
-        "entries": len(run.removed) + len(run.restored), "records": run.rows, "left": run.left,
+        "entries": len(learned), "records": run.rows, "left": run.left,
         "alike": len(run.alike.entries) + sum(run.alike.rows.values()),
     }  # fmt: skip
     counts = {**data["counts"], **lost}
@@ -437,15 +457,17 @@ def _record(at: Transaction, user: str, text: bool) -> _Found | None:
     found = _find(at, user)
     if found is None:
         return None
-    i, o, c, s, a = schema.interactions, schema.outcomes, schema.corrections, schema.sessions, schema.alarms
+    i, o, r, s, a = schema.interactions, schema.outcomes, schema.reviews, schema.sessions, schema.alarms
     mine, shown = _mine(at, user), set[str]()
     for row in at.rows(at.select(i).where(i.c.user == user)):
         shown.update(shown_items(at, Interaction.stored(row), False))
     removed = {
-        "corrections": at.run(at.delete(c).where(c.c.interaction.in_(mine))),
+        "corrections": len(found.corrections),
         "outcomes": at.run(at.delete(o).where(o.c.id.in_(mine))),
         "interactions": at.run(at.delete(i).where(i.c.user == user)),
     }
+    for one in found.corrections:
+        at.run(at.delete(r).where(r.c.id == one.id))
     for id in found.shared:
         again = at.update(o).where(o.c.id == id, o.c.state.in_((LEARNED, WAITING)))
         at.run(again.values(state=WAITING, revision=o.c.revision + 1))
@@ -454,9 +476,11 @@ def _record(at: Transaction, user: str, text: bool) -> _Found | None:
     # What a failure of learning says may quote an answer, or a part of it.
     at.run(at.update(a).where(a.c.kind == "learning").values(text=QUOTED))
     _count_credits(at, shown)
-    at.run(at.update(schema.spaces).values(corrected=schema.spaces.c.corrected + 1))
     counts = {**removed, "sessions": len(found.pins), "again": len(found.shared)}
-    data = {"ids": sorted(found.ids), "shared": sorted(found.shared), "text": text, "counts": counts}
+    notes = [one.id for one in found.corrections]
+    data = {
+        "ids": sorted(found.ids), "notes": notes, "shared": sorted(found.shared), "text": text, "counts": counts,
+    }  # fmt: skip
     row = {"number": next_number(at, schema.erasures), "state": REMOVED, "user": _digest(user), "began": at.now()}
     at.insert(schema.erasures, {**row, "data": json.dumps(data)})
     return found
@@ -481,10 +505,10 @@ def _count_credits(at: Transaction, items: set[str]) -> None:
 def _rows_left(store: Store, ids: Sequence[str]) -> int:
     """Count the rows that still name these interactions."""
     left = 0
-    for column in (schema.interactions.c.id, schema.outcomes.c.id, schema.corrections.c.interaction):
+    for column in (schema.interactions.c.id, schema.outcomes.c.id):
         for start in range(0, len(ids), READ):
             left += len(store.rows(store.select(column).where(column.in_(ids[start : start + READ]))))
-    return left
+    return left + sum(one.interaction in {*ids} for one in every_correction(store).values())
 
 
 # What was learned

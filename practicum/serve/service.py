@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -28,18 +28,15 @@ from practicum.core.context import Context
 from practicum.core.errors import PracticumError, RunBusy, StoreError, UsageError
 from practicum.core.installation import home
 from practicum.core.keeping import Bounded, size_of
-from practicum.core.trust import Trust, least
 from practicum.core.views import exchanges
 from practicum.engine.door import Held
 from practicum.engine.framing import framed
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers
 from practicum.serve.access import Grant, require_key_of
-from practicum.serve.corrections import Correction, note_by
 from practicum.serve.faults import Faults
 from practicum.serve.interactions import list_interactions
 from practicum.serve.learner import Learner
-from practicum.serve.origins import is_flagged
 from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
@@ -63,16 +60,13 @@ from practicum.session.config import Splits, config_from
 from practicum.session.opening import run_embedder
 from practicum.session.outcomes import (
     WAITING,
-    Conflict,
     Interaction,
-    Outcome,
     Report,
     Unknown,
     drawn,
     find_interaction,
     new_id,
     said_by,
-    write_outcome,
 )
 from practicum.session.records import (
     as_seed,
@@ -144,10 +138,6 @@ FAILING = 3.0
 TOKENS = ("input", "cached", "output")
 """The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
 
-CORRECTION_STATES = ("live", "waiting", "replaced", "rejected")
-"""The states of a correction or a note."""
-
-
 HELD_OUT = 0.2
 """The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
 
@@ -167,6 +157,8 @@ class Service:
         """What the operator should know after the start."""
         self._held = ExitStack()
         self.database = Database.at(settings.store, settings.folder, create=True)
+        # Requests wait for what is read, or for a lock that is held meanwhile.
+        self.database.waits = False
         self._held.callback(self.database.close)
         try:
             self._held.enter_context(self.database.backend.serve())
@@ -399,7 +391,7 @@ class Service:
         """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
         Raises StoreError if it cannot be read."""
         async with space.lock:
-            await self._read_corrections(space)
+            await space.read_corrections()
         async with space.counting:
             await self._read_rollout(space)
         o = schema.outcomes
@@ -409,31 +401,8 @@ class Service:
         began = time.monotonic() - max(time.time() - (since or 0.0), 0.0)
         space.waiting_since = min(began, space.waiting_since) if space.waiting else began
         space.waiting = number
-        await self._count(space)
+        await self.count_scores(space)
         self.learner.wake()
-
-    async def _read_corrections(self, space: Space) -> None:
-        """Let those corrections hold that are stored; whoever calls has the space's lock."""
-        c = schema.corrections
-        # First how many changes there were: what is read then has them all.
-        corrected = await asyncio.to_thread(self._corrected, space.store)
-        if corrected == space.corrected:
-            return
-        live = space.store.select(c.c.number).where(c.c.state == "live")
-        numbers = [row.number for row in await asyncio.to_thread(self.database.rows, live)]
-        known = {correction.number for correction in space.corrections}
-        new = sorted({*numbers} - known)
-        rows = list[Any]()
-        for start in range(0, len(new), AT_ONCE):
-            some = space.store.select(c).where(c.c.number.in_(new[start : start + AT_ONCE])).order_by(c.c.number)
-            rows += await asyncio.to_thread(self.database.rows, some)
-        added = [Correction(row.number, **json.loads(row.data)) for row in rows]
-        space.corrections.change(known.difference(numbers), added)
-        space.corrected = corrected
-
-    def _corrected(self, store: Store) -> int:
-        """How often the corrections of a space were changed."""
-        return next((row.corrected for row in store.rows(store.select(schema.spaces.c.corrected))), 0)
 
     async def _read_rollout(self, space: Space) -> None:
         """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
@@ -469,7 +438,7 @@ class Service:
         columns = (o.c.number, o.c.score, i.c.version, i.c.rollout, i.c.kind, i.c.data)
         return space.store.select(*columns).where(o.c.id == i.c.id, o.c.score.is_not(None))
 
-    async def _count(self, space: Space) -> None:
+    async def count_scores(self, space: Space) -> None:
         """Count the scores that came since, whichever node they were reported to, all nodes in the same order: of a
         rollout, which they may decide, and of all requests, which may have become worse."""
         number = schema.outcomes.c.number
@@ -675,9 +644,9 @@ class Service:
         }  # fmt: skip
         self.database.writer.post(id, schema.outcomes, row, told=True)
         if space is not None:
-            self._waits(space)
+            self.wait_to_learn(space)
 
-    def _waits(self, space: Space) -> None:
+    def wait_to_learn(self, space: Space) -> None:
         """Count an outcome that can be learned from."""
         space.waiting_since = space.waiting_since if space.waiting else time.monotonic()
         space.waiting += 1
@@ -705,102 +674,7 @@ class Service:
             "entries": [[*pair] for pair in shown.entries], "corrections": [*shown.corrections],
         }  # fmt: skip
 
-    # Feedback
-
-    async def feedback(
-        self, name: str, report: Report, trust: Trust, *, screened: bool = False
-    ) -> answers.Reported:  # fmt: skip
-        """Take feedback of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
-        `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does
-        not know, and StoreError if it cannot be written."""
-        space = await self.space(name)
-        said = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
-        report = report.model_copy(update=space.reader.redacted(said))
-        async with space.lock:
-            known = self.recent.get(f"{space.id} {report.interaction}")
-            if known is None:
-                known = await self._find(space.store, report)
-            draft = Correction(
-                0, known.query, report.target or "", report.comment or "",
-                least(trust, self.settings.trusted.question(known.user)), question=space.question(known.data),
-            )  # fmt: skip
-            text = "\n".join(filter(None, (report.target, report.comment)))
-            holds = self._believes(draft) and not is_flagged(draft.asked, text, trust, known, screened)
-            written = None
-            while written is None:
-                replaced: list[int] = []
-                if text and holds:
-                    replaced = await space.corrections.replaced_by(draft, report.answer or known.answer)
-                change = partial(
-                    self._write,
-                    space=space,
-                    known=known,
-                    draft=draft,
-                    report=report,
-                    by=trust,
-                    replaced=replaced,
-                    holds=holds,
-                )
-                written = await asyncio.wrap_future(space.store.do(change))
-                if written is None:
-                    # Another node changed what holds.
-                    await self._read_corrections(space)
-            outcome, correction = written
-            if correction is not None and holds:
-                space.corrections.change(replaced, [correction])
-                space.corrected += 1
-        self.counts["feedback"] += 1
-        self.counts["interactions"] += outcome.status == "kept" and "purpose" in known.data
-        if outcome.newly_waiting:
-            self._waits(space)
-        if outcome.score is not None and outcome.before is None:
-            space.scored += 1
-            space.scores += outcome.score
-            await self._count(space)
-        effect: answers.Effect | None = None
-        if correction is not None:
-            effect = "in effect" if holds else "waits for review"
-        return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
-
-    def _believes(self, draft: Correction) -> bool:
-        """Whether a correction or a note need not wait for review, if the filter flags nothing of it."""
-        return draft.trust == "own" or self.settings.review == "none"
-
-    async def note(
-        self, name: str, text: str, about: str, user: str | None, *, screened: bool = False
-    ) -> answers.Noted:  # fmt: skip
-        """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this
-        returns. A `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
-        space, t = await self.space(name), schema.corrections
-        by = said_by(user)
-        text, about = space.reader.redacted((text, about))
-        draft = Correction(0, about, words=text, trust=by, note=True)
-        holds = self._believes(draft) and not is_flagged(about, text, by, None, screened)
-        async with space.lock:
-
-            def write(at: Transaction, replaced: Sequence[int]) -> Correction | None:
-                if holds and not self._is_known(at, space):
-                    return None
-                made = replace(draft, number=_next_correction(at))
-                data = json.dumps(made.as_data(), ensure_ascii=False)
-                state = "live" if holds else "waiting"
-                at.insert(t, {"number": made.number, "interaction": note_by(user), "state": state, "data": data})
-                if holds:
-                    self._change_corrections(at, space, replaced)
-                return made
-
-            made = None
-            while made is None:
-                same = await space.corrections.replaced_by(draft) if holds else []
-                made = await asyncio.wrap_future(space.store.do(partial(write, replaced=same)))
-                if made is None:
-                    # Another node changed what holds.
-                    await self._read_corrections(space)
-            if holds:
-                space.corrections.change(same, [made])
-                space.corrected += 1
-        self.counts["notes"] += 1
-        return {"id": f"c{made.number}", "note": "in effect" if holds else "waits for review"}
+    # Interactions
 
     async def list_interactions(
         self, name: str, session: str | None, user: str | None, since: float | None, limit: int
@@ -826,12 +700,12 @@ class Service:
         if f"{space.id} {id}" in self.recent:
             return True
         try:
-            await self._find(space.store, Report.model_construct(interaction=id))
+            await self.find(space.store, Report.model_construct(interaction=id))
         except Unknown:
             return False
         return True
 
-    async def _find(self, store: Store, report: Report) -> Interaction:
+    async def find(self, store: Store, report: Report) -> Interaction:
         """The interaction that a report is about; another node may be about to write it. Raises Unknown."""
         find = partial(find_interaction, report=report)
         try:
@@ -842,44 +716,6 @@ class Service:
         await asyncio.sleep(2 * WINDOW)
         return await asyncio.wrap_future(store.do(find))
 
-    def _write(
-        self, at: Transaction, space: Space, known: Interaction, draft: Correction, report: Report, by: Trust,
-        replaced: list[int], holds: bool,
-    ) -> tuple[Outcome, Correction | None] | None:  # fmt: skip
-        """Write a report and what follows from it; None, and nothing is written, if the corrections that hold are
-        others than this node knows."""
-        i = schema.interactions
-        if at.first(at.select(i.c.id).where(i.c.id == known.id)) is None:
-            # Forgotten, by another node perhaps, which this one's memory has not heard of.
-            raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
-        if (report.target or report.comment) and holds and not self._is_known(at, space):
-            return None
-        outcome = write_outcome(at, known, report, by, held_out=HELD_OUT)
-        told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
-        if not told or outcome.score == 1.0 or not known.query:
-            return outcome, None
-        number = _next_correction(at)
-        correction = replace(draft, number=number, target=outcome.target, words=outcome.words)
-        row = {
-            "number": number, "interaction": known.id, "state": "live" if holds else "waiting",
-            "data": json.dumps(correction.as_data(), ensure_ascii=False),
-        }  # fmt: skip
-        at.insert(schema.corrections, row)
-        if holds:
-            self._change_corrections(at, space, replaced)
-        return outcome, correction
-
-    def _is_known(self, at: Transaction, space: Space) -> bool:
-        """Whether this node knows all corrections that hold."""
-        return bool(at.first(at.select(schema.spaces.c.corrected))[0] == space.corrected)
-
-    def _change_corrections(self, at: Transaction, space: Space, replaced: Sequence[int]) -> None:
-        """Note that other corrections hold, and that these do not any more."""
-        t = schema.corrections
-        if replaced:
-            at.run(at.update(t).where(t.c.number.in_(replaced)).values(state="replaced"))
-        at.run(at.update(schema.spaces).values(corrected=space.corrected + 1))
-
     async def _decide_scored(self, space: Space, rollout: Rollout, decision: Decision) -> None:
         try:
             await self.decide(space, rollout, decision)
@@ -887,39 +723,6 @@ class Service:
             # The feedback is stored all the same; the next score decides again.
             self.counts["decisions that failed"] += 1
             logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
-
-    async def list_corrections(self, name: str, state: str, after: int, limit: int) -> answers.Corrections:
-        """Corrections and notes of a space in one of CORRECTION_STATES, those after a number, and how many there are.
-        Raises UnknownSpace."""
-        space, t = await self.space(name), schema.corrections
-        number = space.store.select(func.count(t.c.number)).where(t.c.state == state)
-        ((total,),) = await asyncio.to_thread(self.database.rows, number)
-        some = space.store.select(t).where(t.c.state == state, t.c.number > after)
-        rows = await asyncio.to_thread(self.database.rows, some.order_by(t.c.number).limit(limit))
-        known = [(row, Correction(row.number, **json.loads(row.data))) for row in rows]
-        found: list[answers.StoredCorrection] = [
-            {
-                "id": f"c{row.number}", "interaction": row.interaction, "query": one.query,
-                "question": space.question(asdict(one)), "target": one.target, "words": one.words, "trust": one.trust,
-                "note": one.note,
-            }
-            for row, one in known
-        ]  # fmt: skip
-        return {"space": name, "state": state, "total": total, "corrections": found}
-
-    async def noted_by(self, name: str, number: int) -> str | None:
-        """Whose note this is (see `corrections.note_by`); None for a correction. Raises Unknown if there is none of
-        this number."""
-        row = await self._correction(await self.space(name), number)
-        return row.interaction if json.loads(row.data)["note"] else None
-
-    async def _correction(self, space: Space, number: int) -> Any:
-        """The row of a correction or a note. Raises Unknown if there is none of this number."""
-        t = schema.corrections
-        rows = await asyncio.to_thread(self.database.rows, space.store.select(t).where(t.c.number == number))
-        if not rows:
-            raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {space.name}")
-        return rows[0]
 
     async def history(self, name: str, most: int = 50) -> answers.History:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
@@ -941,37 +744,6 @@ class Service:
             "credits": [{"item": x.item, "scored": x.scored, "mean": x.total / max(x.scored, 1)} for x in credits],
             "erasures": [{"began": x.began, "ended": x.ended, "state": x.state} for x in erasures],
         }  # fmt: skip
-
-    async def review_correction(self, name: str, number: int, approved: bool) -> answers.Decided:
-        """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
-        there is none of this number, and Conflict if it was decided before."""
-        space, t = await self.space(name), schema.corrections
-        states = ("waiting",) if approved else ("waiting", "live")
-        async with space.lock:
-
-            def decide(at: Transaction, replaced: Sequence[int]) -> bool:
-                if not self._is_known(at, space):
-                    return False
-                state = "live" if approved else "rejected"
-                at.run(at.update(t).where(t.c.number == number, t.c.state.in_(states)).values(state=state))
-                self._change_corrections(at, space, replaced)
-                return True
-
-            decided = False
-            while not decided:
-                await self._read_corrections(space)
-                row = await self._correction(space, number)
-                if row.state not in states:
-                    raise Conflict("review.decided", f"c{number} was decided before: it is {row.state}")
-                correction = Correction(number, **json.loads(row.data))
-                gone = [number] if number in space.corrections else []
-                if approved:
-                    gone = await space.corrections.replaced_by(correction)
-                replaced = gone if approved else []
-                decided = await asyncio.wrap_future(space.store.do(partial(decide, replaced=replaced)))
-            space.corrections.change(gone, [correction] if approved else [])
-            space.corrected += 1
-        return {"id": f"c{number}", "state": "live" if approved else "rejected", "version": None}
 
     # Rollouts
 
@@ -1235,11 +1007,3 @@ class Service:
             "counts": dict(self.counts), "unwritten": writer.unwritten, "lost": writer.lost, "late": writer.late,
             "learning": self.learner.status,
         }  # fmt: skip
-
-
-def _next_correction(at: Transaction) -> int:
-    """The number of a new correction or note, in a transaction that changes the space. That of a removed one is not
-    given again: who has its id would decide on another text."""
-    t = schema.spaces
-    at.run(at.update(t).values(numbered=t.c.numbered + 1))
-    return int(at.first(at.select(t.c.numbered))[0])

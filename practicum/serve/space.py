@@ -31,7 +31,6 @@ from practicum.serve.corrections import (
     SIMILAR,
     SIMILAR_HEADING,
     SIMILAR_TURN,
-    Correction,
     Corrections,
     Near,
 )
@@ -40,11 +39,13 @@ from practicum.serve.questions import Questions
 from practicum.serve.rollout import Rollout
 from practicum.serve.sessions import Conversations
 from practicum.session.components import Parts
+from practicum.session.corrections import Correction
 from practicum.session.outcomes import drawn
 from practicum.session.reader import Reader
+from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.names import read_head, read_names
-from practicum.store.versions import lineage, read_parents
+from practicum.store.versions import Version, lineage, read_parents, read_versions
 
 LIVE = "live"
 """The name of the version that all see who see no candidate."""
@@ -141,8 +142,7 @@ class Space:
         self.used = time.monotonic()
         self.lock = asyncio.Lock()
         """Of corrections."""
-        self.corrected = 0
-        """Changes of corrections that are known here."""
+        self._rewritten = 0
         self.counting = asyncio.Lock()
         self.counted = 0
         """The number of the last outcome that was counted."""
@@ -315,6 +315,21 @@ class Space:
         """Whether a session may go on with a version: it was not taken back, and nobody edited it since."""
         candidate = self.rollout is not None and version == self.rollout.version
         return candidate or (version in self._line and version >= self._edited)
+
+    async def read_corrections(self) -> None:
+        """Let those corrections hold that are stored; whoever calls has the space's lock."""
+
+        def read() -> tuple[int, list[Version]]:
+            t = schema.spaces
+            # First: what is removed for good later is noticed by the next look.
+            rewritten = next((row.rewritten for row in self.store.rows(self.store.select(t.c.rewritten))), 0)
+            known = self.corrections.version if rewritten == self._rewritten else -1
+            return rewritten, read_versions(self.store, schema.corrections, known)
+
+        rewritten, versions = await asyncio.to_thread(read)
+        if versions or rewritten != self._rewritten:
+            self.corrections.read(versions, anew=rewritten != self._rewritten)
+        self._rewritten = rewritten
 
     # Showing
 

@@ -313,9 +313,9 @@ def _outcome(told: Mapping[str, Any]) -> str:
 def _waiting_correction(one: Mapping[str, Any]) -> str:
     if one["note"]:
         about = f" about {one_line(one['query'], 200)}" if one["query"] else ""
-        return f"- {one['id']} note{about}: {one_line(one['words'], 1_000)}"
+        return f"- {one['id']} note{about}: {one_line(one['comment'], 1_000)}"
     said = [f"right answer: {one_line(one['target'], 1_000)}"] if one["target"] else []
-    said += [f"what was wrong: {one_line(one['words'], 1_000)}"] if one["words"] else []
+    said += [f"what was wrong: {one_line(one['comment'], 1_000)}"] if one["comment"] else []
     return f"- {one['id']} correction of {one_line(one['question'], 300)!r}: {'; '.join(said)}"
 
 

@@ -171,7 +171,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Config(BaseModel):
-    """Everything a run is made of, stored with it. `session.corrections` says what may change when a run is resumed.
+    """Everything a run is made of, stored with it. `session.resume` says what may change when a run is resumed.
 
     `method` is the name of the method and `settings` are its own; `RunOptions` describes the other fields.
     """

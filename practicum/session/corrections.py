@@ -1,146 +1,247 @@
-"""What may change when a run is resumed: whatever nothing that is kept depends on."""
+"""Corrections and notes: entries that hold from the next request on.
+
+A correction says what should have been answered to a request. A note is what an agent wants to remember: it is about no
+answer, and holds in the same way. Each is an entry, made and removed by edits like any other, and waits for review like
+any other if it is not the operator's own. Their versions are a line of their own beside those of the playbook: a
+session stays on the version of the playbook that it began with, a canary compares two, and learning works on one for
+minutes. A correction holds in all of them at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from practicum.agents.guard import GuardTools
-from practicum.core.clashes import refuse
-from practicum.core.errors import UsageError
-from practicum.engine.resources import LOCAL, Resources
-from practicum.models.budget import LIMITS
-from practicum.models.options import ModelOptions
-from practicum.models.prices import GivenPrices, read_prices
-from practicum.models.refused import Structure
-from practicum.models.registry import ROLES, client_name
-from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, config_from, prices_for, require_names
-from practicum.session.records import Kept
-from practicum.session.setup import Setup, build_setup, check_engine, set_up
+from sqlalchemy import func, or_
 
+from practicum.core.context import Context
+from practicum.core.edits import Add, Applied, Delete, Delta, Entry
+from practicum.core.screen import Flag, flags, steers
+from practicum.core.trust import Trust, markers, trust_of
+from practicum.core.views import behind, indented
+from practicum.core.words import one_line
+from practicum.engine.door import Held
+from practicum.session.records import HELD
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.reviews import APPROVED, REJECTED
+from practicum.store.scope import Transaction
+from practicum.store.versions import EDITS, Version, read_versions, rebuild, version_row
+from practicum.tasks.scoring.rules import normalise
 
-class Corrections(TypedDict, total=False):
-    """The keywords of `resume` that correct settings of the run. The model of a role may change as long as the run
-    keeps no answer of that role, the agent and the guard of its tools as long as it keeps no attempt, the temperature
-    as long as it keeps nothing. All others may change at any time."""
+LETTER = "c"
+"""The ids of corrections and notes begin with it."""
 
-    model: str | None
-    roles: Mapping[str, str]
-    agent: str | None
-    guard_tools: GuardTools | None
-    structure: Structure | None
-    prices: GivenPrices
-    temperature: float | None
-    timeout: float | None
-    attempts: int | None
-    api_key_env: str | None
-    max_reply_mb: float | None
-    model_options: ModelOptions | Mapping[str, Any] | str | None
-    concurrency: int | None
-    engine: str | None
-    ray_address: str | None
-    resources: Resources | Mapping[str, Any] | str | None
-    window: int | None
-    max_calls: int | None
-    max_tokens: int | None
-    max_usd: float | None
-    max_minutes: float | None
+SECTION, NOTE_SECTION, GENERAL_SECTION = "corrections", "notes", "general notes"
+"""The sections: corrections, notes about something, notes that always matter."""
+
+BY_REVIEW = "approved in review"
+"""Begins the reason of an edit that a person approved."""
+
+WITHDRAWN = "withdrawn"
+"""The reason why one holds no longer that nothing replaced."""
+
+TASK, USER = "task:", "user:"
+"""How the sources begin that name the interaction of a correction, and the user of a note."""
 
 
-def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: Parts, kept: Kept) -> Setup:
-    """The set-up of a stored run with these corrections. Raises UsageError for one that does not fit what is kept."""
-    require_names(given, Corrections.__annotations__)
-    values = {name: value for name, value in given.items() if value is not None and value != {}}
-    if "roles" in values:
-        values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
-    if "prices" in values:
-        values["prices"] = {**config.prices, **read_prices(values["prices"])}
-    if values.get("engine") == LOCAL:
-        values = {"ray_address": None, "resources": Resources(), **values}
-    new = config_from({**config.model_dump(), **values})
-    if "api_key_env" not in values and new.hosts != config.hosts:
-        new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
-    if "model_options" not in values and new.servers != config.servers:
-        new = new.model_copy(update={"model_options": new.model_options.without_secrets()})
-    _check_limits(new, values, kept)
-    changed = {name for name in values if getattr(new, name) != getattr(config, name)}
-    _check_unchanged(config, new, changed, kept)
-    if not changed & {"model", "roles", "agent", "guard_tools"}:
-        refuse(new, Config.CLASHES)
-        setup = build_setup(new, splits, parts)
-        check_engine(setup)
-        return setup
-    new = new.model_copy(update={"prices": prices_for(new.prices, new.model, new.roles)})
-    setup = set_up(new.model_dump(), splits, parts)
-    for role in setup.roles:
-        old, name = config.roles.get(role, config.model), new.roles.get(role, new.model)
-        same = old and name and client_name(old) == client_name(name)
-        if old != name and not same and setup.client(role) is None and (there := kept.of(role)):
-            raise UsageError(
-                "settings.fixed",
-                f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
-                "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)",
-                setting="model",
-                role=role,
-            )
-    return setup
+@dataclass(frozen=True)
+class Correction:
+    """What should have been answered: the right answer as `target`, or what was said about the answer as `comment`.
+    `query` is the text of the request of an `interaction`, and `question` what it asks. A note has what is to be
+    remembered as `comment`, and as `query` what it is about; if that is empty, it always matters. `user` is the user
+    whose note it is."""
+
+    number: int
+    query: str
+    target: str = ""
+    comment: str = ""
+    trust: Trust = "own"
+    note: bool = False
+    question: str = ""
+    interaction: str = ""
+    user: str | None = None
+
+    @classmethod
+    def of(cls, number: int, made: Entry | Add) -> Correction:
+        """The correction that an entry or its edit holds."""
+        named = {start: source.removeprefix(start) for source in made.sources for start in (TASK, USER)
+                 if source.startswith(start)}  # fmt: skip
+        trust, user = trust_of(made.sources), named.get(USER)
+        if made.section != SECTION:
+            about = str(made.data.get("about", ""))
+            return cls(number, about, comment=made.text, trust=trust, note=True, user=user)
+        target, comment = str(made.data.get("answer", "")), str(made.data.get("comment", ""))
+        query = str(made.data.get("query", made.text))
+        return cls(number, query, target, comment, trust, False, made.text, named.get(TASK, ""))
+
+    @property
+    def id(self) -> str:
+        return f"{LETTER}{self.number}"
+
+    def edit(self) -> Add:
+        """The edit that makes its entry."""
+        sources = (
+            *([TASK + self.interaction] if self.interaction else ()),
+            *([USER + self.user] if self.user is not None else ()), *markers(self.trust),
+        )  # fmt: skip
+        if self.note:
+            data = {"about": self.query} if self.query else {}
+            return Add(self.section, self.comment, self.searched if self.query else "", data, sources=sources)
+        known = {"query": self.query, "answer": self.target, "comment": self.comment}
+        data = {name: text for name, text in known.items() if text and (name, text) != ("query", self.asked)}
+        return Add(SECTION, self.asked, data=data, sources=sources)
+
+    @property
+    def asked(self) -> str:
+        """The question, or the whole text while no question is known."""
+        return self.question or self.query
+
+    @cached_property
+    def is_quotable(self) -> bool:
+        """Whether its question may be shown to who did not ask the very same: it does not steer a model."""
+        return self.note or not steers(self.asked)
+
+    @property
+    def section(self) -> str:
+        return SECTION if not self.note else NOTE_SECTION if self.query else GENERAL_SECTION
+
+    @property
+    def searched(self) -> str:
+        """The text that it is found by."""
+        return f"{self.query}\n{self.comment}".strip() if self.note else self.asked
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """What the filter finds in the texts that a model is shown."""
+        return tuple(flags("\n".join(filter(None, (self.asked, self.target, self.comment)))))
+
+    @property
+    def held(self) -> Held:
+        """Its edit as one that waits for review."""
+        return Held((self.edit(),), self.trust, self.flags)
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """Equal for corrections of the same request, and for the same notes: the later one replaces the earlier."""
+        return self.note, normalise(self.searched)
+
+    @property
+    def text(self) -> str:
+        """The text that a model is shown."""
+        if self.note:
+            return behind(f"- About {one_line(self.query, 200)}:" if self.query else "-", self.comment)
+        said = [behind("Right answer:", self.target)] if self.target else []
+        said += [behind("What was wrong:", self.comment)] if self.comment else []
+        return f"{behind('- Request:', self.asked)}\n{indented(chr(10).join(said))}"
 
 
-def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
-    """Refuse a limit that is spent already."""
-    spent = {
-        "max_calls": kept.spent.calls, "max_tokens": kept.spent.tokens, "max_usd": kept.spent.usd,
-        "max_minutes": kept.seconds / 60,
-    }  # fmt: skip
-    for name, unit in LIMITS.items():
-        if name not in given:
-            continue
-        limit, used = getattr(config, name), spent[name]
-        if used is None:
-            raise UsageError(
-                "price.unknown",
-                f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known",
-                setting=name,
-            )
-        if limit <= used:
-            raise UsageError(
-                "budget.spent",
-                f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more",
-                setting=name,
-                used=used,
-            )
+# Reading
 
 
-def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept) -> None:
-    """Refuse another agent, temperature or form of answers where results of the old one are kept."""
-    if "agent" in changed and (there := kept.of("agent")):
-        raise UsageError(
-            "settings.fixed",
-            f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
-            "from what this one learned (`seed_context`)",
-            setting="agent",
-        )
-    if "guard_tools" in changed and (there := kept.of("agent")):
-        raise UsageError(
-            "settings.fixed",
-            f"`guard_tools` cannot change from {config.guard_tools} to {new.guard_tools}: the run keeps {there} of the "
-            "agent. Start a new run from what this one learned (`seed_context`)",
-            setting="guard_tools",
-        )
-    if "temperature" in changed and kept.answers:
-        raise UsageError(
-            "settings.fixed",
-            f"the temperature cannot change from {config.temperature} to {new.temperature}: the run keeps "
-            f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)",
-            setting="temperature",
-        )
-    grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
-    # A grammar holds the agent to the choices, so it is asked in another way.
-    if grammar and config.choices and (there := kept.of("agent")):
-        raise UsageError(
-            "settings.fixed",
-            f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
-            f"{there} of the agent",
-            setting="structure",
-        )
+def read_corrections(at: Transaction | Store) -> Context:
+    """The corrections and notes that hold, as entries."""
+    return rebuild(read_versions(at, schema.corrections), letter=LETTER)
+
+
+def with_corrections(context: Context, corrections: Context) -> Context:
+    """A context with the corrections and notes as further entries of it, for whoever takes it elsewhere."""
+    adds = (Add(e.section, e.text, e.key, e.data, sources=e.sources) for e in corrections)
+    return replace(context.apply(Delta(tuple(adds))).context, version=context.version)
+
+
+def last_version(at: Transaction | Store) -> int:
+    """The number of the last version of corrections; 0 if there is none yet."""
+    ((last,),) = at.rows(at.select(func.max(schema.corrections.c.version)))
+    return last or 0
+
+
+def added_in(at: Transaction | Store, texts: Iterable[str]) -> Iterator[Correction]:
+    """The corrections and notes of the versions whose edits have one of these texts, such as ids or sources."""
+    t = schema.corrections
+    quoted = [json.dumps(text, ensure_ascii=False) for text in texts]
+    if not quoted:
+        return
+    having = or_(*(t.c.applied.contains(text, autoescape=True) for text in quoted))
+    for row in at.rows(at.select(t.c.applied).where(having).order_by(t.c.version)):
+        yield from added(EDITS.validate_json(row.applied))
+
+
+def added(applied: Iterable[Applied]) -> Iterator[Correction]:
+    """The corrections and notes that edits added."""
+    for done in applied:
+        if isinstance(done.edit, Add):
+            yield Correction.of(int(done.id[1:]), done.edit)
+
+
+def same_as(new: Correction, context: Context) -> list[int]:
+    """The numbers of those of a context that a new one replaces: of the equal request, or with the equal note."""
+    return [e.number for e in context if Correction.of(e.number, e).key == new.key]
+
+
+def reviewed(
+    at: Transaction | Store, state: str | None = None, number: int | None = None
+) -> Iterator[tuple[str, Correction]]:
+    """The corrections and notes that wait for review or were decided about, each with its state as one to review."""
+    t = schema.reviews
+    found = at.select(t.c.id, t.c.state, t.c.data).where(t.c.id.startswith(LETTER))
+    found = found if state is None else found.where(t.c.state == state)
+    found = found if number is None else found.where(t.c.id == f"{LETTER}{number}")
+    for row in at.rows(found):
+        (edit,) = HELD.validate_json(row.data).edits
+        if isinstance(edit, Add):
+            yield row.state, Correction.of(int(row.id[1:]), edit)
+
+
+def every_correction(at: Transaction | Store) -> dict[int, Correction]:
+    """All corrections and notes by their numbers: those that hold or held, wait or were rejected."""
+    t = schema.corrections
+    found = {one.number: one for _, one in reviewed(at)}
+    for row in at.rows(at.select(t.c.applied)):
+        found |= {one.number: one for one in added(EDITS.validate_json(row.applied))}
+    return found
+
+
+# Writing
+
+
+def next_correction(at: Transaction) -> int:
+    """The number of a new correction or note. That of a removed one is not given again: who has its id would decide on
+    another text."""
+    t = schema.spaces
+    at.run(at.update(t).values(numbered=t.c.numbered + 1))
+    return int(at.first(at.select(t.c.numbered))[0])
+
+
+def hold(at: Transaction, last: int, new: Correction | None, gone: Sequence[int], reason: str = "") -> Version:
+    """Write the version after `last`: one correction or note holds, and others that it replaces, or that are withdrawn,
+    hold no longer."""
+    sources, why = (new.edit().sources, f"replaced by {new.id}") if new else ((), reason)
+    applied = [Applied(Delete(f"{LETTER}{n}", sources, reason=why), f"{LETTER}{n}") for n in gone]
+    if new is not None:
+        applied.append(Applied(replace(new.edit(), reason=reason), new.id))
+    ((numbered,),) = at.rows(at.select(schema.spaces.c.numbered))
+    made = Version(last + 1, last or None, 0, numbered + 1, tuple(applied))
+    at.insert(schema.corrections, version_row(made))
+    return made
+
+
+def write_review(at: Transaction, correction: Correction, state: str, reason: str = "") -> None:
+    """Let a correction or a note wait for review, or note what was decided about it."""
+    waits = HELD.dump_python(correction.held, mode="json")
+    data = json.dumps({**waits, "base": 0}, ensure_ascii=False)
+    at.put(schema.reviews, {"id": correction.id, "step": 0, "state": state, "reason": reason, "data": data})
+
+
+def decide(
+    at: Transaction, last: int, correction: Correction, gone: Sequence[int], approved: bool, reason: str = ""
+) -> Version | None:
+    """Let one that waits for review hold in place of those that are `gone`, or reject it, also one that holds; returns
+    the version after `last` with that, None if the same hold as before."""
+    if approved:
+        write_review(at, correction, APPROVED, BY_REVIEW)
+        return hold(at, last, correction, gone, BY_REVIEW)
+    write_review(at, correction, REJECTED, reason or WITHDRAWN)
+    return hold(at, last, None, gone, WITHDRAWN) if gone else None

@@ -30,6 +30,7 @@ from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
 from practicum.engine.door import edit_texts
+from practicum.session.corrections import LETTER
 from practicum.session.identity import namesakes
 from practicum.session.legs import is_note
 from practicum.session.records import change_run
@@ -63,7 +64,6 @@ RECORDS = {
     for table, key in (
         (schema.journal, "place"), (schema.attempts, "place"), (schema.lessons, "lesson_id"),
         (schema.reviews, "id"), (schema.names, "name"), (schema.interactions, "id"), (schema.outcomes, "id"),
-        (schema.corrections, "number"),
     )
 }  # fmt: skip
 """The tables whose rows are removed one by one, each with its key."""
@@ -114,11 +114,11 @@ def forget(
     process reads the file, or if it cannot be written.
     """
     run = _Rows(store)
-    old = read_versions(store)
+    old, corrections = read_versions(store), read_versions(store, schema.corrections)
     names = [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags]
     try:
-        wanted = _sources(run, old, names, frozenset(f"task:{id}" for id in stay))
-        missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
+        wanted = _sources(run, [*old, *corrections], names, frozenset(f"task:{id}" for id in stay))
+        missing = [id for id in entries if not any(a.id == id for v in (*old, *corrections) for a in v.applied)]
         if missing:
             raise UsageError(
                 "entry.unknown",
@@ -136,33 +136,46 @@ def forget(
         named = _changed(old, lambda edit: replace(edit, sources=(WORDS,)) if _has(words, edit_texts(edit)) else edit)
         new = filtered(named, wanted | {WORDS}, ids, keep_mixed)
         new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
-    before, after = rebuild(old), rebuild(new)
     texts = _ForgottenTexts(run, old, new, wanted)
+    kept = filtered(corrections, wanted, ids, keep_mixed)
+    # Their questions are what others asked, so those that say what is forgotten go with it.
+    rare = words if text else frozenset[str]()
+    quoting = {
+        done.id
+        for version in kept
+        for done in version.applied
+        if texts.quoted_in("\0".join(edit_texts(done.edit))) or _has(rare, edit_texts(done.edit))
+    }
+    kept = filtered(kept, frozenset(), frozenset(quoting), keep_mixed)
+    before, after = (
+        {e.id: e for e in chain(rebuild(of), rebuild(of_corrections, letter=LETTER))}
+        for of, of_corrections in ((old, corrections), (new, kept))
+    )
     if copy_to is not None:
         # A kill leaves a half at one place, where the next call removes it.
         half = copy_to.with_name(f".{copy_to.name}")
         shutil.rmtree(half, ignore_errors=True)
         copy_run(store, half)
         half.rename(copy_to)
-    removed = _remove(run, new, wanted, texts, words if text else frozenset())
+    removed = _remove(run, new, kept, wanted, texts, rare)
     store.finish_forgetting()
-    alike = _alike(run, new, words)
+    alike = _alike(run, new, kept, words)
     left = _count_left(run, wanted, ids, texts)
     if text:
         # The database holds what its rows hold, since it was written anew. Other files may be logs.
         files = (path for path in store.all_files() if not path.name.startswith(DATABASE_FILE))
         logs = (path.read_bytes().decode(errors="ignore") for path in files)
         left += len(alike.entries) + sum(alike.rows.values()) + sum(bool(_has(words, [log])) for log in logs)
-    pairs = [(before.get(entry.id), entry) for entry in after]
+    pairs = [(before.get(entry.id), entry) for entry in after.values()]
     return ForgetReport(
-        removed=tuple(e for e in before if e.id not in after),
+        removed=tuple(e for e in before.values() if e.id not in after),
         restored=tuple(e for was, e in pairs if was is None or was.text != e.text),
         kept_mixed=tuple(e for was, e in pairs if was is not None and wanted & set(was.sources)),
-        edits=sum(len(v.applied) for v in old) - sum(len(v.applied) for v in new),
+        edits=sum(len(v.applied) for v in (*old, *corrections)) - sum(len(v.applied) for v in (*new, *kept)),
         rows=removed,
         left=left,
         alike=alike,
-        namesakes=namesakes(names, _named(run, new)),
+        namesakes=namesakes(names, _named(run, [*new, *kept])),
     )
 
 
@@ -299,8 +312,6 @@ def _row_sources(table: Table, row: Any) -> set[str]:
         return {source for edit in json.loads(row.data)["edits"] for source in edit["sources"]}
     if table in (schema.interactions, schema.outcomes):
         return {f"task:{row.id}"}
-    if table is schema.corrections:
-        return {f"task:{row.interaction}"}
     return set(json.loads(row.sources)) if "sources" in table.c else set()
 
 
@@ -417,12 +428,15 @@ def _changed(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> lis
     return [replace(v, applied=tuple(replace(done, edit=change(done.edit)) for done in v.applied)) for v in versions]
 
 
-def _alike(run: _Rows, versions: Sequence[Version], words: frozenset[str]) -> Alike:
+def _alike(
+    run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], words: frozenset[str]
+) -> Alike:  # fmt: skip
     """What has some of these words, in every text that is stored and does not come from the operator."""
-    found = [(e, _has(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in rebuild(versions)]
+    held = chain(rebuild(versions), rebuild(corrections, letter=LETTER))
+    found = [(e, _has(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in held]
     entries = {e.id: (e, tuple(sorted(has, key=len)[-SHOWN:])) for e, has in found if has}
     rows: Counter[str] = Counter()
-    for done in (done for version in versions for done in version.applied):
+    for done in (done for version in (*versions, *corrections) for done in version.applied):
         texts = [] if done.id in entries else edit_texts(done.edit)
         rows["versions"] += bool(_has(words, [done.edit.reason, *texts]))
     stored = chain(run.records(), ((schema.steps, "", row) for row in run.of(schema.steps)))
@@ -475,8 +489,9 @@ def _logged_texts(versions: Sequence[Version]) -> Iterator[str]:
 
 
 def _remove(
-    run: _Rows, versions: Sequence[Version], wanted: frozenset[str], texts: _ForgottenTexts, words: frozenset[str]
-) -> int:
+    run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], wanted: frozenset[str],
+    texts: _ForgottenTexts, words: frozenset[str],
+) -> int:  # fmt: skip
     """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
     notes: list[Any] = []
@@ -504,9 +519,10 @@ def _remove(
         data |= {"fates": [], "evidence": {}}
         changed = update(schema.steps).values(data=json.dumps(data), refused="[]")
         statements.append(changed.where(schema.steps.c.step == row.step))
-    for version in versions:
-        number = schema.versions.c.version == version.version
-        statements.append(update(schema.versions).where(number).values(version_row(version)))
+    for table, log in ((schema.versions, versions), (schema.corrections, corrections)):
+        for version in log:
+            number = table.c.version == version.version
+            statements.append(update(table).where(number).values(version_row(version)))
     statements += _without_prompts(run, wanted, gone, texts, words)
     run.store.remove_index()
 
@@ -516,8 +532,7 @@ def _remove(
         # The caches of a run that cannot be resumed are deleted, whatever they hold.
         at.run(at.delete(schema.vectors))
         delete_snapshot(at)
-        known = schema.spaces.c.corrected
-        change_run(at, learning=schema.FORGETTING, result=None, corrected=known + 1)
+        change_run(at, learning=schema.FORGETTING, result=None)
 
     run.store.change(change)
     return deleted
@@ -568,7 +583,7 @@ def _is_about(place: str, sources: set[str], wanted: frozenset[str]) -> bool:
 
 def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:
     """Count what is left: edits and rows that name or quote what is forgotten, and its texts in the files' bytes."""
-    versions = read_versions(run.store)
+    versions = [*read_versions(run.store), *read_versions(run.store, schema.corrections)]
     edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if wanted & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
     left += sum(f"task:{id}" in wanted for id, _ in run.tasks())
@@ -579,7 +594,7 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.
     # A removal that is under way names what it removes, and looks for that in the end.
-    tables = (schema.versions, schema.spaces, schema.steps, schema.erasures, *RECORDS)
+    tables = (schema.versions, schema.corrections, schema.spaces, schema.steps, schema.erasures, *RECORDS)
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
     known = ["\0".join([*shown, *stays]).encode(errors="replace")]
     tasks = (f"{data}\0{id}".encode(errors="replace") for data, id in zip(run.stored(), run.ids(), strict=True))

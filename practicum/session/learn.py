@@ -40,7 +40,6 @@ from practicum.models.registry import is_local
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
-from practicum.session.corrections import Corrections, corrected
 from practicum.session.foreign import Origin
 from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_tasks, open_state
@@ -62,6 +61,7 @@ from practicum.session.records import (
     update_run,
 )
 from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch
+from practicum.session.resume import ResumeOptions, resumed
 from practicum.session.review import count_pending, read_reviews
 from practicum.session.setup import Setup, set_up, strangers
 from practicum.session.watching import one_watch
@@ -182,24 +182,24 @@ async def resume(
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
     trust_run: bool = False,
-    **corrections: Unpack[Corrections],
+    **changes: Unpack[ResumeOptions],
 ) -> Result:
     """Continue a run with its own tasks and settings; calls that its journal holds are not made again.
 
-    `parts` holds the Python objects that the run was started with. `Corrections` describes the other keywords: settings
-    that were wrong, and limits, which may be raised, lowered and added. A run that was made elsewhere is obeyed in what
-    it would execute only with `trust_run`; from then on it counts as made here.
+    `parts` holds the Python objects that the run was started with. `ResumeOptions` describes the other keywords:
+    settings that were wrong, and limits, which may be raised, lowered and added. A run that was made elsewhere is
+    obeyed in what it would execute only with `trust_run`; from then on it counts as made here.
 
-    Raises UsageError for a correction on which something depends that the run keeps, for a limit that is spent, and for
-    a run that was made elsewhere.
+    Raises UsageError for a change of something that a kept result depends on, for a limit that is spent, and for a run
+    that was made elsewhere.
     """
     folder = Path(folder)
     with Store.open(folder) as store:
-        Origin.of(store, corrections, parts or Parts(), trust_run, Corrections.__annotations__).require_all()
+        Origin.of(store, changes, parts or Parts(), trust_run, ResumeOptions.__annotations__).require_all()
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
         kept = read_kept(store, leg.number if leg is not None else None)
-        setup = corrected(config, corrections, splits, parts or Parts(), kept)
+        setup = resumed(config, changes, splits, parts or Parts(), kept)
         if kept.nothing:
             discard_journal(store)
         leg = leg or begin_leg(store, splits.train)

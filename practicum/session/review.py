@@ -18,10 +18,11 @@ from sqlalchemy import func
 from typing_extensions import TypedDict
 
 from practicum.core.context import Context
-from practicum.core.edits import Applied, Delta, Edit, Entry, Vote, changed_entries
+from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Vote, changed_entries
 from practicum.core.errors import StoreError, UsageError
 from practicum.engine.door import Held, named_entries
 from practicum.session.amend import add_version
+from practicum.session.corrections import BY_REVIEW, LETTER, Correction, decide, read_corrections, same_as
 from practicum.session.legs import tasks_left
 from practicum.session.records import CHANGED, HELD, read_run, split_version
 from practicum.store import schema
@@ -31,9 +32,6 @@ from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.scope import Transaction
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Difference, diff_entries, lineage, read_parents
-
-BY_REVIEW = "approved in review"
-"""Begins the reason of an edit that a person approved."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,12 @@ class Review:
     @property
     def edits(self) -> tuple[Edit, ...]:
         return self.held.edits
+
+    @property
+    def correction(self) -> Correction | None:
+        """The correction or the note that waits; None for edits of the playbook."""
+        edit = self.edits[0]
+        return Correction.of(int(self.id[1:]), edit) if self.id.startswith(LETTER) and isinstance(edit, Add) else None
 
     @property
     def lessons(self) -> tuple[str, ...]:
@@ -99,10 +103,14 @@ def _sections(edit: Edit, context: Context) -> set[str]:
     return {*([own] if own else []), *(entry.section for entry in named if entry is not None)}
 
 
-def read_reviews(store: Store, states: Collection[str] = (PENDING,), step: int | None = None) -> list[Review]:
-    """What is in one of these states (of all steps, or of one), the oldest first."""
+def read_reviews(
+    store: Store, states: Collection[str] = (PENDING,), step: int | None = None, *, corrections: bool = True
+) -> list[Review]:
+    """What is in one of these states (of all steps, or of one; with or without corrections and notes), the oldest
+    first."""
     table = schema.reviews
     where = [table.c.state.in_(states), *([] if step is None else [table.c.step == step])]
+    where += [] if corrections else [~table.c.id.startswith(LETTER)]
     query = store.select(table).where(*where).order_by(table.c.step, func.length(table.c.id), table.c.id)
     return [_review(row) for row in store.rows(query)]
 
@@ -162,11 +170,16 @@ def held_of(path: Path | str) -> int:
         return count_pending(store)
 
 
-def find_reviews(store: Store, ids: Iterable[str], states: Collection[str] = (PENDING,)) -> list[Review]:
-    """Those with these ids, the oldest first. Raises UsageError for an id that there is not, or that is in none of
-    these states."""
+def find_reviews(
+    store: Store, ids: Iterable[str], states: Collection[str] = (PENDING,), *, held: bool = False
+) -> list[Review]:
+    """Those with these ids, the oldest first; `held`: also corrections and notes that hold. Raises UsageError for an id
+    that there is not, or that is in none of these states."""
     known = {review.id: review for review in read_reviews(store, (PENDING, APPROVED, REJECTED))}
     wanted = [*dict.fromkeys(ids)]
+    if held:
+        for entry in (entry for entry in read_corrections(store) if entry.id in wanted):
+            known[entry.id] = Review(entry.id, 0, PENDING, Correction.of(entry.number, entry).held, 0)
     for id in wanted:
         one = known.get(id)
         if one is None:
@@ -211,6 +224,8 @@ class Present:
 
     def problem(self, review: Review, context: Context) -> str:
         """Why edits cannot be applied to a context that follows from the present one; empty if they can."""
+        if review.correction is not None:
+            return ""
         added = {ref for edit in review.edits if (ref := getattr(edit, "ref", ""))}
         for edit in review.edits:
             for id in named_entries(edit):
@@ -233,11 +248,15 @@ class Present:
         return was is None or was.content != entry.content
 
     def effect(self, review: Review) -> Effect:
-        """What edits would do to the present version."""
-        outcome = self.context.apply(Delta(review.edits))
+        """What edits would do to the present version, or a correction to those that hold."""
+        present, edits = self.context, review.edits
+        if (new := review.correction) is not None:
+            present = read_corrections(self.store)
+            edits = (*(Delete(f"{LETTER}{number}") for number in same_as(new, present)), *edits)
+        outcome = present.apply(Delta(edits))
         ids = dict.fromkeys(id for done in outcome.applied for id in (done.id, *changed_entries(done.edit)))
         before, after = (
-            {id: entry for id in ids if (entry := context.get(id))} for context in (self.context, outcome.context)
+            {id: entry for id in ids if (entry := context.get(id))} for context in (present, outcome.context)
         )
         votes = tuple(edit for edit in review.edits if isinstance(edit, Vote))
         return Effect(diff_entries(before, after), votes, self.problem(review, self.context))
@@ -257,16 +276,19 @@ class Approval:
 
 
 def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | None = None) -> Approval:
-    """Apply edits that wait for review as one more version, the oldest first. `why` has the reason of the approval of
-    some by id, where no person made it.
+    """Apply edits that wait for review as one more version, the oldest first, and let corrections and notes hold. `why`
+    has the reason of the approval of some by id, where no person made it.
 
     Raises UsageError for a run that can be resumed and has no task left to go on with after this.
     """
     present = Present(store)
-    _require_reviewable(store)
+    corrections = [one for one in reviews if one.correction is not None]
+    edits = [one for one in reviews if one.correction is None]
     now, log, approved = present.context, list[Applied](), list[Review]()
     refused: dict[str, str] = {}
-    for review in reviews:
+    if edits:
+        _require_reviewable(store)
+    for review in edits:
         if problem := present.problem(review, now):
             refused[review.id] = problem
             continue
@@ -276,28 +298,47 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
         log += outcome.applied
         entries = tuple(done.id for done in outcome.applied)
         approved.append(replace(review, state=APPROVED, reason=reason, entries=entries))
-    if not approved:
-        return Approval(present.context, (), refused)
-    after = present.context.replay(log)
+    after = present.context.replay(log) if log else present.context
     approved = [replace(review, version=after.version) for review in approved]
 
     def change(at: Transaction) -> None:
-        add_version(at, present.context, after, log, "reviewed")
-        _keep(at, approved)
+        if approved:
+            add_version(at, present.context, after, log, "reviewed")
+            _keep(at, approved)
+        _decide_corrections(at, corrections, approved=True)
 
-    store.change(change)
-    return Approval(after, tuple(approved), refused)
+    if approved or corrections:
+        store.change(change)
+    return Approval(after, (*(replace(one, state=APPROVED) for one in corrections), *approved), refused)
+
+
+def _decide_corrections(at: Transaction, reviews: Iterable[Review], *, approved: bool, reason: str = "") -> None:
+    held = read_corrections(at)
+    for new in (one.correction for one in reviews):
+        if new is not None:
+            gone = same_as(new, held) if approved else [new.number] if new.id in held else []
+            if (version := decide(at, held.version, new, gone, approved, reason)) is not None:
+                held = held.replay(version.applied, version.version)
 
 
 def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]:
-    """Reject edits for this reason: from now on an edit that says the same is refused. No context changes."""
+    """Reject edits for this reason: from now on an edit that says the same is refused. A correction or a note that
+    holds is withdrawn."""
     if not reason.strip():
         raise UsageError(
             "settings.missing",
             "a rejection needs a `reason`: it is kept, and shown where the lesson is shown",
             setting="reason",
         )
-    return keep(store, [replace(review, state=REJECTED, reason=reason.strip()) for review in reviews])
+    edits = [replace(one, state=REJECTED, reason=reason.strip()) for one in reviews if one.correction is None]
+    corrections = [replace(one, state=REJECTED, reason=reason.strip()) for one in reviews if one.correction is not None]
+
+    def change(at: Transaction) -> None:
+        _keep(at, edits)
+        _decide_corrections(at, corrections, approved=False, reason=reason.strip())
+
+    store.change(change)
+    return [*corrections, *edits]
 
 
 def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:

@@ -286,10 +286,10 @@ class Space:
             return approve(store, find_reviews(store, ids))
 
     async def reject(self, ids: Iterable[str], reason: str) -> None:
-        """Reject edits that wait for review; from then on one that says the same is refused. Raises UsageError for an
-        id that does not wait."""
+        """Reject edits that wait for review; from then on one that says the same is refused. A correction or a note
+        (such as c5) may also hold, and holds no longer. Raises UsageError for an id that does not wait."""
         async with writing(self._run_to_learn(), self._wait) as store:
-            reject(store, find_reviews(store, ids), reason)
+            reject(store, find_reviews(store, ids, held=True), reason)
 
     async def learn(
         self,

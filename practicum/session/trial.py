@@ -108,7 +108,12 @@ async def try_reviews(
                 tasks="val",
                 needed=ENOUGH,
             )
-        pending = read_reviews(store) if ids is None else find_reviews(store, ids)
+        pending = read_reviews(store, corrections=False) if ids is None else find_reviews(store, ids)
+        if given_corrections := [review.id for review in pending if review.correction is not None]:
+            raise UsageError(
+                "review.not_tried",
+                f"{given_corrections[0]} is a correction or a note: it is approved or rejected, and not tried",
+            )
         reviews = [review for review in pending if ids is not None or not review.held.flags]
         setup = set_up(values, Splits(test=tasks), parts)
         same = tasks == own_tasks and not {name for name, value in given.items() if value is not None} - CHANGEABLE

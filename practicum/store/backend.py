@@ -59,8 +59,8 @@ class Backend(Protocol):
     patience: float
     """Seconds for which writes of learning wait for a database that went away."""
 
-    def rows(self, query: Any) -> list[Any]:
-        """The rows of a query, as named tuples."""
+    def rows(self, query: Any, waits: bool) -> list[Any]:
+        """The rows of a query, as named tuples. `waits`: for a database that is away for a moment."""
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """A transaction that may write. Raises what the database raises."""

@@ -24,7 +24,7 @@ from practicum.store.snapshot import entry_values, read_context
 
 TABLES = [table for table in schema.metadata.sorted_tables if table is not schema.spaces]
 
-OF_SPACE = ("state", "config", "mark", "learning", "seconds", "result", "corrected", "numbered")
+OF_SPACE = ("state", "config", "mark", "learning", "seconds", "result", "numbered")
 """What is copied of the row of a space itself."""
 
 CHUNK = 500

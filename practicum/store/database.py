@@ -56,6 +56,8 @@ class Database:
     def __init__(self, folder: Path, backend: Backend) -> None:
         self.folder, self.backend = folder, backend
         self.writer = Writer(backend)
+        self.waits = True
+        """Whether reads wait for a database that is away for a moment."""
 
     @classmethod
     def at(cls, place: Path | URL, folder: Path, *, create: bool = False) -> Database:
@@ -74,7 +76,7 @@ class Database:
 
     def rows(self, query: Any) -> list[Any]:
         """The rows of a query, as named tuples."""
-        return self.backend.rows(query)
+        return self.backend.rows(query, self.waits)
 
     def do(self, change: Callable[[Transaction], T], space: str = "") -> Future[T]:
         """Make a change (see `Writer.do`)."""
@@ -336,7 +338,7 @@ class Store(Scope):
 
     def rows(self, query: Any) -> list[Any]:
         """The rows of a query, as named tuples."""
-        return self.database.backend.rows(query)
+        return self.database.backend.rows(query, self.learns or self.database.waits)
 
     def do(self, change: Callable[[Transaction], T]) -> Future[T]:
         """Make a change of the space beside nobody else's; the future ends when it is on the disk."""

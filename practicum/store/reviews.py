@@ -19,9 +19,11 @@ WHY = {
 
 
 def read_known(store: Store, last_step: int | None = None) -> dict[str, str]:
-    """What edits up to a step (None: all) say that wait for review or were rejected, each with its state."""
+    """What edits of the playbook up to a step (None: all) say that wait for review or were rejected, each with its
+    state. Corrections, which may come at any time, are left out: a resume has to find the same."""
     table = schema.reviews
-    query = store.select(table.c.state, table.c.data).where(table.c.state.in_(WHY)).order_by(table.c.id)
+    mine = table.c.state.in_(WHY) & ~table.c.id.startswith("c")
+    query = store.select(table.c.state, table.c.data).where(mine).order_by(table.c.id)
     rows = store.rows(query if last_step is None else query.where(table.c.step <= last_step))
     edits = ((edit, row.state) for row in rows for edit in json.loads(row.data)["edits"])
     return {solved(edit["text"], edit.get("data") or {}): state for edit, state in edits if edit.get("text")}

@@ -53,7 +53,6 @@ spaces = _table(
     Column("learning", NAME),  # running, stopped, done, forgetting, forgotten, ...
     Column("seconds", Float),  # spent on learning, over all resumes
     Column("result", TEXT),  # the last report as JSON; None until learning ended once
-    *_required(Integer, "corrected"),  # changes of what corrections hold
     *_required(Integer, "numbered"),  # the last number of a correction or a note, removed or not
     Index("spaces_by_name", "name", unique=True),
     Index("spaces_by_change", "changed"),
@@ -107,14 +106,23 @@ lessons = _table(
     _in_order("lessons"),
 )
 
-versions = _table(
-    "versions",
-    Column("version", Integer, primary_key=True),
-    Column("parent", Integer),  # None for the first; a rollback's parent is the version it went back to
-    *_required(Integer, "step", "next_number"),
-    *_required(TEXT, "applied"),  # JSON list of edits with the ids they got
-    Index("versions_by_step", "space", "step"),
-)
+
+def _versions(name: str) -> Table:
+    """A table of versions: each is the edits that made it from its parent."""
+    return _table(
+        name,
+        Column("version", Integer, primary_key=True),
+        Column("parent", Integer),  # None for the first; a rollback's parent is the version it went back to
+        *_required(Integer, "step", "next_number"),
+        *_required(TEXT, "applied"),  # JSON list of edits with the ids they got
+        Index(f"{name}_by_step", "space", "step"),
+    )
+
+
+versions = _versions("versions")
+
+corrections = _versions("corrections")
+"""The versions of corrections and notes (see `session.corrections`)."""
 
 snapshots = _table(
     "snapshots",
@@ -152,7 +160,7 @@ names = _table(
 
 reviews = _table(
     "reviews",
-    Column("id", NAME, primary_key=True),  # step and number, such as "3.1"
+    Column("id", NAME, primary_key=True),  # step and number, such as "3.1"; of a correction or a note, such as "c7"
     *_required(Integer, "step"),
     *_required(NAME, "state"),  # pending, approved, rejected
     *_required(TEXT, "data"),  # JSON: the edits that wait for review, why they wait, and what is known of them
@@ -202,16 +210,6 @@ credits = _table(
     Column("item", NAME, primary_key=True),  # the id of an entry that was looked up, or "version 7"
     Column("scored", Integer, nullable=False),  # interactions with a score that were shown it
     Column("total", Float, nullable=False),  # the sum of these scores
-)
-
-corrections = _table(
-    "corrections",
-    Column("number", Integer, primary_key=True),  # counted in the space, and never given twice
-    Column("interaction", NAME, nullable=False),  # of a note: see `note_by`
-    Column("state", NAME, nullable=False),  # live, waiting, replaced, rejected
-    Column("data", TEXT, nullable=False),  # JSON: query, target, words, trust, note
-    Index("corrections_by_state", "space", "state", "number"),
-    Index("corrections_by_interaction", "space", "interaction"),
 )
 
 rollouts = _table(

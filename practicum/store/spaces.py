@@ -51,7 +51,7 @@ def find_space(db: Connection, name: str) -> Any:
 def reserve_space(db: Connection, name: str) -> Any:
     """The row of the space with this name, which is reserved if there is none."""
     row = {"space": secrets.token_hex(8), "name": name, "state": "reserved"}
-    numbers = dict.fromkeys(("token", "rewritten", "changed", "corrected", "numbered"), 0)
+    numbers = dict.fromkeys(("token", "rewritten", "changed", "numbered"), 0)
     db.execute(insert_new(schema.spaces, db.dialect.name), {**row, **numbers})
     return find_space(db, name)
 

@@ -87,7 +87,7 @@ class SqliteBackend:
             self.engine.dispose()
             raise
 
-    def rows(self, query: Any) -> list[Any]:
+    def rows(self, query: Any, waits: bool) -> list[Any]:
         with self._errors(), self.engine.connect() as db:
             return list(db.execute(query))
 

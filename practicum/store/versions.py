@@ -8,12 +8,14 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from pydantic import TypeAdapter
+from sqlalchemy import Table
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Entry, Merge, Update, Vote
 from practicum.core.errors import StoreError, UsageError
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.scope import Transaction
 
 EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
 
@@ -45,10 +47,9 @@ def seed_version(context: Context) -> Version:
     return Version(0, None, 0, context.next_number, (*added, *used))
 
 
-def read_versions(store: Store) -> list[Version]:
-    """All versions of a run, oldest first."""
-    table = schema.versions
-    rows = store.rows(store.select(table).order_by(table.c.version))
+def read_versions(store: Store | Transaction, table: Table = schema.versions, after: int = -1) -> list[Version]:
+    """The versions of a space after a number, oldest first: of its playbook, or of its corrections."""
+    rows = store.rows(store.select(table).where(table.c.version > after).order_by(table.c.version))
     for row in rows:
         if not isinstance(row.next_number, int):
             raise StoreError(
@@ -107,13 +108,14 @@ def original(store: Store, version: int | None = None) -> int:
     return number
 
 
-def rebuild(versions: Sequence[Version], version: int | None = None) -> Context:
-    """The context at a version (None: the last). New ids continue after the highest that was ever given."""
+def rebuild(versions: Sequence[Version], version: int | None = None, letter: str = "e") -> Context:
+    """The context at a version (None: the last), whose ids begin with `letter`. New ids continue after the highest that
+    was ever given."""
     if not versions:
-        return Context()
+        return Context(letter=letter)
     by_number = {v.version: v for v in versions}
     line = lineage({v.version: v.parent for v in versions}, version)
-    context = Context()
+    context = Context(letter=letter)
     for number in line:
         context = context.replay(by_number[number].applied, number)
     return replace(context, next_number=max(context.next_number, by_number[line[-1]].next_number))

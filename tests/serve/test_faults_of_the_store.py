@@ -15,7 +15,7 @@ from serving import Served, asynchronous, served, serving, until
 from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import OperationalError
 
-from practicum.serve import learner, service
+from practicum.serve import learner, reporting, service
 from practicum.store.database import Database
 from practicum.store.scope import Transaction
 
@@ -147,7 +147,7 @@ async def test_a_bug_is_answered_in_the_form_of_the_protocol_and_counted(
         async def fail(*_: object, **__: object) -> None:
             raise ZeroDivisionError("secret")
 
-        monkeypatch.setattr(at.service, "note", fail)
+        monkeypatch.setattr(reporting, "note", fail)
         reply = await at.send("POST", "/v1/notes", {"text": "Ask twice."})
         assert reply.status == 500
         assert "ZeroDivisionError" in reply.said

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from loads import CLIENTS, Load, in_front
+from loads import CLIENTS, Load, in_front, live_corrections
 from serving import asynchronous, until
 
 from practicum.serve.corrections import HEADING
@@ -125,8 +125,8 @@ async def look(load: Load, file: Path) -> int:
         outcomes = {id: (score, json.loads(data)) for id, score, data in rows}
         known = {id for (id,) in db.execute("SELECT id FROM interactions")}
         ((canaries,),) = db.execute("SELECT count(*) FROM rollouts WHERE state = 'canary'")
-        corrections = db.execute("SELECT data FROM corrections WHERE state = 'live'")
-        live = [json.loads(data)["query"] for (data,) in corrections]
+        corrections = db.execute("SELECT applied FROM corrections ORDER BY version")
+        live = [one.query for one in live_corrections(applied for (applied,) in corrections)]
         versions = {version for (version,) in db.execute("SELECT version FROM versions")}
     assert load.versions <= versions
     assert canaries <= 1

@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 import psycopg
 import pytest
-from loads import CLIENTS, Load, Server, free_port
+from loads import CLIENTS, Load, Server, free_port, live_corrections
 from postgres import server_alone
 from serving import asynchronous, say_text, until
 
@@ -101,8 +101,8 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
     outcomes = {id: json.loads(data) for id, data in stored(url, "SELECT id, data FROM practicum.outcomes")}
     known = {id for (id,) in stored(url, "SELECT id FROM practicum.interactions")}
     assert outcomes.keys() <= known
-    corrections = stored(url, "SELECT data FROM practicum.corrections WHERE state = 'live' ORDER BY number")
-    live = [(each["query"], each["target"]) for each in (json.loads(data) for (data,) in corrections)]
+    corrections = stored(url, "SELECT applied FROM practicum.corrections ORDER BY version")
+    live = [(one.query, one.target) for one in live_corrections(applied for (applied,) in corrections)]
     assert len(live) == len(dict(live))
     for node in nodes:
         for id, said in node.reports.items():

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event, make_url, select
 
+from practicum.serve import reporting
 from practicum.serve.editing import remove_space
 from practicum.serve.service import Service
 from practicum.serve.settings import Settings
@@ -61,7 +62,7 @@ async def serve(how: Settings, work: Callable[[Service], Awaitable[str]], steps:
 
 
 async def notes(service: Service, name: str) -> int:
-    return len((await service.list_corrections(name, "live", 0, 100))["corrections"])
+    return len((await reporting.list_corrections(service, name, "live", 0, 100))["corrections"])
 
 
 async def looked_at(service: Service, kind: str, name: str) -> str:
@@ -79,7 +80,7 @@ async def looked_at(service: Service, kind: str, name: str) -> str:
         left = select(tables.corrections.c.space).where(tables.corrections.c.space.not_in(live))
         assert not service.database.rows(left), "rows of the deleted space are left"
     assert await notes(service, name) == 0
-    await service.note(name, "It is used.", "", None)
+    await reporting.note(service, name, "It is used.", "", None)
     assert await notes(service, name) == 1
     return "there" if there else "not there"
 
@@ -87,7 +88,7 @@ async def looked_at(service: Service, kind: str, name: str) -> str:
 async def prepare(service: Service, name: str) -> str:
     await service.add_space(name)
     for n in range(OLD):
-        await service.note(name, f"Old note {n}.", "", None)
+        await reporting.note(service, name, f"Old note {n}.", "", None)
     return ""
 
 

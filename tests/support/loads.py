@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -13,6 +13,9 @@ from typing import Any
 import aiohttp
 from serving import Reply, prompt, say_text
 
+from practicum.core.edits import Add
+from practicum.session.corrections import Correction
+from practicum.store.versions import EDITS
 from practicum.testing import ServerOptions, SimulatedServer, serve
 
 CLIENTS, CASES = 6, 4
@@ -148,3 +151,14 @@ class Load:
     async def gone(self) -> None:
         """A connection broke. Only a kill may break one."""
         assert not self.up.is_set(), "the server broke a connection that nobody killed"
+
+
+def live_corrections(applied: Iterable[str]) -> list[Correction]:
+    """The corrections that hold after these versions, each the edits of a row of the store."""
+    held = dict[str, Correction]()
+    for done in (done for row in applied for done in EDITS.validate_json(row)):
+        if isinstance(done.edit, Add):
+            held[done.id] = Correction.of(int(done.id[1:]), done.edit)
+        else:
+            del held[done.id]
+    return [*held.values()]

@@ -170,15 +170,16 @@ class Server:
         text = f"cannot use {self.name}: {said}; {advice}"
         return StoreAway("store.unreachable", text) if is_lost(error) else StoreError("store.unreadable", text)
 
-    def rows(self, query: Any) -> list[Any]:
-        """The rows of a query, asked again if the connection is lost."""
+    def rows(self, query: Any, waits: bool = True) -> list[Any]:
+        """The rows of a query, asked again if the connection is lost and this `waits` for it."""
 
         def read() -> list[Any]:
             with self.engine.connect() as db:
                 return list(db.execute(query))
 
         with self.errors():
-            return retried(read)
+            # The connection may be of a server that was restarted.
+            return retried(read, PAUSES if waits else (0.0,))
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -257,9 +258,9 @@ def is_lost(error: BaseException) -> bool:
     return code in _AGAIN or code.startswith("08")
 
 
-def retried(work: Callable[[], T]) -> T:
+def retried(work: Callable[[], T], pauses: Sequence[float] = PAUSES) -> T:
     """Do work that may be done twice, again after a pause if the connection is lost."""
-    for pause in PAUSES:
+    for pause in pauses:
         try:
             return work()
         except (DBAPIError, psycopg.Error, LockHeld) as error:

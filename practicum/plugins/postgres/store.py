@@ -100,8 +100,8 @@ class PostgresqlBackend:
         else:
             self.server.check_format(FORMAT)
 
-    def rows(self, query: Any) -> list[Any]:
-        return self.server.rows(query)
+    def rows(self, query: Any, waits: bool) -> list[Any]:
+        return self.server.rows(query, waits)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -147,7 +147,7 @@ class PostgresqlBackend:
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND classid = :high "
             "AND objid = :low AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
-        return bool(self.rows(held.bindparams(high=number >> 32, low=number % 2**32)))
+        return bool(self.server.rows(held.bindparams(high=number >> 32, low=number % 2**32)))
 
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:

@@ -22,7 +22,6 @@ from practicum.models.prices import Pricing, address_price
 from practicum.serve.rollout import CANARY
 from practicum.serve.service import Service
 from practicum.serve.space import LIVE
-from practicum.session.review import count_pending
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.reviews import PENDING
@@ -58,15 +57,13 @@ def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[lis
     database, since = service.database, int(time.time() // HOUR) - 24
     names = [only] if only else [name for name in database.names() if wanted in name.casefold()]
     shown = names[(page - 1) * SPACES : page * SPACES]
-    h, c, v, r, a = schema.hours, schema.corrections, schema.reviews, schema.rollouts, schema.alarms
+    h, v, r, a = schema.hours, schema.reviews, schema.rollouts, schema.alarms
     ids = {row.name: row.space for row in database.rows(database.named_as(shown))}
     of = partial(database.of_spaces, spaces=[*ids.values()])
     day = of(h, columns=(func.sum(h.c.requests), func.sum(h.c.scored), func.sum(h.c.total)))
     by_id = {row[0]: row[1:] for row in database.rows(day.where(h.c.hour > since).group_by(h.c.space))}
-    waits = Counter[str]()
-    for table, state in ((c, "waiting"), (v, PENDING)):
-        counted = of(table, columns=(func.count(),)).where(table.c.state == state).group_by(table.c.space)
-        waits.update(dict(map(tuple, database.rows(counted))))
+    counted = of(v, columns=(func.count(),)).where(v.c.state == PENDING).group_by(v.c.space)
+    waits = Counter[str](dict(map(tuple, database.rows(counted))))
     tried = {row.space: row.version for row in database.rows(of(r, columns=(r.c.version,)).where(r.c.state == CANARY))}
     last = of(a, columns=(func.max(a.c.number).label("number"),)).group_by(a.c.space).subquery()
     newest = of(a, columns=(a,)).join(last, (a.c.space == last.c.space) & (a.c.number == last.c.number))
@@ -83,13 +80,6 @@ def space_rows(service: Service, wanted: str, page: int, only: str) -> tuple[lis
             "canary": tried.get(id), "alarm": alarms.get(id),
         })  # fmt: skip
     return rows, len(names)
-
-
-def waiting_of(store: Store) -> int:
-    """How many decisions wait in a space."""
-    c = schema.corrections
-    waits = store.select(func.count(c.c.number)).where(c.c.state == "waiting")
-    return int(store.rows(waits)[0][0]) + count_pending(store)
 
 
 # Sums
@@ -253,41 +243,6 @@ def credits(store: Store, items: Iterable[str]) -> dict[str, Any]:
     c = schema.credits
     rows = store.rows(store.select(c).where(c.c.item.in_([*items])))
     return {row.item: {"scored": row.scored, "mean": row.total / max(row.scored, 1)} for row in rows}
-
-
-def corrections(
-    store: Store, state: str, after: int | None, most: int = ROWS, newest: bool = True
-) -> tuple[list[dict[str, Any]], int]:
-    """Corrections and notes in a state beyond a number, and how many there are in all."""
-    c = schema.corrections
-    mine = c.c.state == state
-    ((number,),) = store.rows(store.select(func.count(c.c.number)).where(mine))
-    beyond = [] if after is None else [c.c.number < after if newest else c.c.number > after]
-    order = c.c.number.desc() if newest else c.c.number
-    rows = store.rows(store.select(c).where(mine, *beyond).order_by(order).limit(most))
-    return [_correction(row) for row in rows], int(number)
-
-
-def corrections_of(store: Store, interaction: str) -> list[dict[str, Any]]:
-    """The corrections that were made of an interaction."""
-    c = schema.corrections
-    rows = store.rows(store.select(c).where(c.c.interaction == interaction).order_by(c.c.number))
-    return [_correction(row) for row in rows]
-
-
-def corrections_at(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Corrections by their numbers, in this order."""
-    c = schema.corrections
-    rows = store.rows(store.select(c).where(c.c.number.in_([*numbers])))
-    found = {row.number: _correction(row) for row in rows}
-    return [found[number] for number in numbers if number in found]
-
-
-def _correction(row: Any) -> dict[str, Any]:
-    return {
-        "id": f"c{row.number}", "number": row.number, "interaction": row.interaction, "state": row.state,
-        **json.loads(row.data),
-    }  # fmt: skip
 
 
 FILTERS = ("all", "open", "wrong")

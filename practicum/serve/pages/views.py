@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,16 +15,15 @@ from starlette.responses import Response
 
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
-from practicum.core.screen import flags
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
-from practicum.serve.corrections import Correction
 from practicum.serve.operations import OPERATIONS, find_entries, read_form
 from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
 from practicum.serve.pages.visit import Visit
-from practicum.serve.service import CORRECTION_STATES
+from practicum.serve.reporting import STATES, WAITING, listed, made_of, with_numbers
 from practicum.serve.space import Space
+from practicum.session.corrections import LETTER, Correction
 from practicum.session.review import Effect, Present, read_reviews
 from practicum.session.story import Story
 from practicum.store import schema
@@ -233,11 +234,11 @@ async def playbook(visit: Visit, failed: str = "", status: int = 200) -> Respons
 
 
 async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
-    """An entry: what it says, where it comes from, and what it said before."""
+    """An entry, a correction or a note: what it says, where it comes from, and what it said before."""
     space, id = visit.opened, str(visit.request.path_params["entry"])
-    if not re.fullmatch(r"e[0-9]{1,12}", id):
+    if not re.fullmatch(r"[ce][0-9]{1,12}", id):
         raise HTTPException(404)
-    now = space.context(space.live).get(id)
+    now = space.corrections.entry(id) if id.startswith(LETTER) else space.context(space.live).get(id)
     found = await visit.run(_entry, space.store, id, space.live)
     if found is None:
         raise HTTPException(404)
@@ -252,7 +253,8 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
     if status == 409 and wrote and now is not None:
         between = marked(now.text, wrote)
     return await visit.page(
-        "entry.html", status, here="Playbook", id=id, now=now, live=space.live, credit=credits.get(id), known=known,
+        "entry.html", status, here="Corrections" if id.startswith(LETTER) else "Playbook", id=id, now=now,
+        live=space.live, credit=credits.get(id), known=known,
         wrote=wrote, between=between, failed=failed, said=done(visit), entry_section=visit.form.get("section"),
         **found,
     )  # fmt: skip
@@ -261,8 +263,8 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
 def _entry(store: Store, id: str, live: int) -> dict[str, Any] | None:
     """The history of an entry in its run; None if there was never one."""
     story = Story(store)
-    parents = read_parents(store)
-    line = {*lineage(parents, live)}
+    # Each version of corrections follows the one before.
+    line = None if id.startswith(LETTER) else {*lineage(read_parents(store), live)}
     history, sources, lessons, text = list[dict[str, Any]](), list[str](), list[str](), ""
     for version, done in _edits(store, id):
         edit = done.edit
@@ -272,7 +274,7 @@ def _entry(store: Store, id: str, live: int) -> dict[str, Any] | None:
             pieces = marked(text, new) if text else ([], [(new, False)])
             text = new
         history.append({
-            "version": version, "edit": edit, "pieces": pieces, "text": new, "stands": version in line,
+            "version": version, "edit": edit, "pieces": pieces, "text": new, "stands": line is None or version in line,
             "lost": story.lost(version, done),
         })  # fmt: skip
         sources += edit.sources
@@ -288,7 +290,7 @@ def _entry(store: Store, id: str, live: int) -> dict[str, Any] | None:
 def _edits(store: Store, id: str) -> Iterator[tuple[int, Applied]]:
     """The edits of an entry, the oldest first, with their versions. Of a version that began with 10,000 entries, only
     those edits are read that name it."""
-    table, name = schema.versions, json.dumps(id)
+    table, name = schema.corrections if id.startswith(LETTER) else schema.versions, json.dumps(id)
     named = table.c.applied.contains(name, autoescape=True)
     query = store.select(table.c.version, table.c.applied).where(named).order_by(table.c.version)
     for row in store.rows(query):
@@ -314,10 +316,10 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 def _queue(space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
-    waiting, number = reads.corrections(space.store, "waiting", None, QUEUE, newest=False)
-    asked = reads.interactions_at(space.store, (one["interaction"] for one in waiting if one["interaction"]))
+    waiting, number = listed(space, WAITING, None, QUEUE)
+    asked = reads.interactions_at(space.store, (one.interaction for one in waiting if one.interaction))
     cards, effects = list[dict[str, Any]](), list[Effect]()
-    pending = read_reviews(space.store)
+    pending = read_reviews(space.store, corrections=False)
     shown = pending[:QUEUE]
     if shown:
         present = Present(space.store, context)
@@ -333,19 +335,23 @@ def _queue(space: Space, context: Context | None) -> tuple[list[dict[str, Any]],
             "lessons": [lessons[id] for id in one.lessons if id in lessons],
             "sources": [source for edit in one.edits for source in edit.sources],
         })  # fmt: skip
-    cards += [_correction_card(one, asked.get(one["interaction"])) for one in waiting]
+    cards += [_correction_card(one, asked.get(one.interaction)) for one in waiting]
     return cards, number - len(waiting) + len(pending) - len(shown)
 
 
-def _correction_card(one: dict[str, Any], asked: dict[str, Any] | None) -> dict[str, Any]:
-    answer, target = asked["answer"] if asked else "", one["target"]
+def _correction_card(one: Correction, asked: dict[str, Any] | None) -> dict[str, Any]:
+    answer, target = asked["answer"] if asked else "", one.target
     pieces = ([(answer, False)], [(target, False)])
-    shown = one["query"] if one["note"] else one["question"] or one["query"]
     return {
-        **one, "kind": "note" if one["note"] else "correction", "answer": answer,
+        **_told(one), "kind": "note" if one.note else "correction", "answer": answer,
         "pieces": None if not target else marked(answer, target) if len(answer + target) <= MARKED else pieces,
-        "flags": flags("\n".join(filter(None, (shown, one["target"], one["words"])))),
+        "flags": one.flags,
     }  # fmt: skip
+
+
+def _told(one: Correction, state: str = "") -> dict[str, Any]:
+    """A correction or a note as a page shows it."""
+    return {**asdict(one), "id": one.id, "state": state}
 
 
 # Interactions
@@ -373,8 +379,8 @@ async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Resp
         raise HTTPException(404)
 
     def read() -> tuple[Any, Any, Context | None, float | None]:
-        shown = reads.corrections_at(space.store, found["corrections"])
-        made = reads.corrections_of(space.store, id)
+        shown = with_numbers(space.store, space, found["corrections"])
+        made = [_told(one, state) for state, one in made_of(space, id)]
         price = reads.price_of(visit.service, found["model"])
         read_in, cached, written = found["tokens"]
         cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
@@ -384,12 +390,13 @@ async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Resp
     context = space.context(space.live) if found["version"] == space.live else context
     again, same = "", False
     if context is not None:
-        again, same = await _shown_again(space, found, context, shown)
+        again, same = await _shown_again(space, found, context, [one for _, one in shown])
     entries: list[tuple[str, float, Entry | None]] = [
         (entry_id, similarity, context.get(entry_id) if context else None) for entry_id, similarity in found["entries"]
     ]
     return await visit.page(
-        "interaction.html", status, here="Interactions", one=found, entries=entries, shown=shown, made=made,
+        "interaction.html", status, here="Interactions", one=found, entries=entries, made=made,
+        shown=[_told(one, state) for state, one in shown],
         again=again, same=same, cost=cost, gone=context is None, failed=failed, said=done(visit), wrote=visit.form,
         thoughts=found.get("thoughts", ""), silence=SILENCES.get(found.get("silence", ""), "").partition(";")[0],
         asked=space.question,
@@ -405,12 +412,10 @@ def _version(store: Store, version: int) -> Context | None:
 
 
 async def _shown_again(
-    space: Space, found: dict[str, Any], context: Context, shown: Sequence[dict[str, Any]]
+    space: Space, found: dict[str, Any], context: Context, shown: Sequence[Correction]
 ) -> tuple[str, bool]:  # fmt: skip
     """What a request was shown, as text, made once more; and whether the same entries were looked up again."""
-    fields = ("number", "query", "target", "words", "trust", "note", "question")
-    corrections = [Correction(**{name: one[name] for name in fields}) for one in shown]
-    fixed, learned, entries = await space.show_again(found["question"], context, corrections)
+    fixed, learned, entries = await space.show_again(found["question"], context, shown)
     turns = [f"user: {turn.user}\nassistant: {turn.assistant}" for turn in learned.turns]
     same = [id for id, _ in entries] == [id for id, _ in found["entries"]] and len(shown) == len(found["corrections"])
     return "\n\n".join(filter(None, (fixed, learned.note, *turns))), same
@@ -422,12 +427,13 @@ async def _shown_again(
 async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """The corrections and notes in a state."""
     space = visit.opened
-    state = visit.asked("state") if visit.asked("state") in CORRECTION_STATES else CORRECTION_STATES[0]
-    rows, total = await visit.run(
-        reads.corrections, visit.opened.store, state, number(visit, "before"), reads.ROWS
+    state = visit.asked("state") if visit.asked("state") in STATES else STATES[0]
+    some, total = await visit.run(
+        partial(listed, newest=True), space, state, number(visit, "before"), reads.ROWS
     )  # fmt: skip
+    rows = [_told(one, state) for one in some]
     return await visit.page(
-        "corrections.html", status, here="Corrections", rows=rows, total=total, state=state, states=CORRECTION_STATES,
+        "corrections.html", status, here="Corrections", rows=rows, total=total, state=state, states=STATES,
         more=rows[-1]["number"] if len(rows) == reads.ROWS else None, before=number(visit, "before"), failed=failed,
         said=done(visit), wrote=visit.form, asked=space.question,
     )  # fmt: skip

@@ -12,9 +12,9 @@ from starlette.responses import RedirectResponse, Response
 
 from practicum.serve.access import Forbidden, Grant, Keys
 from practicum.serve.operations import OPERATIONS, At, perform
-from practicum.serve.pages.reads import waiting_of
 from practicum.serve.service import Service
 from practicum.serve.space import Space
+from practicum.session.review import count_pending
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Visit:
     async def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """A page, or a part of one."""
         if self.space and "waits" not in values:
-            values["waits"] = await self.run(waiting_of, self.known.store) if self.known else 0
+            values["waits"] = await self.run(count_pending, self.known.store) if self.known else 0
         return await self.site.page(template, self, status, **values)
 
     async def perform(self, method: str, path: str, **given: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.methods.blocks.scaling import number_of, place_of_all
 from practicum.session.config import Config
+from practicum.session.corrections import LETTER, read_corrections
 from practicum.session.records import LESSON, REFUSED, ROLLOUT, last_report, read_config, run_summary, seconds_spent
 from practicum.session.review import read_reviews
 from practicum.session.story.parts import (
@@ -282,8 +283,9 @@ class Story:
     # Entries
 
     def entry(self, id: str) -> EntryStory:
-        """One entry with its history. Raises UsageError if there never was one with this id."""
-        table = schema.versions
+        """One entry with its history: of the playbook, or a correction or a note (such as c5). Raises UsageError if
+        there never was one with this id."""
+        table = schema.corrections if id.startswith(LETTER) else schema.versions
         # Only versions that name it are read as a whole.
         named = table.c.applied.contains(json.dumps(id), autoescape=True)
         query = self.store.select(table.c.version, table.c.step, table.c.applied).where(named)
@@ -299,7 +301,7 @@ class Story:
                 f"{self.folder} has never had an entry {id!r}: practicum show {self.folder} lists those it has",
                 entry=id,
             )
-        now = self.context().get(id)
+        now = (read_corrections(self.store) if table is schema.corrections else self.context()).get(id)
         edited = dict.fromkeys(source for event in events for source in event.done.edit.sources)
         sources = tuple(edited) if now is None else now.sources
         return EntryStory(id, now, events, sources, self.attempts_of(sources))

@@ -1,0 +1,124 @@
+"""How long a service takes to acknowledge a score, and a correction, in a space with many entries and corrections.
+
+The service is a process of its own, and its model answers at once (see `simulated_upstream`). The space is filled over
+HTTP: each of its corrections has a request of its own. Then one client asks, and reports on the answer when it has it,
+one request after the other: the times are from the sending of a report to the last byte of its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+import aiohttp
+from measure import Target, arguments, load_average, print_end, print_table, rounded
+from serve_bench import EMPTY, PRACTICUM, Place, ServePlan, _Bench, _free_port, make_seed, vocabulary
+
+LIMIT = 20.0
+"""Target: milliseconds to acknowledge a correction (p99)."""
+SCORE, CORRECTION = "score", "correction"
+AT_ONCE = 16
+"""Clients that fill a space."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The times of reports of one kind, in milliseconds, in a space with these entries and corrections."""
+
+    space: str
+    kind: str
+    entries: int
+    corrections: int
+    p50_ms: float
+    p99_ms: float
+
+
+class Client:
+    """One end of a connection that is kept: it asks, and reports on the answers."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, seed: str) -> None:
+        self._http, self._url = http, url
+        self._rng, self._words = Random(seed), vocabulary()
+
+    def text(self) -> str:
+        return " ".join(self._rng.choices(self._words, k=25))
+
+    async def ask(self) -> str:
+        """The id of a new interaction."""
+        body = {"model": "sim", "messages": [{"role": "user", "content": self.text()}]}
+        async with self._http.post(f"{self._url}/v1/chat/completions", json=body) as reply:
+            reply.raise_for_status()
+            await reply.read()
+            return reply.headers["x-practicum-interaction"]
+
+    async def report(self, kind: str) -> float:
+        """Ask and report; returns the seconds until the report was acknowledged."""
+        said = {"score": 1.0} if kind == SCORE else {"target": self.text()}
+        about = {"interaction": await self.ask(), **said}
+        began = time.perf_counter()
+        async with self._http.post(f"{self._url}/v1/feedback", json=about) as reply:
+            reply.raise_for_status()
+            await reply.read()
+            return time.perf_counter() - began
+
+
+async def measured(url: str, corrections: int, reports: int) -> dict[str, list[float]]:
+    """Fill the space of a service, and report in it; returns the seconds of each report, sorted, by kind."""
+    headers, timeout = {"authorization": "Bearer bench"}, aiohttp.ClientTimeout(total=120)
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as http:
+
+        async def fill(client: int) -> None:
+            at = Client(http, url, f"fill {client}")
+            for _ in range(client, corrections, AT_ONCE):
+                await at.report(CORRECTION)
+
+        await asyncio.gather(*map(fill, range(AT_ONCE)))
+        alone, found = Client(http, url, "measured"), dict[str, list[float]]()
+        for kind in (SCORE, CORRECTION):
+            found[kind] = sorted([await alone.report(kind) for _ in range(reports)])
+        return found
+
+
+def run(entries: int, corrections: int, reports: int) -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="practicum-outcomes-") as name, ExitStack() as stack:
+        folder = Path(name)
+        bench = _Bench(ServePlan(), folder, 0, {1}, print)
+        _, upstream = bench._upstream(stack)
+        make_seed(folder / "seed", entries)
+        for space, seed, filled in ((EMPTY, None, 0), (PRACTICUM, folder / "seed", corrections)):
+            place = Place(upstream, folder / space, "bench", _free_port(), seed)
+            bench._practicum(stack, space, place)
+            found = asyncio.run(measured(f"http://127.0.0.1:{place.port}", filled, reports))
+            for kind, seconds in found.items():
+                times = (1000 * seconds[len(seconds) // 2], 1000 * seconds[int(0.99 * len(seconds))])
+                size = entries if seed else 0
+                rows.append(
+                    Row(space=space, kind=kind, entries=size, corrections=filled, p50_ms=times[0], p99_ms=times[1])
+                )
+    return rows
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--entries", type=int, default=20_000)
+    parser.add_argument("--corrections", type=int, default=10_000)
+    parser.add_argument("--reports", type=int, default=500, help="reports of each kind")
+    given = parser.parse_args()
+    load = load_average()
+    rows = run(given.entries, given.corrections, given.reports)
+    columns = ("space", "kind", "entries", "corrections", "p50 ms", "p99 ms")
+    cells = [(r.space, r.kind, r.entries, r.corrections, f"{r.p50_ms:.1f}", f"{r.p99_ms:.1f}") for r in rows]
+    print_table(columns, cells)
+    last = rows[-1]
+    target = Target(what="a correction, p99 ms", value=last.p99_ms, bound=LIMIT, note=f"p50 {last.p50_ms:.1f}")
+    print_end("outcomes", [rounded(asdict(row)) for row in rows], [target], load, given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""What is reported to a space that is served: outcomes, corrections, notes, and what a review decides about these.
+
+A question that was asked with `x-practicum-user` is the user's, and so is a report with that header. What tools
+returned, and documents that a client attached, were written by anybody. The trust of what is shown or learned is the
+least of all that it was made of; the operator says explicitly whom else to trust (`--trust-users`, `--trust-tools`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from practicum.core.edits import Delete
+from practicum.core.trust import Trust, least
+from practicum.serve import answers
+from practicum.serve.service import HELD_OUT, Service
+from practicum.serve.space import Space
+from practicum.session.corrections import (
+    WITHDRAWN,
+    Correction,
+    added,
+    added_in,
+    decide,
+    hold,
+    last_version,
+    next_correction,
+    reviewed,
+    write_review,
+)
+from practicum.session.outcomes import Conflict, Outcome, Report, Unknown, said_by, write_outcome
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.reviews import PENDING, REJECTED
+from practicum.store.scope import Transaction
+from practicum.store.versions import Version, read_versions
+
+T = TypeVar("T")
+
+LIVE, WAITING, REPLACED = "live", "waiting", "replaced"
+
+STATES = (LIVE, WAITING, REPLACED, REJECTED)
+"""The states of a correction or a note."""
+
+
+async def report(
+    service: Service, name: str, report: Report, trust: Trust, *, screened: bool = False
+) -> answers.Reported:  # fmt: skip
+    """Take a report of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
+    `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does not
+    know, and StoreError if it cannot be written."""
+    space = await service.space(name)
+    said = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
+    report = report.model_copy(update=space.reader.redacted(said))
+    async with space.lock:
+        known = service.recent.get(f"{space.id} {report.interaction}") or await service.find(space.store, report)
+        by = least(trust, service.settings.trusted.question(known.user))
+        draft = Correction(
+            0, known.query, report.target or "", report.comment or "", by, question=space.question(known.data),
+            interaction=known.id,
+        )  # fmt: skip
+        foreign = screened or trust != "own" or known.user is not None or "screened" in known.data
+        holds = _holds(service, draft, foreign)
+        corrects = bool(report.target or report.comment)
+
+        async def replaced() -> list[int]:
+            return await space.corrections.replaced_by(draft, report.answer or known.answer) if holds else []
+
+        def write(at: Transaction, gone: Sequence[int]) -> tuple[tuple[Outcome, Correction | None], Version | None]:
+            i = schema.interactions
+            if at.first(at.select(i.c.id).where(i.c.id == known.id)) is None:
+                # Forgotten, perhaps by another node, and the memory of this one does not know it yet.
+                raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
+            outcome = write_outcome(at, known, report, trust, held_out=HELD_OUT)
+            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
+            if not told or outcome.score == 1.0 or not known.query.strip():
+                return (outcome, None), None
+            new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.words)
+            return (outcome, new), _write_correction(at, space, new, gone, holds)
+
+        if corrects:
+            outcome, correction = await _written(space, replaced, write)
+        else:
+            outcome, correction = await asyncio.wrap_future(space.store.do(lambda at: write(at, ())[0]))
+    service.counts["feedback"] += 1
+    service.counts["interactions"] += outcome.status == "kept" and "purpose" in known.data
+    if outcome.newly_waiting:
+        service.wait_to_learn(space)
+    if outcome.score is not None and outcome.before is None:
+        space.scored += 1
+        space.scores += outcome.score
+        await service.count_scores(space)
+    effect: answers.Effect | None = None if correction is None else _effect(holds)
+    return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
+
+
+async def note(
+    service: Service, name: str, text: str, about: str, user: str | None, *, screened: bool = False
+) -> answers.Noted:  # fmt: skip
+    """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this returns. A
+    `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
+    space = await service.space(name)
+    text, about = space.reader.redacted((text, about))
+    draft = Correction(0, about, comment=text, trust=said_by(user), note=True, user=user)
+    holds = _holds(service, draft, screened or user is not None)
+
+    async def replaced() -> list[int]:
+        return await space.corrections.replaced_by(draft) if holds else []
+
+    def write(at: Transaction, gone: Sequence[int]) -> tuple[Correction, Version | None]:
+        new = replace(draft, number=next_correction(at))
+        return new, _write_correction(at, space, new, gone, holds)
+
+    async with space.lock:
+        new = await _written(space, replaced, write)
+    service.counts["notes"] += 1
+    return {"id": new.id, "note": _effect(holds)}
+
+
+def _effect(holds: bool) -> answers.Effect:
+    return "in effect" if holds else "waits for review"
+
+
+def _holds(service: Service, draft: Correction, foreign: bool) -> bool:
+    """Whether a correction or a note need not wait for review: it is the operator's own, or nothing waits here, and the
+    filter flags none of its words, where some of them are `foreign`, or an agent's that speaks for itself."""
+    believed = draft.trust == "own" or service.settings.review == "none"
+    return believed and not (foreign and draft.flags)
+
+
+async def _written(
+    space: Space, replaced: Callable[[], Awaitable[Sequence[int]]],
+    write: Callable[[Transaction, Sequence[int]], tuple[T, Version | None]],
+) -> T:  # fmt: skip
+    """Write what changes the corrections that hold, and let it hold here. What is `replaced` is known from those that
+    this node knows: if another one changed them meanwhile, they are read and looked at again. Whoever calls has the
+    space's lock."""
+    while True:
+        gone = await replaced()
+
+        def change(at: Transaction, gone: Sequence[int] = gone) -> tuple[T, Version | None] | None:
+            return write(at, gone) if last_version(at) == space.corrections.version else None
+
+        if (done := await asyncio.wrap_future(space.store.do(change))) is not None:
+            result, version = done
+            if version is not None:
+                space.corrections.read([version])
+            return result
+        await space.read_corrections()
+
+
+def _write_correction(
+    at: Transaction, space: Space, new: Correction, gone: Sequence[int], holds: bool
+) -> Version | None:  # fmt: skip
+    """Let a new correction or note hold, or wait for review."""
+    if holds:
+        return hold(at, space.corrections.version, new, gone)
+    write_review(at, new, PENDING)
+    return None
+
+
+# Review
+
+
+async def decide_correction(
+    service: Service, name: str, number: int, approved: bool, reason: str = ""
+) -> answers.Decided:  # fmt: skip
+    """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if there
+    is none of this number, and Conflict if it was decided before."""
+    space = await service.space(name)
+
+    def found(at: Transaction | Store) -> Correction:
+        state, correction = _find(at, space, number)
+        if state != WAITING and (approved or state != LIVE):
+            raise Conflict("review.decided", f"{correction.id} was decided before: it is {state}")
+        return correction
+
+    async def replaced() -> Sequence[int]:
+        correction = await asyncio.to_thread(found, space.store)
+        if approved:
+            return await space.corrections.replaced_by(correction)
+        return [number] if number in space.corrections else []
+
+    def write(at: Transaction, gone: Sequence[int]) -> tuple[None, Version | None]:
+        return None, decide(at, space.corrections.version, found(at), gone, approved, reason)
+
+    async with space.lock:
+        await space.read_corrections()
+        await _written(space, replaced, write)
+    return {"id": f"c{number}", "state": LIVE if approved else REJECTED, "version": None}
+
+
+async def note_of(service: Service, name: str, number: int) -> Correction | None:
+    """The note with this number; None if that is a correction. Raises Unknown if there is none."""
+    space = await service.space(name)
+    _, found = await asyncio.to_thread(_find, space.store, space, number)
+    return found if found.note else None
+
+
+def _find(at: Transaction | Store, space: Space, number: int) -> tuple[str, Correction]:
+    """The state of a correction or a note, and what it says. Raises Unknown if there is none of this number."""
+    if found := with_numbers(at, space, [number]):
+        return found[0]
+    raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {space.name}")
+
+
+def with_numbers(at: Transaction | Store, space: Space, numbers: Sequence[int]) -> list[tuple[str, Correction]]:
+    """Corrections and notes by their numbers, in this order, with their states; those that are gone for good are left
+    out. It may be called in any thread."""
+    live = {number: (LIVE, one) for number in numbers if (one := space.corrections.get(number)) is not None}
+    gone = [number for number in numbers if number not in live]
+    known = {one.number: (REPLACED, one) for one in added_in(at, [f"c{number}" for number in gone])}
+    for number in gone:
+        for state, one in reviewed(at, number=number):
+            known[number] = ({PENDING: WAITING, REJECTED: REJECTED}.get(state, REPLACED), one)
+    known |= live
+    return [known[number] for number in numbers if number in known]
+
+
+# Lists
+
+
+async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.Corrections:
+    """Corrections and notes of a space in one of STATES, the oldest first, those after a number, and how many there are
+    in all. Raises UnknownSpace."""
+    space = await service.space(name)
+    some, total = await asyncio.to_thread(listed, space, state, after, limit)
+    found: list[answers.StoredCorrection] = [
+        {
+            "id": one.id, "interaction": one.interaction, "user": one.user, "query": one.query,
+            "question": space.question({"query": one.query, "question": one.question}), "target": one.target,
+            "comment": one.comment, "trust": one.trust, "note": one.note,
+        }
+        for one in some
+    ]  # fmt: skip
+    return {"space": name, "state": state, "total": total, "corrections": found}
+
+
+def listed(
+    space: Space, state: str, beyond: int | None, limit: int, *, newest: bool = False
+) -> tuple[list[Correction], int]:
+    """Corrections and notes in a state beyond a number, in the order of their numbers or the `newest` first, and how
+    many there are in all. It may be called in any thread."""
+    if state in (WAITING, REJECTED):
+        found = [one for _, one in reviewed(space.store, PENDING if state == WAITING else REJECTED)]
+    elif state == LIVE:
+        found = [*space.corrections]
+    else:
+        applied = [done for one in read_versions(space.store, schema.corrections) for done in one.applied]
+        gone = {done.id for done in applied if isinstance(done.edit, Delete) and done.edit.reason != WITHDRAWN}
+        found = [one for one in added(applied) if one.id in gone]
+    found.sort(key=lambda one: one.number, reverse=newest)
+    far = [one for one in found if beyond is None or (one.number < beyond if newest else one.number > beyond)]
+    return far[:limit], len(found)
+
+
+def made_of(space: Space, interaction: str) -> list[tuple[str, Correction]]:
+    """The corrections that were made of an interaction, with their states."""
+    waiting = (one for _, one in reviewed(space.store) if one.interaction == interaction)
+    numbers = {one.number for one in (*waiting, *added_in(space.store, [f"task:{interaction}"]))}
+    return with_numbers(space.store, space, sorted(numbers))

@@ -1,0 +1,146 @@
+"""What may change when a run is resumed: the settings that no kept result depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from practicum.agents.guard import GuardTools
+from practicum.core.clashes import refuse
+from practicum.core.errors import UsageError
+from practicum.engine.resources import LOCAL, Resources
+from practicum.models.budget import LIMITS
+from practicum.models.options import ModelOptions
+from practicum.models.prices import GivenPrices, read_prices
+from practicum.models.refused import Structure
+from practicum.models.registry import ROLES, client_name
+from practicum.session.components import Parts
+from practicum.session.config import Config, Splits, config_from, prices_for, require_names
+from practicum.session.records import Kept
+from practicum.session.setup import Setup, build_setup, check_engine, set_up
+
+
+class ResumeOptions(TypedDict, total=False):
+    """The keywords of `resume` that change settings of the run. The model of a role may change as long as the run
+    keeps no answer of that role, the agent and the guard of its tools as long as it keeps no attempt, the temperature
+    as long as it keeps nothing. All others may change at any time."""
+
+    model: str | None
+    roles: Mapping[str, str]
+    agent: str | None
+    guard_tools: GuardTools | None
+    structure: Structure | None
+    prices: GivenPrices
+    temperature: float | None
+    timeout: float | None
+    attempts: int | None
+    api_key_env: str | None
+    max_reply_mb: float | None
+    model_options: ModelOptions | Mapping[str, Any] | str | None
+    concurrency: int | None
+    engine: str | None
+    ray_address: str | None
+    resources: Resources | Mapping[str, Any] | str | None
+    window: int | None
+    max_calls: int | None
+    max_tokens: int | None
+    max_usd: float | None
+    max_minutes: float | None
+
+
+def resumed(config: Config, given: Mapping[str, Any], splits: Splits, parts: Parts, kept: Kept) -> Setup:
+    """The setup of a stored run with these changes. Raises UsageError for one that does not fit what is kept."""
+    require_names(given, ResumeOptions.__annotations__)
+    values = {name: value for name, value in given.items() if value is not None and value != {}}
+    if "roles" in values:
+        values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
+    if "prices" in values:
+        values["prices"] = {**config.prices, **read_prices(values["prices"])}
+    if values.get("engine") == LOCAL:
+        values = {"ray_address": None, "resources": Resources(), **values}
+    new = config_from({**config.model_dump(), **values})
+    if "api_key_env" not in values and new.hosts != config.hosts:
+        new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
+    if "model_options" not in values and new.servers != config.servers:
+        new = new.model_copy(update={"model_options": new.model_options.without_secrets()})
+    _check_limits(new, values, kept)
+    changed = {name for name in values if getattr(new, name) != getattr(config, name)}
+    _check_unchanged(config, new, changed, kept)
+    if not changed & {"model", "roles", "agent", "guard_tools"}:
+        refuse(new, Config.CLASHES)
+        setup = build_setup(new, splits, parts)
+        check_engine(setup)
+        return setup
+    new = new.model_copy(update={"prices": prices_for(new.prices, new.model, new.roles)})
+    setup = set_up(new.model_dump(), splits, parts)
+    for role in setup.roles:
+        old, name = config.roles.get(role, config.model), new.roles.get(role, new.model)
+        same = old and name and client_name(old) == client_name(name)
+        if old != name and not same and setup.client(role) is None and (there := kept.of(role)):
+            raise UsageError(
+                "settings.fixed",
+                f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
+                "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)",
+                setting="model",
+                role=role,
+            )
+    return setup
+
+
+def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
+    """Refuse a limit that is spent already."""
+    spent = {
+        "max_calls": kept.spent.calls, "max_tokens": kept.spent.tokens, "max_usd": kept.spent.usd,
+        "max_minutes": kept.seconds / 60,
+    }  # fmt: skip
+    for name, unit in LIMITS.items():
+        if name not in given:
+            continue
+        limit, used = getattr(config, name), spent[name]
+        if used is None:
+            raise UsageError(
+                "price.unknown",
+                f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known",
+                setting=name,
+            )
+        if limit <= used:
+            raise UsageError(
+                "budget.spent",
+                f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more",
+                setting=name,
+                used=used,
+            )
+
+
+def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept) -> None:
+    """Refuse another agent, temperature or form of answers where results of the old one are kept."""
+    if "agent" in changed and (there := kept.of("agent")):
+        raise UsageError(
+            "settings.fixed",
+            f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
+            "from what this one learned (`seed_context`)",
+            setting="agent",
+        )
+    if "guard_tools" in changed and (there := kept.of("agent")):
+        raise UsageError(
+            "settings.fixed",
+            f"`guard_tools` cannot change from {config.guard_tools} to {new.guard_tools}: the run keeps {there} of the "
+            "agent. Start a new run from what this one learned (`seed_context`)",
+            setting="guard_tools",
+        )
+    if "temperature" in changed and kept.answers:
+        raise UsageError(
+            "settings.fixed",
+            f"the temperature cannot change from {config.temperature} to {new.temperature}: the run keeps "
+            f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)",
+            setting="temperature",
+        )
+    grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
+    # A grammar holds the agent to the choices, so it is asked in another way.
+    if grammar and config.choices and (there := kept.of("agent")):
+        raise UsageError(
+            "settings.fixed",
+            f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
+            f"{there} of the agent",
+            setting="structure",
+        )

@@ -1,0 +1,116 @@
+"""docs/service.md, "Corrections, and whose word holds": corrections and notes are entries of the space, for every
+command, beside the service and without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_kit import QUESTION, RIGHT, Client, Service, command, new_space, until
+
+import practicum
+
+
+@pytest.fixture
+def folder(plain: Service, space: Client) -> Path:
+    return plain.store / "spaces" / space.space
+
+
+def told(*words: object) -> Any:
+    done = command(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def held(folder: Path) -> dict[str, dict[str, Any]]:
+    return {one["id"]: one for one in told("show", folder)["corrections"]}
+
+
+def test_they_are_entries_with_sources_trust_and_history(space: Client, folder: Path) -> None:
+    id = space.ask().interaction
+    space.report(id, target=RIGHT, comment="too slow")
+    ((name, entry),) = held(folder).items()
+    assert (entry["section"], entry["text"], entry["trust"]) == ("corrections", QUESTION, "own")
+    assert entry["data"] == {"answer": RIGHT, "comment": "too slow"}
+    assert entry["sources"] == [f"task:{id}"]
+    space.report(space.ask(), target="the team of tomorrow")
+    ((second, _),) = held(folder).items()
+    history = told("show", folder, "--entry", name)
+    assert [(event["op"], event["reason"]) for event in history["events"]] == [
+        ("add", ""), ("delete", f"replaced by {second}")
+    ]  # fmt: skip
+    assert history["now"] is None
+
+
+def test_an_export_has_them_and_another_space_can_begin_with_it(space: Client, folder: Path, tmp_path: Path) -> None:
+    space.report(space.ask(), target=RIGHT)
+    note = space.post("/v1/notes", text="Cards are blocked at once.")["id"]
+    exported = told("export", folder, "--format", "markdown")["text"]
+    assert RIGHT in exported
+    assert "Cards are blocked at once." in exported
+    (tmp_path / "playbook.md").write_text(exported)
+    told("import", tmp_path / "playbook.md", "--out", tmp_path / "run")
+    assert {entry["section"] for entry in told("show", tmp_path / "run")["entries"]} >= {"corrections", "general notes"}
+    assert note in held(folder)
+
+
+def test_what_waits_is_reviewed_on_the_command_line_and_holds_in_the_service(space: Client, folder: Path) -> None:
+    user = space.as_user("anna")
+    user.report(user.ask(), target=RIGHT)
+    (waits,) = told("review", folder)["reviews"]
+    assert (waits["state"], waits["trust"]) == ("pending", "user")
+    assert [edit["section"] for edit in waits["edits"]] == ["corrections"]
+    assert waits["id"] not in held(folder)
+    assert told("review", folder, "--approve", waits["id"])["approved"] == [waits["id"]]
+    until(lambda: RIGHT in space.shown())
+    assert held(folder)[waits["id"]]["trust"] == "user"
+    done = told("review", folder, "--reject", waits["id"], "--reason", "it is wrong")
+    assert done["rejected"] == [waits["id"]]
+    until(lambda: RIGHT not in space.shown())
+    assert held(folder) == {}
+    listed = space.get("/v1/corrections", state="rejected")["corrections"]
+    assert [one["id"] for one in listed] == [waits["id"]]
+
+
+def test_a_program_approves_and_rejects_them(space: Client, folder: Path) -> None:
+    user = space.as_user("anna")
+    user.report(user.ask(), target=RIGHT)
+
+    async def decide() -> list[str]:
+        async with practicum.open(folder) as space:
+            (one,) = space.pending()
+            await space.approve([one.id])
+            assert space.pending() == []
+            await space.reject([one.id], "it is wrong")
+        return [one.id]
+
+    ids = practicum.run_sync(decide())
+    assert not {*ids} & held(folder).keys()
+
+
+@pytest.mark.parametrize("how", ["entry", "source"])
+def test_one_that_is_forgotten_is_gone_from_the_service_and_the_one_before_holds_again(
+    how: str, keyed: Service
+) -> None:
+    space = new_space(keyed.client)
+    folder = keyed.store / "spaces" / space.space
+    space.report(space.ask(), target="the first team")
+    id = space.ask().interaction
+    space.report(id, target="the quetzal team")
+    (name,) = held(folder)
+    given = {"entry": ("--entry", name), "source": ("--task", id)}[how]
+    done = told("forget", folder, *given, "--yes")
+    assert done["left"] == 0
+    assert name in {entry["id"] for entry in done["removed"]}
+    until(lambda: "quetzal" not in space.shown())
+    assert not any("quetzal" in str(row) for row in held(folder).values())
+    if how == "source":
+        until(lambda: "the first team" in space.shown())
+
+
+def test_one_of_another_letter_is_unknown(space: Client, folder: Path) -> None:
+    for words in (("show", folder, "--entry", "c99"), ("forget", folder, "--entry", "c99", "--yes")):
+        done = command(*words, "--json")
+        assert json.loads(done.stdout)["error"]["code"] == "entry.unknown"
