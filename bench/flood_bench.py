@@ -247,7 +247,7 @@ def within(seconds: float) -> Callable[[], bool]:
 def service(port: int) -> Iterator[tuple[str, int]]:
     """A service on a new store: its address and its process."""
     with tempfile.TemporaryDirectory(prefix="practicum-flood-") as store:
-        given = ("--upstream", f"http://127.0.0.1:{port}/v1#sim", "--store", store, "--port", "0", "--no-learning")
+        given = ("--upstream", f"http://127.0.0.1:{port}/v1#sim", store, "--port", "0", "--no-learning")
         command = python_command("practicum.cli.app", "serve", *given)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
             try:

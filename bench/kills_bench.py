@@ -895,7 +895,7 @@ async def run(options: argparse.Namespace, folder: Path, store: FolderStore | Po
         for number in range(options.nodes):
             port, own = free_port(), ["--folder", str(folder / f"node{number}")] if options.store == "postgres" else []
             command = [
-                *python_command("practicum.cli.app", "serve"), "--upstream", f"{behind.url}#sim", "--store",
+                *python_command("practicum.cli.app", "serve"), "--upstream", f"{behind.url}#sim",
                 store.url, "--port", str(port), "--key", KEY, "--learn-every", "10", "--canary", "0.5",
                 "--canary-length", "20", "--judge", "0.05", "--webhook", hook, *own,
             ]  # fmt: skip

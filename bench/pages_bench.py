@@ -220,7 +220,7 @@ def started(command: Sequence[str]) -> Iterator[str]:
 async def measure(folder: Path, interaction: str) -> dict[str, Any]:
     """The times of all pages, and of requests beside 50 users of them."""
     with started(python_command(SCRIPT, f"--chunks={CHUNKS}")) as behind:
-        given = ("serve", "--upstream", f"{behind}/v1#gpt-4.1", "--store", str(folder), "--port", "0", "--no-learning")
+        given = ("serve", "--upstream", f"{behind}/v1#gpt-4.1", str(folder), "--port", "0", "--no-learning")
         with started(python_command("practicum.cli.app", *given)) as url:
             async with aiohttp.ClientSession() as http:
                 return await _measure(http, url, interaction)

@@ -82,10 +82,10 @@ class Place:
 
 def practicum_command(place: Place) -> list[str]:
     """The command that starts the proxy."""
-    flags = {"upstream": f"{place.upstream}#sim", "store": place.store, "space": place.space, "method": "unified"}
+    flags = {"upstream": f"{place.upstream}#sim", "space": place.space, "method": "unified"}
     flags |= {"port": place.port} | ({"context": place.context} if place.context else {})
     given = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
-    return python_command("practicum.cli.app", "serve", *given)
+    return python_command("practicum.cli.app", "serve", str(place.store), *given)
 
 
 @dataclass(frozen=True, kw_only=True)

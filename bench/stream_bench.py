@@ -38,7 +38,7 @@ LAST = 20
 def service(upstream: str, profile: str, options: Sequence[str]) -> Iterator[str]:
     """A service on a new store, at an address."""
     with tempfile.TemporaryDirectory(prefix="practicum-stream-") as store:
-        given = ("serve", "--upstream", upstream, "--store", store, "--port", "0", "--profile", profile, *options)
+        given = ("serve", "--upstream", upstream, store, "--port", "0", "--profile", profile, *options)
         command = python_command("practicum.cli.app", *given)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
             try:

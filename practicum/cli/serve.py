@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from typer import Option
+from typer import Argument, Option
 
 from practicum.cli import options as opt
 from practicum.cli.inputs import pairs
@@ -27,17 +27,17 @@ rollout = partial(Option, rich_help_panel="Rollout")
 
 
 def serve(
+    run: str = Argument(
+        "practicum-store",
+        envvar="PRACTICUM_STORE",
+        show_envvar=False,
+        help="The run or store to serve and learn in: a folder, or postgresql://USER@HOST/DATABASE for several nodes.",
+    ),
     upstream: str = Option(
         ..., help="The model server: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."
     ),
     host: str = Option("127.0.0.1", help="The address to listen on; without a key, this machine's own."),
     port: int = Option(8_700, min=0, max=65_535, help="The port; 0: a free one."),
-    store: str = Option(
-        "practicum-store",
-        envvar="PRACTICUM_STORE",
-        show_envvar=False,
-        help="What is asked, reported and learned: a folder, or postgresql://USER@HOST/DATABASE for several nodes.",
-    ),
     folder: Path | None = Option(None, help="This node's logs and caches, with a database as the store."),
     space: list[str] = Option(["default"], help="A space; repeatable. The first is that of requests that name none."),
     context: str | None = Option(None, metavar="RUN", help="What the first space starts from: RUN, RUN@NAME, a file."),
@@ -77,7 +77,7 @@ def serve(
     Clients of OpenAI's and Anthropic's protocols work as before; POST /v1/feedback takes scores and corrections.
     """
     try:
-        from practicum.serve.server import run
+        from practicum.serve.server import run as start
         from practicum.serve.settings import Settings
         from practicum.session.outcomes import Trusted
     except ImportError as error:
@@ -86,7 +86,7 @@ def serve(
         raise UsageError("extra.missing", f"practicum serve needs: {pip_install('serve')} ({error})") from error
     if unknown := {*log} - {"json", "otel"}:
         raise UsageError("settings.invalid", f"there is no log {min(unknown)!r:.80} for --log: known are json, otel")
-    where, folder = place(store, folder)
+    where, folder = place(run, folder)
     settings = Settings(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
@@ -107,7 +107,7 @@ def serve(
             out.print(f"warning: {warning}")
         sys.stdout.flush()
 
-    run(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready, max_output_tokens, pass_)
+    start(settings, upstream, host, port, keys, a_minute, pass_key, timeout, log, ready, max_output_tokens, pass_)
 
 
 def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:

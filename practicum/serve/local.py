@@ -112,6 +112,6 @@ def _bound(path: Path) -> socket.socket:
             os.replace(made, path)
     except OSError as error:
         sock.close()
-        why = "its path is too long; give a shorter --store" if "too long" in str(error) else error.strerror or error
+        why = "its path is too long; choose a shorter one" if "too long" in str(error) else error.strerror or error
         raise StoreError("store.unwritable", f"no socket can be made in the store {path.parent}: {why}") from error
     return sock

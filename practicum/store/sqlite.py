@@ -208,7 +208,7 @@ class SqliteBackend:
             raise RunBusy(
                 "store.busy",
                 f"another practicum serve or practicum mcp uses the store {self.folder}: stop that one, or give "
-                "another --store",
+                "another store",
             )
         with lock:
             yield

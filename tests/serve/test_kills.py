@@ -68,7 +68,7 @@ async def killed(folder: Path, kills: int, seed: int, told: Callable[[str], obje
         errors = stack.enter_context((folder / "errors").open("wb"))
         command = [
             sys.executable, "-m", "practicum.cli.app", "serve", "--upstream", f"{server.behind.url}#sim",
-            "--store", str(store), "--port", str(server.port), "--method", "episodes", "--learn-every", "4",
+            str(store), "--port", str(server.port), "--method", "episodes", "--learn-every", "4",
             "--canary", "0.5", "--canary-length", "20",
         ]  # fmt: skip
 

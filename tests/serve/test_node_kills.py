@@ -134,7 +134,7 @@ async def nodes_at(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[lis
 
         def command(node: Node) -> list[str]:
             return [
-                sys.executable, "-m", "practicum.cli.app", "serve", "--upstream", f"{behind.url}#sim", "--store", url,
+                sys.executable, "-m", "practicum.cli.app", "serve", "--upstream", f"{behind.url}#sim", url,
                 "--folder", str(folder / str(node.server.port)), "--port", str(node.server.port), "--method",
                 "episodes", "--learn-every", "4", "--canary", "0.5", "--canary-length", "20",
             ]  # fmt: skip

@@ -34,7 +34,7 @@ def rows(folder: Path, query: str) -> list[Any]:
 @asynchronous
 async def test_what_takes_longer_than_the_stop_is_cut_and_kept(tmp_path: Path) -> None:
     async with in_front(0.5, 60) as server:
-        command = ["serve", "--upstream", f"{server.behind.url}#sim", "--store", str(tmp_path / "store")]
+        command = ["serve", "--upstream", f"{server.behind.url}#sim", str(tmp_path / "store")]
         command += ["--port", str(server.port), "--no-learning"]
         short = "import practicum.serve.server as s; s.DRAIN = 1; from practicum.cli.app import main"
         program = f"{short}; main({command!r})"

@@ -53,7 +53,7 @@ def refused(ask: Callable[[], object]) -> int:
 @pytest.fixture
 def service(shell: Shell, model: Model) -> Iterator[Service]:
     """`practicum serve`, before the model server. It is stopped by Ctrl-C."""
-    with started(shell.folder, "serve", "--upstream", model.name, "--port", 0, "--store", "store", "--json") as process:
+    with started(shell.folder, "serve", "--upstream", model.name, "--port", 0, "store", "--json") as process:
         about = json.loads(process.line())
         assert about["spaces"] == ["default"]
         assert about["store"] == "store"
@@ -81,12 +81,12 @@ def test_a_correction_holds_from_the_next_request_on(service: Service, model: Mo
     assert refused(lambda: service.ask(QUESTION)) == 401  # within a second
     assert service.ask(QUESTION, authorization=f"Bearer {key}")["choices"]
     shell.json("key remove ann --store store")
-    shell.fails("serve --upstream x --port 0 --store store")
+    shell.fails("serve store --upstream x --port 0")
 
 
 @pytest.mark.slow
 def test_what_a_service_keeps_of_a_user_is_exported_and_forgotten(shell: Shell, model: Model) -> None:
-    served = ("serve", "--upstream", model.name, "--port", 0, "--store", "store", "--json")
+    served = ("serve", "--upstream", model.name, "--port", 0, "store", "--json")
     with started(shell.folder, *served) as process:
         service = Service(shell, json.loads(process.line())["address"])
         service.ask("My secret is the heron.", x_practicum_user="ann")

@@ -324,7 +324,7 @@ def serving(
     folder.parent.mkdir(parents=True, exist_ok=True)
     errors = folder.parent / f"{folder.name}.{unique('errors')}"
     more = {**({"PRACTICUM_SERVE_KEYS": keys} if keys else {}), **variables}
-    given = [PRACTICUM, "serve", "--upstream", upstream or model.url, "--store", store, "--port", 0, "--json", *options]
+    given = [PRACTICUM, "serve", "--upstream", upstream or model.url, store, "--port", 0, "--json", *options]
     with errors.open("w") as file, subprocess.Popen(
         [str(one) for one in given], stdout=subprocess.PIPE, stderr=file, text=True, env=environment(**more)
     ) as process:  # fmt: skip

@@ -200,7 +200,7 @@ def test_a_service_that_had_a_key_stays_locked(model: Model, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_without_a_key_a_service_listens_on_this_machine_alone(model: Model, tmp_path: Path) -> None:
-    done = command("serve", "--upstream", model.url, "--store", tmp_path / "store", "--host", "0.0.0.0", "--port", 0)
+    done = command("serve", "--upstream", model.url, tmp_path / "store", "--host", "0.0.0.0", "--port", 0)
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) == 1
 
@@ -209,7 +209,7 @@ def test_without_a_key_a_service_listens_on_this_machine_alone(model: Model, tmp
 def test_a_key_that_is_given_at_the_start_opens_its_space(model: Model, tmp_path: Path) -> None:
     spaces = ("--space", "default", "--space", "support")
     for short in ("short", "with space 0123456789"):
-        done = command("serve", "--upstream", model.url, "--store", tmp_path / "s", "--port", 0, "--key", short)
+        done = command("serve", "--upstream", model.url, tmp_path / "s", "--port", 0, "--key", short)
         assert (done.returncode != 0, len(done.stderr.splitlines())) == (True, 1)
     with serving(model, tmp_path / "store", *spaces, keys="support=support-0123456789") as service:
         client = service.client.with_key("support-0123456789")

@@ -211,11 +211,11 @@ def test_a_round_of_learning_is_cut_by_a_stop_and_goes_on_afterwards(model: Mode
 @pytest.mark.slow
 def test_one_process_serves_from_a_store_and_a_second_one_says_so(model: Model, tmp_path: Path) -> None:
     with serving(model, tmp_path / "store") as service:
-        done = command("serve", "--upstream", model.url, "--store", tmp_path / "store", "--port", 0)
+        done = command("serve", "--upstream", model.url, tmp_path / "store", "--port", 0)
         assert done.returncode != 0
         assert len(done.stderr.splitlines()) == 1
         port = service.client.url.rpartition(":")[2]
-        done = command("serve", "--upstream", model.url, "--store", tmp_path / "more", "--port", port)
+        done = command("serve", "--upstream", model.url, tmp_path / "more", "--port", port)
         assert done.returncode != 0
         assert "--port" in done.stderr
         # What could not be served left nothing behind.
