@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from practicum.session.config import Config, RunOptions, Splits
     from practicum.session.evaluate import evaluate
     from practicum.session.learn import learn, resume
+    from practicum.session.outcome_tasks import load_outcomes
     from practicum.session.records import load_context
     from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
     from practicum.session.resume import ResumeOptions
@@ -78,6 +79,7 @@ _HOMES = {
     "session.config": ("Config", "RunOptions", "Splits"),
     "session.evaluate": ("evaluate",),
     "session.learn": ("learn", "resume"),
+    "session.outcome_tasks": ("load_outcomes",),
     "session.records": ("load_context",),
     "session.resume": ("ResumeOptions",),
     "session.result": ("Evaluation", "Progress", "Result", "RunInfo", "Watch"),
@@ -194,6 +196,7 @@ __all__ = [
     "learn",
     "load",
     "load_context",
+    "load_outcomes",
     "load_tasks",
     "load_traces",
     "open",

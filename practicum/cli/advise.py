@@ -46,7 +46,8 @@ def advise(
     from practicum.session.advise import advise as find
     from practicum.session.advise import price_text
 
-    train, tests = read_tasks(tasks, fields), read_tasks(test, fields)
+    scorer = given["scorer"]
+    train, tests = read_tasks(tasks, fields, scorer=scorer), read_tasks(test, fields, scorer=scorer, held_out=True)
     advice = asyncio.run(find(train, tests, config_values(given, train)))
     command = shlex.join([*_command({"tasks": tasks, "test": test, "fields": fields, **given}, advice)])
     out, row, alike = Printer(json_), advice.row, advice.alike

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     "concurrency", *opt.ON_CLUSTER,
 )  # fmt: skip
 def compare(
-    tasks: Path = Argument(..., help="Tasks to learn from, as JSON lines."),
-    test: Path | None = opt.what(None, help="Held-out tasks, which give the scores."),
+    tasks: Path = Argument(..., help="Tasks to learn from, as JSON lines; or a space: its outcomes."),
+    test: Path | None = opt.what(None, help="Held-out tasks, which give the scores; of a space: those it holds out."),
     val: Path | None = opt.what(None, help="Tasks that choose each method's best context, within its budget."),
     online: bool = opt.what(False, "--online", help="Score the predictions made before learning."),
     fields: opt.Fields = None,
@@ -55,7 +55,9 @@ def compare(
     from practicum.session.records import load_context
 
     study = _study(methods, sweep, baseline)
-    train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
+    needs = {"scorer": given["scorer"], "trust_tools": given["trust_tools"]}
+    train = read_tasks(tasks, fields, **needs)
+    vals, tests = (read_tasks(path, fields, held_out=True, **needs) for path in (val, test))
     config = config_values(given, [*train, *vals])
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None

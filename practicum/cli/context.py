@@ -94,18 +94,23 @@ def trust_mark(entry: Entry) -> str:
 
 def export(
     run: Path = Argument(..., help="A run or a playbook file; with --user the store of a service."),
-    format: Literal["markdown", "json", "agents-md"] = Option("markdown", help="The form of the text."),
+    format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = Option(
+        "markdown", help="The form of the text; tasks, traces: the outcomes, without or with what was answered."
+    ),
     version: str | None = Option(None, help="The version, or its name (default: the last)."),
     output: Path | None = Option(None, help="The file to write (default: standard output)."),
     user: str | None = Option(None, help="Write all that practicum serve keeps of this user, as lines of JSON."),
     space: str | None = Option(None, help="With --user: in this space alone."),
     json_: opt.Json = False,
 ) -> None:
-    """Write a context as markdown, as JSON, or as AGENTS.md."""
+    """Write a context as markdown, as JSON, or as AGENTS.md; or the outcomes of a space as JSON lines."""
     if user is not None:
         export_user(run, user, space, output, Printer(json_))
         return
     _without_user(space)
+    if format == "tasks" or format == "traces":
+        export_outcomes(run, format, version, output, Printer(json_))
+        return
     from practicum.core import playbook
     from practicum.session.corrections import read_corrections, with_corrections
     from practicum.session.records import load_context, split_version
@@ -133,6 +138,23 @@ def export(
     if held:
         # Standard output may be the text.
         Printer(True).print(waiting_line(held, split_version(run)[0]))
+
+
+def export_outcomes(run: Path, format: str, version: str | None, output: Path | None, out: Printer) -> None:
+    """Write the outcomes of a space as tasks, or as traces: with the recorded answers and their scores."""
+    from practicum.session.outcome_tasks import load_outcomes
+    from practicum.tasks.formats import as_json_lines
+
+    if version is not None:
+        raise UsageError("settings.unused", f"outcomes have no version: leave out --version, or --format {format}")
+    tasks = load_outcomes(run)
+    text = as_json_lines(tasks, attempts=format == "traces")
+    if output is not None:
+        write_atomic(output, text, private=True)
+        out.print(f"{quantity(len(tasks), 'outcome')} of {run} written to {output}")
+    elif not out.as_json:
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    out.result({"format": format, "text": text, "output": str(output) if output else None, "outcomes": len(tasks)})
 
 
 def export_user(store: Path, user: str, space: str | None, output: Path | None, out: Printer) -> None:

@@ -15,7 +15,7 @@ from practicum.core.words import quantity
 
 @opt.settings(*opt.ATTEMPTS, "window", "concurrency", *opt.ON_CLUSTER)
 def eval_(
-    tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them."),
+    tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them; or a space."),
     context: Path | None = opt.what(None, help="A run or a playbook file (default: an empty context)."),
     repeat: int = opt.what(1, min=1, help="How often each task is attempted."),
     folder: Path | None = opt.output(
@@ -36,9 +36,9 @@ def eval_(
     from practicum.session.result import INTERRUPTED
 
     out = Printer(json_)
-    listed = read_tasks(tasks, fields)
     config = config_values(given)
     stored = run_config(context) if context is not None else {}
+    listed = read_tasks(tasks, fields, scorer=given["scorer"] or stored.get("scorer"))
     if repeat > 1 and not config.get("temperature", stored.get("temperature")):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 

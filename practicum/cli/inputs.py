@@ -6,15 +6,16 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.files import read_text
-from practicum.core.trust import Trust
+from practicum.core.trust import Trust, least
 from practicum.core.types import Task
 from practicum.core.visible import visible_line
-from practicum.core.words import quantity
+from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
     from practicum.tasks.traces import Traces, TraceStream
@@ -62,15 +63,24 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -
     return {**values, "settings": settings, "roles": roles}
 
 
-def read_tasks(path: Path | None, fields: str | None, trust: Trust = "own") -> list[Task]:
-    """The tasks of a file, whose fields have these names (--fields); none where no file is given. Raises TaskFileError,
-    which says how to make tasks of a public data set.
+def read_tasks(
+    path: Path | None, fields: str | None, trust: Trust = "own", *, scorer: str | None = None,
+    trust_tools: bool | None = None, held_out: bool = False,
+) -> list[Task]:  # fmt: skip
+    """The tasks of a file, whose fields have these names (--fields), or of a space; none where no path is given.
+
+    Of a space they are the outcomes that this scorer (None: the default) can score; with `held_out` those that it keeps
+    from learning. Raises TaskFileError, which says how to make tasks of a public data set, and UsageError for a space
+    without such an outcome.
     """
+    from practicum.store.folder import is_run
     from practicum.tasks.load import load_tasks, parse_fields
 
     names = parse_fields(fields) if fields is not None else None
     if path is None:
         return []
+    if is_run(path):
+        return _scorable(read_outcomes(path, trust, trust_tools, held_out), path, scorer)
     try:
         return load_tasks(path, names, trust)
     except TaskFileError as error:
@@ -82,6 +92,33 @@ def read_tasks(path: Path | None, fields: str | None, trust: Trust = "own") -> l
         raise TaskFileError(
             "tasks.are_traces", f"{error}; it looks like {' or '.join(formats)}: make tasks of it with {command}"
         ) from error
+
+
+def read_outcomes(path: Path, trust: Trust, trust_tools: bool | None, held_out: bool = False) -> list[Task]:
+    """The outcomes of a space as tasks with recorded attempts, none more trusted than `trust`."""
+    from practicum.session.outcome_tasks import load_outcomes
+
+    found = load_outcomes(path, held_out=held_out, trust_tools=bool(trust_tools))
+    return [replace(task, trust=least(task.trust, trust)) for task in found]
+
+
+def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
+    """The tasks that a scorer can score, by whether they have a right answer. Standard error says how many cannot."""
+    from practicum.tasks.scoring.registry import COMPARING
+
+    if scorer is not None and scorer not in COMPARING:
+        return tasks
+    found = [task for task in tasks if task.target is not None]
+    if not found:
+        raise UsageError(
+            "run.no_data",
+            f"no outcome of {path} has a right answer, which the scorer needs: report right answers, choose a scorer "
+            f"that needs none (--scorer judge), or learn from the recorded answers (practicum learn --from {path})",
+        )
+    if left := len(tasks) - len(found):
+        lack = f"{left:,} of {quantity(len(tasks), 'outcome')} in {path} {in_number(left, 'lack[s|]')} the right answer"
+        print(visible_line(f"left out: {lack} that the scorer needs"), file=sys.stderr)
+    return found
 
 
 def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:

@@ -19,14 +19,19 @@ from practicum.core.types import Task
     "concurrency", "review", "trust_tools", *opt.ON_CLUSTER, *opt.LIMITS,
 )  # fmt: skip
 def learn(
-    tasks: Path | None = Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
+    tasks: Path | None = Argument(
+        None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}; or a space: its outcomes."
+    ),
+    from_: Path | None = opt.what(
+        None, "--from", metavar="SPACE", help="Learn from the outcomes of a space instead, as they were answered."
+    ),
     from_traces: str | None = opt.what(
         None,
         metavar="PATH|URL",
         help="Learn from traces instead: a file, a folder, or a URL such as s3://bucket/prefix.",
     ),
-    val: Path | None = opt.what(None, help="Tasks that choose the best context."),
-    test: Path | None = opt.what(None, help="Held-out tasks, scored at the end."),
+    val: Path | None = opt.what(None, help="Tasks that choose the best context; of a space: those it holds out."),
+    test: Path | None = opt.what(None, help="Held-out tasks, scored at the end; of a space: those it holds out."),
     before: bool = opt.what(False, "--before", help="Score --test before learning, too."),
     fields: opt.Fields = None,
     trust: Literal["own", "labelled", "foreign"] | None = opt.what(
@@ -41,22 +46,28 @@ def learn(
     **given: Any,
 ) -> int:
     """Learn from tasks: attempt them, reflect on the attempts, and improve the context."""
-    from practicum.cli.inputs import config_values, open_traces, read_tasks
+    from practicum.cli.inputs import config_values, open_traces, read_outcomes, read_tasks
     from practicum.cli.running import run_session
     from practicum.session.learn import learn as start
     from practicum.session.records import load_context
 
-    if (tasks is None) == (from_traces is None):
-        raise UsageError("tasks.missing", "learning needs tasks: give a file of JSON lines, or --from-traces TRACES")
+    if [tasks, from_, from_traces].count(None) != 2:
+        raise UsageError(
+            "tasks.missing",
+            "learning needs tasks: give one of a file of JSON lines, --from SPACE and --from-traces TRACES",
+        )
     if trust_scores and from_traces is None:
         raise UsageError(
             "settings.unused", "--trust-scores is about the scores in traces: leave it out, or give --from-traces"
         )
-    train: Iterable[Task] = read_tasks(tasks, fields, trust or "own")
+    needs = {"scorer": given["scorer"], "trust_tools": given["trust_tools"]}
+    config = config_values({**given, "before": before}, None)
+    train: Iterable[Task] = read_tasks(tasks, fields, trust or "own", **needs)
+    if from_ is not None:
+        train, config["from_traces"] = read_outcomes(from_, trust or "own", given["trust_tools"]), True
     if from_traces is not None:
         train = open_traces(from_traces, trust or "foreign", trust_scores)
-    vals, tests = read_tasks(val, fields), read_tasks(test, fields)
-    config = config_values({**given, "before": before}, None)
+    vals, tests = (read_tasks(path, fields, held_out=True, **needs) for path in (val, test))
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(
         lambda **how: start(

@@ -187,7 +187,7 @@ def _try(
     from practicum.store.database import Store, as_stored
 
     trust_run = given.pop("trust_run")
-    tasks, config = read_tasks(val, fields), config_values(given)
+    tasks, config = read_tasks(val, fields, held_out=True), config_values(given)
     del config["settings"]
     with as_stored(run), Store.read(run) as store:
         chosen = [one.id for one in _chosen(store, ids, replace(wanted, flagged=False), out)]

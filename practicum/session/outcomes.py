@@ -418,13 +418,15 @@ class WaitingOutcome:
     scored: bool
 
 
-def waiting_outcomes(
-    store: Store, trusted: Trusted, question: Question = asked, most: int | None = None
-) -> list[WaitingOutcome]:
-    """The outcomes that can be learned from and were not, in the order of asking."""
+def outcomes_in(
+    store: Store, trusted: Trusted, question: Question = asked, most: int | None = None,
+    states: Sequence[str] = (WAITING,),
+) -> list[WaitingOutcome]:  # fmt: skip
+    """The outcomes in these states as tasks, in the order of asking; by default those that can be learned from and were
+    not."""
     o, i = schema.outcomes, schema.interactions
     both = store.select(o, i.c.number.label("place")).join(i, store.mine(i, i.c.id == o.c.id))
-    rows = store.rows(both.where(o.c.state == WAITING).order_by(i.c.number).limit(most))
+    rows = store.rows(both.where(o.c.state.in_(states)).order_by(i.c.number).limit(most))
     return [_waiting(store, row, trusted, question) for row in rows]
 
 

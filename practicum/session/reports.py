@@ -30,7 +30,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, open_state, run_embedder
-from practicum.session.outcomes import Question, Trusted, WaitingOutcome, asked, close_outcomes, waiting_outcomes
+from practicum.session.outcomes import Question, Trusted, WaitingOutcome, asked, close_outcomes, outcomes_in
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
@@ -60,7 +60,7 @@ async def learn_reports(
     require_ended(store)
     values = Origin.of(store, given, parts, trust_run).acting_values(learns=True, without=("agent",))
     values["trust_tools"] = True if trusted.tools else values["trust_tools"]
-    waiting = waiting_outcomes(store, replace(trusted, tools=values["trust_tools"]), question, most)
+    waiting = outcomes_in(store, replace(trusted, tools=values["trust_tools"]), question, most)
     learner = Learner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
     if waiting:
         await learner.learn(waiting)

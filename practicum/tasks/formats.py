@@ -24,6 +24,7 @@ from practicum.core.types import Task
 from practicum.core.words import quantity
 from practicum.tasks.load import unique_tasks
 from practicum.tasks.records import FIRST, LETTERS, field_names, read_records, type_name
+from practicum.tasks.stored import TASK
 
 Record = Mapping[str, Any]
 
@@ -136,14 +137,11 @@ def read_served(path: Path, server: str, format: str | None = None) -> Dataset:
     return asyncio.run(served_format.read(path, server))
 
 
-def as_json_lines(tasks: Sequence[Task]) -> str:
-    """Tasks as the JSON lines that `load_tasks` reads."""
-    lines = []
-    for task in tasks:
-        target = {} if task.target is None else {"target": task.target}
-        meta = {"meta": dict(task.meta)} if task.meta else {}
-        lines.append(json.dumps({"id": task.id, "input": task.input, **target, **meta}, ensure_ascii=False) + "\n")
-    return "".join(lines)
+def as_json_lines(tasks: Sequence[Task], attempts: bool = False) -> str:
+    """Tasks as the JSON lines that `load_tasks` reads; with recorded `attempts` those that `load_traces` reads."""
+    leave_out = None if attempts else {"recorded"}
+    values = (TASK.dump_python(task, mode="json", exclude=leave_out, exclude_defaults=True) for task in tasks)
+    return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
 
 
 def matching_formats(path: Path) -> list[str]:

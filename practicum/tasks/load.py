@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from practicum.core.errors import TaskFileError, UsageError
-from practicum.core.trust import Trust
+from practicum.core.trust import LEVELS, Trust, least
 from practicum.core.types import Task
 from practicum.tasks.records import field_names, read_records, type_name
 from practicum.tasks.scoring.registry import meta_fault
@@ -44,16 +43,18 @@ class _Fields(BaseModel):
     input: str | list[str] = Field(description="a string or a list of strings")
     target: str | int | float | bool | None = Field(None, description="a string, a number, true or false")
     meta: dict[str, Any] | None = Field(None, description="an object")
+    trust: Trust | None = Field(None, description=f"one of {', '.join(LEVELS)}")
 
 
 def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust: Trust = "own") -> list[Task]:
-    """The tasks of a file, in order; a record is `{"id"?, "input", "target"?, "meta"?}`, and the kinds of files are
-    those of `practicum.tasks.records`.
+    """The tasks of a file, in order; a record is `{"id"?, "input", "target"?, "meta"?, "trust"?}`, and the kinds of
+    files are those of `practicum.tasks.records`.
 
     `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. Other keys of a
     record are kept in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in JSON.
     A record without an id is named by its place ("line-7" or "record-7"; the first is 1, blank lines count). `trust`
-    says where the tasks come from: what is learned from others than one's own waits for review.
+    says where the tasks come from, unless a record says that it is less trusted: what is learned from others than one's
+    own waits for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.
     """
@@ -69,7 +70,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
     def placed() -> Iterator[tuple[str, Task]]:
         for place, record in read_records(Path(path)):
             names.update(record)
-            yield place, replace(_parse_task(record, keys, path, place), trust=trust)
+            yield place, _parse_task(record, keys, path, place, trust)
 
     tasks = unique_tasks(placed(), path)
     if not tasks:
@@ -191,7 +192,7 @@ def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
     return tuple(choices)
 
 
-def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, place: str) -> Task:
+def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, place: str, trust: Trust) -> Task:
     where = f"{path} {place}"
     if keys["input"] not in record:
         hint = "name the field to read with `fields=input=NAME`"
@@ -207,6 +208,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         wanted, found = _Fields.model_fields[name].description, type_name(record[keys[name]])
+        found = f"{record[keys[name]]!r:.40}" if name == "trust" else found
         raise TaskFileError(
             "tasks.invalid_field",
             f"{where}: field {keys[name]!r} must be {wanted}, not {found}",
@@ -220,6 +222,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         input=values.input if isinstance(values.input, str) else ", ".join(values.input),
         target=None if target is None else str(target),
         meta={key: value for key, value in record.items() if key not in keys.values()} | (values.meta or {}),
+        trust=least(trust, values.trust or "own"),
     )
     if not task.input.strip():
         hint = f"the record has {field_names(record)}: fill it, or name another field with `fields=input=NAME`"

@@ -19,18 +19,18 @@ from typing import IO, Any
 from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError
-from practicum.core.trust import Trust
+from practicum.core.trust import Trust, least
 from practicum.core.types import Task
 from practicum.tasks.load import BY_POSITION
 from practicum.tasks.records import field_names
 from practicum.tasks.survey import digest
-from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
+from practicum.tasks.traces import atif, chat, claude_code, lines, otel, runs, swe_agent
 from practicum.tasks.traces.sources import PARQUET, SUFFIXES, ZSTD, find, shown, unpacked
 from practicum.tasks.traces.table import rows
 from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, MOST_PROBLEMS, Place, Problem, Source, Traces
 
 ACCEPTED = (
-    "practicum runs, chat messages (OpenAI style), OpenTelemetry GenAI spans, SWE-agent and mini-swe-agent "
+    "practicum runs and exports, chat messages (OpenAI style), OpenTelemetry GenAI spans, SWE-agent and mini-swe-agent "
     "trajectories, ATIF (Harbor), Claude Code sessions"
 )
 _MAX_REASONS = 3
@@ -38,6 +38,7 @@ _HARBOR_RESULT = "harbor result"
 
 
 _FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Any]] = {
+    "practicum": (lines.matches, lines.read),
     "atif": (atif.matches, atif.read),
     "mini-swe-agent": (swe_agent.matches_mini, swe_agent.read_mini),
     "swe-agent": (swe_agent.matches, swe_agent.read),
@@ -83,7 +84,7 @@ class TraceStream:
                 id = names.free(task.id)
                 own_id = {} if id == (first := names.first(task, id)) else {"own_id": first}
                 meta = {**task.meta, "format": format, "file": source.name, **own_id}
-                task = replace(task, id=id, meta=meta, trust=self.trust)
+                task = replace(task, id=id, meta=meta, trust=least(task.trust, self.trust))
                 if self.trust == "foreign" and not self.trust_scores:
                     scored, task = task, without_verdict(task)
                     self.unscored += scored != task
@@ -126,9 +127,10 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
     keeps the original. `meta` says where the trace comes from (`format`, `file`, `line`, and what the format knows:
     `model`, `session`, `agent` ...); `meta.system` is what the system said before the task.
 
-    `trust` says whose traces they are: own, labelled (the scores and right answers are yours) or foreign. What is
-    learned from traces other than one's own waits for review. What a foreign trace says about whether its answer is
-    right, a score or a right answer, counts only with `trust_scores`, and is left out otherwise.
+    `trust` says whose traces they are: own, labelled (the scores and right answers are yours) or foreign. A trace that
+    is stored with less trust keeps that. What is learned from traces other than one's own waits for review. What a
+    foreign trace says about whether its answer is right, a score or a right answer, counts only with `trust_scores`,
+    and is left out otherwise.
 
     Raises TaskFileError when nothing exists at the path, or no trace could be read.
     """

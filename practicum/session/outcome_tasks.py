@@ -1,0 +1,50 @@
+"""The outcomes of a space as tasks, to learn another run from them, or to measure with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from practicum.core.errors import UsageError
+from practicum.core.trust import Trust, least
+from practicum.core.types import Recorded, Task
+from practicum.core.words import in_number
+from practicum.session.outcomes import HELD, LEARNED, WAITING, Trusted, outcomes_in
+from practicum.session.records import is_own, read_config
+from practicum.store.database import Store
+
+
+def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool = False) -> list[Task]:
+    """The outcomes of a space as tasks, in the order of asking: those that the space learns from, whether it did so
+    already or not. With `held_out` those that a service keeps for its replay gate, and never learns from.
+
+    `path` is the folder of a run or of a store, or STORE/spaces/NAME. It may be served meanwhile. The `input` of a task
+    is the question, `target` the right answer if one was reported, and `recorded` what was answered, with its score.
+    `trust` is that with which the space learns from the outcome; `trust_tools` says that what tools return is one's
+    own. All outcomes of a space that was made on another machine are foreign.
+
+    Raises StoreError if there is no such space, and UsageError with the code run.no_data if it has no such outcome.
+    """
+    with Store.read(Path(path)) as store:
+        level: Trust = "own" if is_own(store, read_config(store)[0]) else "foreign"
+        states = (HELD,) if held_out else (WAITING, LEARNED)
+        tasks = [outcome.task for outcome in outcomes_in(store, Trusted(tools=trust_tools), states=states)]
+        others = 0 if tasks or held_out else len(outcomes_in(store, Trusted(), states=(HELD,)))
+    if not tasks and held_out:
+        raise UsageError(
+            "run.no_data", f"no outcome of {path} is held out from learning, as a service does with some: give a file"
+        )
+    if not tasks:
+        held = in_number(others, f", besides {others:,} that [is|are] held out") if others else ""
+        raise UsageError(
+            "run.no_data",
+            f"{path} has no outcome to learn from{held}: report some (practicum feedback, POST /v1/feedback, or "
+            "Space.report)",
+        )
+    return [replace(_elsewhere(task), trust=least(task.trust, level)) for task in tasks]
+
+
+def _elsewhere(task: Task) -> Task:
+    """The task without what is known of the space's own entries, which another run does not have."""
+    recorded = task.recorded
+    return task if recorded is None else replace(task, recorded=Recorded(recorded.trace, recorded.score))

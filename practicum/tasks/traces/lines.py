@@ -1,0 +1,41 @@
+"""Tasks with the attempts that were recorded at them, as `practicum export --format traces` writes them: a line of a
+task file with the field `recorded`, which has the trace and its score.
+
+Targets, scores, notes, steps and the task's own meta are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from practicum.core.types import Recorded, Task
+from practicum.tasks.scoring.registry import as_score
+from practicum.tasks.stored import TASK
+from practicum.tasks.traces.trace import Place
+
+
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record has this format."""
+    return "input" in record and isinstance(record.get("recorded"), Mapping)
+
+
+def read(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
+    try:
+        task = TASK.validate_python(record)
+        score = None if (found := task.recorded) is None or found.score is None else as_score(found.score)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place.warn("a recorded attempt that cannot be read", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        return
+    except ValueError as error:
+        place.warn("a recorded attempt whose score cannot be used", str(error))
+        return
+    if found is None or not task.id.strip() or not task.input.strip():
+        place.warn("a recorded attempt without an id or an input")
+        return
+    # Entries of the run that made the attempt are not those of another one.
+    yield replace(task, recorded=Recorded(found.trace, score))
