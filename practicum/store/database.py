@@ -90,7 +90,9 @@ class Database:
     def require(self, name: str) -> Any:
         """The row of the space with this name. Raises NotARun if there is none."""
         if (row := self.find(name)) is None:
-            raise NotARun("run.not_found", f"{self.backend.name} holds no space named {name}")
+            names = self.names()
+            known = f": it holds {', '.join(names[:5])}{', ...' if names[5:] else ''}" if names else ""
+            raise NotARun("run.not_found", f"{self.backend.name} holds no space named {name}{known}")
         return row
 
     def names(self) -> list[str]:

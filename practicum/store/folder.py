@@ -70,7 +70,7 @@ def located(path: Path) -> tuple[Path, str | None]:
             "run.not_found", f"{path} is a version, and a whole run is wanted: give {run} (its version is {name})"
         )
     runs = sorted(inner.parent for file in (DATABASE_FILE, STORE_FILE) for inner in path.glob(f"*/{file}"))
-    inside = f"; it holds runs, such as {runs[-1]}" if runs else ""
+    inside = f"; it holds runs, such as {runs[-1]}" if runs else "; give the folder of a run or of a store"
     raise NotARun("run.not_found", f"{path} is not a run folder: it has no {DATABASE_FILE}{inside}")
 
 
