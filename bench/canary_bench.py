@@ -1,5 +1,5 @@
 """How soon the learning service takes back a canary version that is worse, how soon it sees
-that the scores of a stream have fallen, and how often either is a false alarm (see `serve.sequential`).
+that the scores of a stream have fallen, and how often either is a false alarm (see `session.sequential`).
 
 The scores are simulated and the tests are the service's own. A rollout of a canary ends after a number of scored
 requests of the canary, a stream after a number of values. A score is 0 or 1 with the chance of its mean; a graded one
@@ -17,7 +17,7 @@ import numpy as np
 from measure import Target, arguments, load_average, print_end, print_table
 
 from practicum.core.intervals import share_ci95
-from practicum.serve.sequential import CanaryTest, Drift
+from practicum.session.sequential import CanaryTest, Drift
 
 ALPHA = 0.05
 """The bound of each share of false alarms."""

@@ -32,13 +32,12 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Update
 from practicum.core.subprocesses import environment, python_command
 from practicum.engine.door import Held
-from practicum.serve.space import LIVE
 from practicum.session.config import Config, Splits
 from practicum.session.corrections import Correction, hold, write_review
 from practicum.session.records import HELD, begin
 from practicum.store import schema
 from practicum.store.database import Database
-from practicum.store.names import name_version
+from practicum.store.names import LIVE, name_version
 from practicum.store.reviews import PENDING
 from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums

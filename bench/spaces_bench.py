@@ -28,12 +28,11 @@ from practicum.core.files import allow_many_files
 from practicum.retrieval.vectors import WordLlama
 from practicum.serve.service import Service
 from practicum.serve.settings import Settings
-from practicum.serve.space import LIVE
 from practicum.session.config import Splits
 from practicum.session.records import begin, read_config
 from practicum.store import schema
 from practicum.store.database import Database
-from practicum.store.names import name_version
+from practicum.store.names import LIVE, name_version
 
 ENTRIES, TEXTS = 1_000, 20_000
 """Entries of a space, and texts that they are drawn from."""

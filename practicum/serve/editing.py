@@ -10,62 +10,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
 from practicum.core.errors import RunBusy, UsageError
 from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.reporting import decide_correction
-from practicum.serve.rollout import PROMOTED, TAKEN_BACK, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.service import Service
-from practicum.serve.space import EDITED, LIVE, Space
+from practicum.serve.space import Space
 from practicum.session import review as reviews
-from practicum.session.amend import apply_edits, roll_back, writing
+from practicum.session.amend import BY_HAND, apply_edits, show_at_once, writing
 from practicum.session.corrections import BY_REVIEW
 from practicum.session.outcomes import Conflict, Unknown
 from practicum.session.records import to_the_end
-from practicum.store import schema
+from practicum.session.rollout import PROMOTED, TAKEN_BACK, Decision
 from practicum.store.database import Store
-from practicum.store.names import name_version
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
-from practicum.store.scope import Transaction
 from practicum.store.spaces import unknown
 from practicum.store.versions import entry_history, read_versions
 
 PATIENCE = 5.0
 """Seconds that a change waits for another process that writes to the run of the space."""
 
-BY_HAND = "edited by hand"
-
 
 @asynccontextmanager
 async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
-    """The run of a space, whose last version is the live one or one that is to be tried. Raises Conflict while a
-    version is being tried, or while the space learns."""
+    """The run of a space, whose versions are changed. Raises Conflict while the space learns."""
     async with _writing(service, space) as store:
-        await asyncio.to_thread(space.read_versions)
-        await service.refresh(space)
-        if space.rollout is not None:
-            raise Conflict(
-                "rollout.pending",
-                f"version {space.rollout.version} is being tried: make it live, or take it back, before you change "
-                "the playbook",
-            )
-        if space.last != space.live and not await asyncio.to_thread(service.learner.is_untried, space):
-            # The last version was dropped or taken back.
-            await to_the_end(partial(_return_to, store, space.live))
-            await asyncio.to_thread(space.read_versions)
         yield store
     await asyncio.to_thread(space.read_versions)
     service.learner.wake()
-
-
-def _return_to(store: Store, version: int) -> None:
-    name_version(store, LIVE, roll_back(store, version))
 
 
 @asynccontextmanager
@@ -93,10 +68,6 @@ async def edit_entry(
     """
     space = await service.space(name)
     async with _changing(service, space) as store:
-        if space.last != space.live and service.settings.learn:
-            raise Conflict(
-                "rollout.pending", f"version {space.last} is about to be tried: edit when it is live, or was taken back"
-            )
 
         def edits(context: Context) -> Delta:
             if id is None:
@@ -114,29 +85,15 @@ async def edit_entry(
             return Delta((change if text is not None or section is not None else Delete(id, reason=BY_HAND),))
 
         def write() -> Edited:
-            outcome = apply_edits(store, edits)
+            # Without a learner, nobody tries the last version.
+            outcome = apply_edits(store, edits, on_untried=not service.settings.learn)
             if outcome.refused:
                 raise UsageError("edit.refused", outcome.refused[0].reason)
             if not outcome.applied:
                 raise UsageError("edit.empty", f"this changes nothing of {id}")
-            version = name_version(store, EDITED, outcome.context.version)
-            _make_live(space, store, version, BY_HAND)
-            return {"id": outcome.applied[0].id, "version": version}
+            return {"id": outcome.applied[0].id, "version": outcome.context.version}
 
         return await to_the_end(write)
-
-
-def _make_live(space: Space, store: Store, version: int, reason: str) -> None:
-    """Let all see a version, and note that: it is not tried again, also after somebody takes it back."""
-    base = space.live
-    name_version(store, LIVE, version)
-
-    def note(at: Transaction) -> None:
-        number = next_number(at, schema.rollouts)
-        made = Rollout.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
-        begin_rollout(at, made.row(PROMOTED, reason))
-
-    store.change(note)
 
 
 def _gone(store: Store, id: str) -> UsageError:
@@ -171,7 +128,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
             version = approval.context.version
             if not service.settings.learn:
                 # There is no learner to try it.
-                _make_live(space, store, version, BY_REVIEW)
+                store.change(lambda at: show_at_once(at, version, BY_REVIEW))
             return version
 
         return {"id": id, "state": APPROVED, "version": await to_the_end(approve)}

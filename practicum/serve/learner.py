@@ -30,9 +30,8 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.retrieval.vectors import cut
-from practicum.serve.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, begin_rollout, next_number
 from practicum.serve.settings import Settings
-from practicum.serve.space import LIVE, Space
+from practicum.serve.space import Space
 from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
 from practicum.session.amend import roll_back, writing
@@ -43,11 +42,11 @@ from practicum.session.opening import open_state, run_embedder
 from practicum.session.outcomes import HELD, LEARNED, WAITING, count_waiting
 from practicum.session.reports import learn_reports
 from practicum.session.result import Watch
+from practicum.session.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, begin_rollout, next_number
 from practicum.session.setup import set_up
 from practicum.store import schema
 from practicum.store.database import Database, Store
 from practicum.store.journal import Journal
-from practicum.store.names import name_version
 from practicum.store.scope import Transaction
 from practicum.store.snapshot import read_context
 
@@ -256,7 +255,7 @@ class Learner(threading.Thread):
                 # It was learned before the service ended, approved in a review, or edited by hand.
                 await self._try(space, store, space.last)
                 return
-            name_version(store, LIVE, roll_back(store, space.live))
+            roll_back(store, space.live)
             space.read_versions()
         budget = self._budget(space)
         if budget is None:

@@ -33,11 +33,11 @@ from practicum.core.errors import PracticumError, RunBusy, StoreError
 from practicum.core.installation import derived_key
 from practicum.core.keeping import Bounded
 from practicum.serve import answers
-from practicum.serve.rollout import next_number
 from practicum.serve.space import Space
 from practicum.session.corrections import LETTER, USER, Correction, every_correction
 from practicum.session.forget import forget
 from practicum.session.outcomes import LEARNED, WAITING, Interaction, Unknown, shown_items
+from practicum.session.rollout import next_number
 from practicum.store import schema
 from practicum.store.database import Database, Store, as_stored
 from practicum.store.folder import empty_log

@@ -40,19 +40,9 @@ from practicum.serve.learner import Learner
 from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Answer, Request, text_request
 from practicum.serve.purpose import Purpose
-from practicum.serve.rollout import (
-    CANARY,
-    PROMOTED,
-    TAKEN_BACK,
-    Decision,
-    Rollout,
-    begin_rollout,
-    end_rollout,
-    next_number,
-)
 from practicum.serve.sessions import OPENING, OWN, Caller
 from practicum.serve.settings import Settings
-from practicum.serve.space import LIVE, PINNED, Shown, Space
+from practicum.serve.space import PINNED, Shown, Space
 from practicum.serve.upstream import OTHER, Upstream
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.components import Parts
@@ -79,11 +69,21 @@ from practicum.session.records import (
     split_version,
     update_run,
 )
+from practicum.session.rollout import (
+    CANARY,
+    PROMOTED,
+    TAKEN_BACK,
+    Decision,
+    Rollout,
+    begin_rollout,
+    end_rollout,
+    next_number,
+)
 from practicum.store import schema
 from practicum.store.backend import Sessions
 from practicum.store.database import Database, Store
 from practicum.store.folder import is_run
-from practicum.store.names import name_version, read_names
+from practicum.store.names import LIVE, name_version, read_names
 from practicum.store.scope import Transaction
 from practicum.store.spaces import UnknownSpace, require_space_name, unknown
 from practicum.store.sums import LONGEST_NAME, interaction_sums

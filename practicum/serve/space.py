@@ -36,22 +36,16 @@ from practicum.serve.corrections import (
 )
 from practicum.serve.protocols import Learned, Request
 from practicum.serve.questions import Questions
-from practicum.serve.rollout import Rollout
 from practicum.serve.sessions import Conversations
 from practicum.session.components import Parts
 from practicum.session.corrections import Correction
 from practicum.session.outcomes import drawn
 from practicum.session.reader import Reader
+from practicum.session.rollout import Rollout
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.names import read_head, read_names
+from practicum.store.names import EDITED, LIVE, read_head, read_names
 from practicum.store.versions import Version, lineage, read_parents, read_versions
-
-LIVE = "live"
-"""The name of the version that all see who see no candidate."""
-
-EDITED = "edited"
-"""The name of the version that a person edited last: no session stays on an earlier one."""
 
 PINNED = 1_800.0
 """Seconds without a request after which a session sees the newest version."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from practicum.serve.sequential import Drift, kinds
+from practicum.session.sequential import Drift, kinds
 
 DRIFTS = ("outcomes", "inputs", "retrieval")
 """The kinds of alarms that are raised here."""

@@ -25,6 +25,7 @@ from practicum.core.types import Task
 from practicum.engine.loop import StepReport
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
+from practicum.session.outcomes import Conflict
 from practicum.session.records import (
     CHANGED,
     change_run,
@@ -34,13 +35,26 @@ from practicum.session.records import (
     seconds_spent,
     step_rows,
 )
+from practicum.session.rollout import (
+    PROMOTED,
+    TAKEN_BACK,
+    Rollout,
+    begin_rollout,
+    end_rollout,
+    is_decided,
+    next_number,
+    under_way,
+)
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.names import EDITED, LIVE, read_names
 from practicum.store.schema import text_key
 from practicum.store.scope import Transaction
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, lineage, version_row
 from practicum.tasks.stored import task_row
+
+BY_HAND = "edited by hand"
 
 ASK_AGAIN = 0.02
 """Seconds between two looks at whether a run is free."""
@@ -105,14 +119,57 @@ def require_ended(store: Store) -> None:
         )
 
 
-def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
-    """Apply edits made by hand to the last version. Raises UsageError for a run that can still be resumed."""
+def settle(store: Store, *, on_untried: bool = False) -> None:
+    """Let what is changed by hand follow from what a served space shows: its live version becomes the last one again,
+    if a later one was dropped or taken back. Raises Conflict while a version is being tried, and while the last one
+    waits for that, unless the change may follow from it (`on_untried`)."""
+    live = read_names(store).get(LIVE)
+    if (tried := under_way(store)) is not None:
+        raise Conflict(
+            "rollout.pending",
+            f"version {tried.version} is being tried: make it live, or take it back, before you change the playbook",
+        )
+    last = _largest(store, schema.versions.c.version)
+    if live is None or live == last:
+        return
+    if is_decided(store, last):
+        roll_back(store, live)
+    elif not on_untried:
+        raise Conflict(
+            "rollout.pending",
+            f"version {last} waits to be tried: make it live (practicum name RUN live {last}), or go back to the live "
+            f"one (practicum rollback RUN {live}), before you change the playbook",
+        )
+
+
+def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: bool = False) -> ApplyResult:
+    """Apply edits made by hand to the last version. In a space that is served, all see the new version at once. Raises
+    UsageError for a run that can still be resumed, and Conflict as `settle` does."""
     require_ended(store)
+    settle(store, on_untried=on_untried)
     before = read_context(store)
     outcome = before.apply(edits(before))
     if outcome.applied:
-        store.change(lambda at: add_version(at, before, outcome.context, outcome.applied, "edited"))
+
+        def change(at: Transaction) -> None:
+            add_version(at, before, outcome.context, outcome.applied, "edited")
+            if show_at_once(at, outcome.context.version, BY_HAND):
+                at.put(schema.names, {"name": EDITED, "version": outcome.context.version})
+
+        store.change(change)
     return outcome
+
+
+def show_at_once(at: Transaction, version: int, reason: str) -> bool:
+    """Let all see a version of a space that is served, because a person said so, and note that: it is not tried again,
+    also after somebody takes it back. Returns whether the space is served."""
+    n = schema.names
+    if (live := at.first(at.select(n.c.version).where(n.c.name == LIVE))) is None:
+        return False
+    at.put(n, {"name": LIVE, "version": version})
+    made = Rollout.by_hand(next_number(at, schema.rollouts), version, live.version)
+    begin_rollout(at, made.row(PROMOTED, reason))
+    return True
 
 
 def add_version(at: Transaction, before: Context, after: Context, applied: Sequence[Applied], state: str) -> None:
@@ -122,8 +179,8 @@ def add_version(at: Transaction, before: Context, after: Context, applied: Seque
 
 
 def roll_back(store: Store, version: int) -> int:
-    """Make an earlier version the last one again, as a new version; returns its number. Raises UsageError if there is
-    no such version."""
+    """Make an earlier version the last one again, as a new version; returns its number. In a space that is served, all
+    see it at once, and a candidate is taken back. Raises UsageError if there is no such version."""
     table = schema.versions
     columns = store.select(table.c.version, table.c.parent, table.c.step, table.c.next_number)
     rows = store.rows(columns.order_by(table.c.version))
@@ -134,6 +191,9 @@ def roll_back(store: Store, version: int) -> int:
     def change(at: Transaction) -> None:
         at.put(schema.versions, version_row(made))
         change_run(at, learning="rolled back")
+        if (tried := under_way(at)) is not None:
+            end_rollout(at, Rollout.stored(tried).row(TAKEN_BACK, "by hand"))
+        show_at_once(at, made.version, f"as version {version}, by hand")
 
     store.change(change)
     return made.version

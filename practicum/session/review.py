@@ -21,7 +21,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Vote, changed_entries
 from practicum.core.errors import StoreError, UsageError
 from practicum.engine.door import Held, named_entries
-from practicum.session.amend import add_version
+from practicum.session.amend import add_version, settle
 from practicum.session.corrections import BY_REVIEW, LETTER, Correction, decide, read_corrections, same_as
 from practicum.session.legs import tasks_left
 from practicum.session.records import CHANGED, HELD, read_run, split_version
@@ -279,15 +279,17 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
     """Apply edits that wait for review as one more version, the oldest first, and let corrections and notes hold. `why`
     has the reason of the approval of some by id, where no person made it.
 
-    Raises UsageError for a run that can be resumed and has no task left to go on with after this.
+    In a space that is served, the version has to earn its way like what was learned. Raises UsageError for a run that
+    can be resumed and has no task left to go on with after this, and Conflict while a version is being tried.
     """
-    present = Present(store)
     corrections = [one for one in reviews if one.correction is not None]
     edits = [one for one in reviews if one.correction is None]
-    now, log, approved = present.context, list[Applied](), list[Review]()
-    refused: dict[str, str] = {}
     if edits:
         _require_reviewable(store)
+        settle(store, on_untried=True)
+    present = Present(store)
+    now, log, approved = present.context, list[Applied](), list[Review]()
+    refused: dict[str, str] = {}
     for review in edits:
         if problem := present.problem(review, now):
             refused[review.id] = problem

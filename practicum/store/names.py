@@ -12,6 +12,12 @@ from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.database import Store, as_stored
 
+LIVE = "live"
+"""The name of the version that a service shows to all who see no candidate."""
+
+EDITED = "edited"
+"""The name of the version that a person edited last: no session stays on an earlier one."""
+
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 

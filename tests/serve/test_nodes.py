@@ -17,13 +17,12 @@ from serving import Served, asynchronous, served, until
 from sqlalchemy import make_url, select
 
 from practicum.core.edits import Add, Delta
-from practicum.serve.rollout import PROMOTED, Rollout
-from practicum.serve.space import LIVE
 from practicum.session.amend import apply_edits, writing
 from practicum.session.outcomes import LEARNED
+from practicum.session.rollout import PROMOTED, Rollout
 from practicum.store import schema as tables
 from practicum.store.database import Store
-from practicum.store.names import name_version
+from practicum.store.names import LIVE, name_version
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

@@ -22,9 +22,9 @@ from practicum.core.edits import Add, Delta
 from practicum.core.screen import flags
 from practicum.engine.door import Held
 from practicum.serve.access import add_key
-from practicum.serve.rollout import Rollout, next_number
 from practicum.session.amend import apply_edits, writing
 from practicum.session.records import HELD
+from practicum.session.rollout import Rollout, next_number
 from practicum.store import schema
 from practicum.store import schema as tables
 

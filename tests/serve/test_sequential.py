@@ -25,7 +25,7 @@ from canary_bench import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from practicum.serve.sequential import LEAST, THRESHOLD, CanaryTest, Drift, kinds
+from practicum.session.sequential import LEAST, THRESHOLD, CanaryTest, Drift, kinds
 
 STRATA = 3
 scores = st.sampled_from([0.0, 1.0]) | st.floats(0, 1)

@@ -19,8 +19,8 @@ from refusals import refused
 from serving import Place, Served, asynchronous, served, until
 
 from practicum.serve import lines
-from practicum.serve.rollout import Rollout
 from practicum.serve.spans import Spans
+from practicum.session.rollout import Rollout
 from practicum.store import schema
 
 if TYPE_CHECKING:

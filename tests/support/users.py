@@ -10,9 +10,8 @@ from typing import Any
 from serving import Served, until
 from sqlalchemy import select
 
-from practicum.serve.space import LIVE
 from practicum.session.outcomes import Trusted
-from practicum.store.names import name_version
+from practicum.store.names import LIVE, name_version
 from practicum.testing import Answer
 
 EPISODES: dict[str, Any] = {

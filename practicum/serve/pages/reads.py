@@ -19,11 +19,11 @@ from sqlalchemy import ColumnElement, func, select
 
 from practicum.core.types import Usage
 from practicum.models.prices import Pricing, address_price
-from practicum.serve.rollout import CANARY
 from practicum.serve.service import Service
-from practicum.serve.space import LIVE
+from practicum.session.rollout import CANARY
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.names import LIVE
 from practicum.store.reviews import PENDING
 from practicum.store.sums import HOUR, SUMS
 

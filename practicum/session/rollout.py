@@ -15,8 +15,9 @@ import numpy as np
 from sqlalchemy import Table, func, or_
 
 from practicum.core.words import quantity
-from practicum.serve.sequential import CanaryTest, kind_of, kinds
+from practicum.session.sequential import CanaryTest, kind_of, kinds
 from practicum.store import schema
+from practicum.store.database import Store
 from practicum.store.scope import Transaction
 
 CANARY, DROPPED = "canary", "dropped"
@@ -64,6 +65,11 @@ class Rollout:
     ) -> Rollout:
         """A new one, whose kinds of requests are found among the vectors of earlier ones."""
         return cls(number, version, base, share, length, 0.05, kinds(vectors[-KINDS_FROM:]), gate=gate)
+
+    @classmethod
+    def by_hand(cls, number: int, version: int, base: int) -> Rollout:
+        """That of a version which a person made, and which nobody is asked about."""
+        return cls.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
 
     @classmethod
     def stored(cls, row: Any) -> Rollout:
@@ -135,3 +141,15 @@ def end_rollout(at: Transaction, row: dict[str, Any]) -> bool:
     t = schema.rollouts
     mine = at.update(t).where(t.c.number == row["number"], t.c.state == CANARY)
     return bool(at.run(mine.values(state=row["state"], data=row["data"])))
+
+
+def is_decided(store: Store | Transaction, version: int) -> bool:
+    """Whether it was decided what becomes of a version."""
+    r = schema.rollouts
+    return bool(store.rows(store.select(r.c.number).where(r.c.version == version).limit(1)))
+
+
+def under_way(store: Store | Transaction) -> Any:
+    """The row of the rollout that is under way; None if there is none."""
+    r = schema.rollouts
+    return next(iter(store.rows(store.select(r).where(r.c.state == CANARY))), None)
