@@ -274,7 +274,7 @@ def in_reports(given: Attempted) -> Context:
         how: Any = {**LEARNING, "seed": given.seed}
         async with practicum.open(folder, parts=parts, **how) as space:
             for task, one in zip(given.strangers_tasks(), given.attacks, strict=True):
-                shown = await space.context_for(f"{task.input} {one.text}")
+                shown = await space.show(f"{task.input} {one.text}")
                 await space.report(shown, answer="unsure", score=0.0, target=one.text)
             await space.learn()
 

@@ -70,7 +70,7 @@ async def ask(space: practicum.Space, name: str, chance: random.Random) -> dict[
         wall, cpu = [], []
         for query in [texts(chance) for _ in range(WARM_QUERIES)]:
             began, worked = time.perf_counter(), time.thread_time()
-            shown = await space.context_for(query)
+            shown = await space.show(query)
             assert shown.text
             wall.append(1_000 * (time.perf_counter() - began))
             cpu.append(1_000 * (time.thread_time() - worked))
@@ -94,10 +94,10 @@ async def measure(run: Path, section: str, chance: random.Random) -> dict[str, f
     for query in [texts(chance) for _ in range(COLD_QUERIES)]:
         began = time.perf_counter()
         async with practicum.open(run) as space:
-            assert (await space.context_for(query)).text
+            assert (await space.show(query)).text
         cold.append(1_000 * (time.perf_counter() - began))
     async with practicum.open(run) as space:
-        await space.context_for("the first one")
+        await space.show("the first one")
         found = {"reopened_best": min(cold), **await ask(space, "open", chance)}
         with add_versions(run, section) as writer:
             found |= await ask(space, "beside_writer", chance)

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +19,7 @@ from practicum import methods
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
-from practicum.core.types import Usage
+from practicum.core.types import Task, Usage
 from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
@@ -38,6 +39,7 @@ from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
 from practicum.store.scope import Transaction
+from practicum.tasks.stored import TASK
 
 TRUSTED = Trusted()
 
@@ -47,24 +49,36 @@ KEPT = "; what was learned before is kept, and the rest is learned from next tim
 async def learn_reports(
     store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None,
     trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = asked,
-    most: int | None = None,
+    most: int | None = None, tasks: Sequence[Task] | None = None,
 ) -> Result:  # fmt: skip
-    """Learn from outcomes that were reported and not learned from, the oldest `most` of them (None: all), until a
-    budget is spent. `trusted` says whose words are the operator's own beside the operator's, `question` what an
-    interaction asks.
+    """Learn from `tasks`, as further steps of the run, until a budget is spent. None: from outcomes that were reported
+    and not learned from, the oldest `most` of them (None: all). `trusted` says whose words are the operator's own
+    beside the operator's, `question` what an interaction asks.
 
-    The feedback on an answer is its score; without one, that of the run's scorer if there is a right answer, and
-    otherwise a judge's verdict. Raises UsageError before anything is paid for if something does not fit, and
+    A task with a recorded attempt is learned from as it was answered, another one is attempted by the run's agent. The
+    feedback on an answer is its score; without one, that of the run's scorer if there is a right answer, and otherwise
+    a judge's verdict. Raises UsageError before anything is paid for if something does not fit, and
     ProviderError if a batch was lost; what was learned before is kept.
     """
     require_ended(store)
-    values = Origin.of(store, given, parts, trust_run).acting_values(learns=True, without=("agent",))
+    attempting = any(task.recorded is None for task in tasks or ())
+    without = () if attempting else ("agent",)
+    values = Origin.of(store, given, parts, trust_run).acting_values(learns=True, without=without)
     values["trust_tools"] = True if trusted.tools else values["trust_tools"]
-    waiting = outcomes_in(store, replace(trusted, tools=values["trust_tools"]), question, most)
+    if tasks is None:
+        waiting = outcomes_in(store, replace(trusted, tools=values["trust_tools"]), question, most)
+    else:
+        waiting = [*map(_given, tasks)]
     learner = Learner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
     if waiting:
         await learner.learn(waiting)
     return learner.result()
+
+
+def _given(task: Task) -> WaitingOutcome:
+    """A task that was given, as one thing to learn from. An interrupted batch goes on with the very same tasks."""
+    same = int.from_bytes(blake2b(TASK.dump_json(task), digest_size=6).digest())
+    return WaitingOutcome(task.id, same, task, task.recorded is not None and task.recorded.score is not None)
 
 
 @dataclass
@@ -194,8 +208,12 @@ class Learner:
             self.watch.stepped(report, self.progress)
 
     def _set_up(self, outcomes: Sequence[WaitingOutcome]) -> Setup:
-        """A run whose tasks are these outcomes. Nothing is attempted, so the agent's settings do not matter."""
+        """A run whose tasks are these outcomes. Where nothing is attempted, the agent's settings do not matter."""
         name = self.values["method"]
+        splits = Splits(tuple(outcome.task for outcome in outcomes))
+        if not all(task.recorded for task in splits.train):
+            given = methods.for_one_task(name, self.values["settings"])
+            return set_up({**self.values, "settings": given, "from_traces": False}, splits, self.parts)
         known = methods.settings_of(name, self.values["profile"] or "full").model_fields
         once = {setting: value for setting, value in NOT_AGAIN.items() if setting in known}
         given = methods.for_one_task(name, self.values["settings"])
@@ -211,7 +229,7 @@ class Learner:
         settings = methods.override_settings(name, given, once)
         values = {**self.values, **agent, **turns, **feedback, "settings": settings, "from_traces": True}
         parts = replace(self.parts, agent=None, tools=None, scorer=None if scored else self.parts.scorer)
-        return set_up(values, Splits(tuple(outcome.task for outcome in outcomes)), parts)
+        return set_up(values, splits, parts)
 
 
 def _note(step: int) -> str:

@@ -7,32 +7,32 @@ makes a new version. Showing only reads; a report is a short write beside whoeve
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
-import threading
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from practicum.agents.chat import CHOOSING, USING, first_prompt
 from practicum.agents.external import context_text
-from practicum.core.context import Context
+from practicum.core.context import ApplyResult, Context
+from practicum.core.edits import Delta, Edit
 from practicum.core.errors import StoreError, UsageError
+from practicum.core.playbook import ExportFormat, export
 from practicum.core.types import Task, Turn
 from practicum.core.views import View
 from practicum.engine.framing import framed_view, text_view
 from practicum.engine.loop import Method
 from practicum.methods.settings import GateSettings
-from practicum.session.amend import writing
+from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
 from practicum.session.config import Config, RunOptions, require_known
+from practicum.session.corrections import read_corrections, with_corrections
+from practicum.session.forget import ForgetReport, forget
+from practicum.session.opened import Opened
 from practicum.session.opening import (
-    Shared,
     check_tasks,
     open_state,
 )
@@ -47,18 +47,16 @@ from practicum.session.outcomes import (
     shown_row,
     write_outcome,
 )
-from practicum.session.reader import Reader
-from practicum.session.records import split_version
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import take_objects
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.folder import is_run, located
-from practicum.store.names import delete_name, name_version, read_names
+from practicum.store.names import delete_name, find_version, name_version, read_names
 from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums
+from practicum.store.versions import Version, read_versions
 
 PRUNE_EVERY, UNREPORTED = 1_000, 100_000
 """Shown queries after which old ones without a report are deleted, and how many of the newest are kept."""
@@ -150,50 +148,43 @@ def open(  # named for `practicum.open`
     return Space(source, version, parts, wait, values, trust_run)
 
 
-class Space:
+class Space(Opened):
     """A run that is open for use; `practicum.open` makes it. It may be used by many tasks and threads at once."""
 
     def __init__(
-        self,
-        source: Path | str | Context,
-        version: int | str | None,
-        parts: Parts,
-        wait: float,
-        config: dict[str, Any],
-        trust_run: bool,
-    ) -> None:
-        if not isinstance(source, Context):
-            path, named = split_version(source)
-            if named is not None and version is not None:
-                raise UsageError(
-                    "settings.conflict", f"{source} names a version, and version={version!r} another: give one of them"
-                )
-            source, version = path, named if named is not None else version
-        self._given, self._parts, self._trust_run = config, parts, trust_run
-        self._source, self._version, self._wait = source, version, wait
-        run = not isinstance(source, Context) and is_run(source)
-        self.folder: Path | None = source if run and isinstance(source, Path) else None
-        """The folder of the run; None for a playbook."""
-        self._local = threading.local()
-        self._readers: list[tuple[threading.Thread, Reader]] = []
-        self._kept: Store | None = None
-        """The run, open for what is shown and reported."""
+        self, source: Path | str | Context, version: int | str | None, parts: Parts, wait: float,
+        config: dict[str, Any], trust_run: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(source, version, parts, wait, config, trust_run)
         self._shown = 0
         self._warned = False
-        self._logs: tempfile.TemporaryDirectory[str] | None = None
-        self._lock = threading.Lock()
-        self._closed = False
-        self._reader()
-
-    def __repr__(self) -> str:
-        where = "a context" if isinstance(self._source, Context) else str(self._source)
-        version = "" if self._version is None else f", version={self._version!r}"
-        return f"<practicum.Space {where}{version}{', closed' if self._closed else ''}>"
 
     @property
     def context(self) -> Context:
         """The version that is shown now."""
         return self._reader().context()
+
+    @property
+    def corrections(self) -> Context:
+        """The corrections and notes that hold, as entries; empty for a playbook."""
+        self._reader()
+        if self.folder is None:
+            return Context()
+        with Store.read(self.folder) as store:
+            return read_corrections(store)
+
+    def versions(self) -> list[Version]:
+        """The versions of the run, oldest first, each with its parent and the edits that made it; empty for a
+        playbook."""
+        self._reader()
+        if self.folder is None:
+            return []
+        with Store.read(self.folder) as store:
+            return read_versions(store)
+
+    def export(self, format: ExportFormat = "markdown") -> str:
+        """What the space shows now, with its corrections and notes, as a text: markdown, json or agents-md."""
+        return export(with_corrections(self.context, self.corrections), format)
 
     @property
     def names(self) -> dict[str, int]:
@@ -213,7 +204,7 @@ class Space:
         """Take a name away; its version stays."""
         delete_name(self._written("a name"), name)
 
-    async def context_for(self, query: str, *, user: str | None = None) -> Shown:
+    async def show(self, query: str, *, user: str | None = None) -> Shown:
         """What the method shows its agent for this query, exactly as in training and evaluation. `user` is the end user
         who asks, if the query is not the operator's own.
 
@@ -255,7 +246,7 @@ class Space:
         to it, and replaces what it gives anew; one that changes what was learned from is learned from again. Raises
         UsageError for an id that is unknown.
 
-        `user` is the end user who reports. What users said (and asked, see `context_for`) may teach nothing before
+        `user` is the end user who reports. What users said (and asked, see `show`) may teach nothing before
         somebody has looked at it (`practicum review RUN`), and never replaces what the operator reported.
         """
         id = shown if isinstance(shown, str) else shown.id
@@ -293,6 +284,7 @@ class Space:
 
     async def learn(
         self,
+        tasks: Iterable[Task] | None = None,
         *,
         watch: Watch | None = None,
         max_calls: int | None = None,
@@ -300,8 +292,9 @@ class Space:
         max_usd: float | None = None,
         max_minutes: float | None = None,
     ) -> Result:
-        """Learn from all that was reported and not learned from yet, as further steps of the run. Meanwhile
-        `context_for` shows the last version that is done.
+        """Learn from all that was reported and not learned from yet, as further steps of the run; with `tasks`, from
+        these: from their recorded attempts (`load_traces`, `load_outcomes`), or else from attempts by the run's agent.
+        Meanwhile `show` shows the last version that is done.
 
         What a spent budget leaves is learned from next time; after an interruption nothing is paid twice. Work of this
         process on one run is done one after the other; raises RunBusy if another process is writing to it.
@@ -311,8 +304,42 @@ class Space:
         given = {**self._given, **{name: most for name, most in limits.items() if most is not None}}
         async with writing(folder, self._wait) as store:
             return await learn_reports(
-                store, self._parts, watch or Watch(), given, await self._shared(), self._trust_run
-            )
+                store, self._parts, watch or Watch(), given, await self._shared(), self._trust_run,
+                tasks=None if tasks is None else [*tasks],
+            )  # fmt: skip
+
+    async def edit(self, *edits: Edit) -> ApplyResult:
+        """Apply edits made by hand as one more version, which all see at once; what does not fit is in `refused`.
+        Raises UsageError for a run that has not ended, and while a version is being tried by a service."""
+        async with writing(self._run_to_learn(), self._wait) as store:
+            return apply_edits(store, lambda context: Delta(edits))
+
+    async def rollback(self, version: int | str) -> int:
+        """Make an earlier version the last one again, as a new version; returns its number. Raises UsageError if there
+        is no such version."""
+        async with writing(self._run_to_learn(), self._wait) as store:
+            number = find_version(store, version)
+            assert number is not None
+            return roll_back(store, number)
+
+    async def forget(
+        self,
+        *,
+        tasks: Iterable[str] = (),
+        sources: Iterable[str] = (),
+        tags: Iterable[str] = (),
+        entries: Iterable[str] = (),
+        keep_mixed: bool = False,
+        text: bool = False,
+    ) -> ForgetReport:
+        """Remove for good what came from these tasks, sources or tags, and these entries (corrections and notes, such
+        as c5, are entries too), and look for what is left. `keep_mixed` keeps entries that rest on others as well, and
+        `text` also removes all else that has rare words of what is forgotten. Raises UsageError for an unknown name."""
+        async with writing(self._run_to_learn(), self._wait) as store:
+            return forget(
+                store, tasks=[*tasks], sources=[*sources], tags=[*tags], entries=[*entries], keep_mixed=keep_mixed,
+                text=text,
+            )  # fmt: skip
 
     async def ask(
         self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None
@@ -351,60 +378,6 @@ class Space:
                 state.observer.warned(warning)
             return await answer_query(text, context, setup, state)
 
-    async def close(self) -> None:
-        """Write what is left to be written, and close models and files."""
-        if self._closed:
-            return
-        self._closed = True
-        for _, reader in self._readers:
-            await reader.close()
-        try:
-            if self._kept is not None:
-                await asyncio.to_thread(self._kept.close)
-        finally:
-            if self._logs is not None:
-                self._logs.cleanup()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def _reader(self) -> Reader:
-        """What this thread has open: connections, vectors and rendered pages are not shared between threads."""
-        if self._closed:
-            raise UsageError("space.closed", f"{self!r} is closed: open it again with practicum.open")
-        reader: Reader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = Reader(
-                self._source, self.folder, self._version, self._given, self._parts, self._trust_run
-            )
-            with self._lock:
-                ended = [(thread, left) for thread, left in self._readers if not thread.is_alive()]
-                self._readers = [one for one in self._readers if one not in ended]
-                self._readers.append((threading.current_thread(), reader))
-            for _, left in ended:
-                left.close_files()
-        return reader
-
-    async def _shared(self) -> Shared:
-        return await self._reader().models(self._log_folder())
-
-    def _log_folder(self) -> Path:
-        """Where the logs of models in this process go, which are no part of the run."""
-        with self._lock:
-            if self._logs is None:
-                self._logs = tempfile.TemporaryDirectory(prefix="practicum-space-")
-        return Path(self._logs.name)
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether what is shown and reported can be kept."""
-        return self.folder is not None and os.access(located(self.folder)[0], os.W_OK)
-
     def _remember(self, shown: Shown) -> None:
         """Write soon what was shown."""
         row, data = shown_row(shown.id, shown.query, shown.version, shown.view.retrieved, shown.user)
@@ -426,29 +399,6 @@ class Space:
             self._warned = True
             said = f"{error}; what is shown is kept in memory and written later"
             warnings.warn(said, RuntimeWarning, stacklevel=4)
-
-    def _written(self, what: str) -> Store:
-        self._reader()
-        if self.folder is not None and self._is_kept:
-            with self._lock:
-                if self._kept is None:
-                    self._kept = Store.beside(self.folder)
-                return self._kept
-        why = f"{self._source} cannot be written to" if self.folder else "this is no run"
-        raise UsageError(
-            "run.needed", f"{what} is kept in a run, and {why}: open a run (practicum import FILE --out RUN)"
-        )
-
-    def _run_to_learn(self) -> Path:
-        self._reader()
-        if self.folder is None:
-            where = "a context" if isinstance(self._source, Context) else f"{self._source}, which is no run"
-            raise UsageError(
-                "run.needed",
-                f"what is learned is kept in a run, not in {where}: make a run of a playbook file first "
-                "(practicum import FILE --out RUN)",
-            )
-        return self.folder
 
 
 async def ask(

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,6 +40,10 @@ now on. OFF does not wait for the disk, so a power failure may lose or corrupt a
 
 TOKENS = re.compile(r"\w+|[^\w\s]")
 """The words and signs of an SQL statement."""
+
+
+PROGRAM = ("practicum", "practicum.cli.app")
+"""How the program is named on a command line."""
 
 
 class SqliteLease:
@@ -157,7 +161,8 @@ class SqliteBackend:
         lock = self._lock(files / LOCK_FILE, PROBE_SECONDS)
         if lock is None:
             raise RunBusy(
-                "store.busy", f"another process is writing to {files}: wait until it ends, or stop it with Ctrl-C"
+                "store.busy",
+                f"{_holder(files / LOCK_FILE)} is writing to {files}: wait until it ends, or stop it with Ctrl-C",
             )
         try:
             with self._errors("write to"), self.transaction() as db:
@@ -207,8 +212,8 @@ class SqliteBackend:
         if lock is None:
             raise RunBusy(
                 "store.busy",
-                f"another practicum serve or practicum mcp uses the store {self.folder}: stop that one, or give "
-                "another store",
+                f"{_holder(self.folder / SERVING_FILE)} uses the store {self.folder}: stop that one, or give another "
+                "store",
             )
         with lock:
             yield
@@ -304,3 +309,16 @@ def _engine(folder: Path, read_only: bool) -> Engine:
 
     # Connections stay open: each time the last one closes, SQLite merges its log into the file and deletes it.
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool, hide_parameters=True)
+
+
+def _holder(path: Path) -> str:
+    """Which process has the lock of a file, as far as the system says."""
+    with suppress(OSError, ValueError, IndexError, StopIteration):
+        end = f":{path.stat().st_ino}"
+        locks = map(str.split, Path("/proc/locks").read_text().splitlines())
+        pid = next(int(words[4]) for words in locks if words[1] == "FLOCK" and words[5].endswith(end))
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        names = [Path(word).name for word in command]
+        said = next((f"practicum {names[n + 1]}" for n, name in enumerate(names) if name in PROGRAM), names[0])
+        return f"process {pid} ({said:.40})"
+    return "another process"

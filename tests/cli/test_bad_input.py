@@ -238,7 +238,8 @@ def test_each_bad_input_ends_as_the_documentation_says(
         lines = [line.removeprefix("practicum: ") for line in done.err.splitlines() if line.startswith("practicum: ")]
         if done.code != code or "Traceback" in done.err or (code and len(lines) != 1):
             wrong.append(f"{what}: exit {done.code}, not {code}: {done.err}")
-        said = one_line(re.sub(r"127\.0\.0\.1:\d+", "host:port", lines[0]), LONGEST) if lines else "works"
+        line = re.sub(r"127\.0\.0\.1:\d+", "host:port", lines[0] if lines else "works")
+        said = one_line(re.sub(r"process \d+ \([^)]*\)", "process 1234 (practicum learn)", line), LONGEST)
         error = json.loads(done.out)["error"]["code"] if done.code else ""
         table.append(f"| {what} | {done.code} | {error} | {said.replace('|', chr(92) + '|').replace('<', '&lt;')} |")
     assert not wrong, "\n".join(wrong)

@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def use() -> None:
         async with practicum.open(folder) as space:
-            await space.report(await space.context_for("hello"), answer="a", score=1)
+            await space.report(await space.show("hello"), answer="a", score=1)
             space.name("prod")
 
     practicum.run_sync(use())

@@ -20,8 +20,8 @@ from practicum.models.keys import key_for
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
-from practicum.session.corrections import corrected
 from practicum.session.records import Kept, override_config
+from practicum.session.resume import resumed
 
 SECRET = "sk-the-key-of-openai"
 OWN = "the-key-of-the-server"
@@ -173,7 +173,7 @@ def test_the_key_of_a_run_is_not_taken_over_for_another_server() -> None:
     assert override_config(run, {"model": "https://a.example/v1#n"})["api_key_env"] == "MY_KEY"
     assert override_config(run, {"model": "https://b.example/v1#m"})["api_key_env"] is None
     kept = Kept({}, {}, 0, Usage(), 0.0)
-    setup = corrected(
+    setup = resumed(
         config_from(run), {"model": "https://b.example/v1#m"}, Splits((Task("t", "2+2?", "4"),)), Parts(), kept
     )
     assert setup.config.api_key_env is None

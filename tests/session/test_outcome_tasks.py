@@ -24,7 +24,7 @@ def space(tmp_path: Path) -> Path:
     async def report() -> None:
         async with practicum.open(folder) as opened:
             for n in range(3):
-                await opened.report(await opened.context_for(f"Question {n}?"), answer="no", target=f"word{n}")
+                await opened.report(await opened.show(f"Question {n}?"), answer="no", target=f"word{n}")
 
     practicum.run_sync(report())
     return folder

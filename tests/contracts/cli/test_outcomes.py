@@ -34,8 +34,8 @@ def served(shell: Shell, name: str = "served") -> Path:
                 ("say it", {"answer": {"answer": "it", "steps": [{"kind": "thought", "text": "Hm."}]}, "score": 0.25}),
                 ("say four", {"answer": "five", "target": "four", "user": "ann"}),
             ):
-                await space.report(await space.context_for(query), **told)
-            await space.context_for("no outcome")
+                await space.report(await space.show(query), **told)
+            await space.show("no outcome")
 
     practicum.run_sync(report())
     return shell / name
@@ -212,7 +212,7 @@ def test_scores_alone_cannot_be_compared_with_right_answers(shell: Shell) -> Non
 
     async def report() -> None:
         async with practicum.open(shell / "scored") as space:
-            await space.report(await space.context_for("say one"), answer="one", score=1.0)
+            await space.report(await space.show("say one"), answer="one", score=1.0)
 
     practicum.run_sync(report())
     assert "--from scored" in shell.fails("eval scored --model scripted:script.jsonl", error="run.no_data")

@@ -160,7 +160,7 @@ def test_a_view_that_fails_or_is_none_is_named_in_learning_and_for_a_query(tmp_p
 
     async def query() -> None:
         async with practicum.open(tmp_path / "run", method=showing(bad)) as space:
-            await space.context_for("Message 1: which word?")
+            await space.show("Message 1: which word?")
 
     with refused("method.wrong_result") as raised:
         practicum.run_sync(query())

@@ -368,7 +368,7 @@ def test_solved_tasks_are_shown_as_earlier_turns_where_they_pay(tmp_path: Path) 
 def test_memory_and_playbook_are_told_apart_in_one_context(tmp_path: Path) -> None:
     seen = unified(tmp_path, messages(0, 1))
     assert {"rules", "memories"} <= set(seen.sections)
-    shown = practicum.run_sync(opened(seen).context_for(message(5).input))
+    shown = practicum.run_sync(opened(seen).show(message(5).input))
     assert "(rules)" in shown.text
     assert "(memories)" in shown.text
 

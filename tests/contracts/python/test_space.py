@@ -74,7 +74,7 @@ def test_ten_lines_of_python_learn_from_a_file_with_a_model_by_name(tmp_path: Pa
 
 def test_a_program_is_shown_what_the_agent_is_shown_and_no_model_is_asked(run: Seen) -> None:
     silent, asked = model(agent=down, reflector=down, curator=down), model()
-    shown = use(run.folder, lambda space: space.context_for(QUERY), silent)
+    shown = use(run.folder, lambda space: space.show(QUERY), silent)
     assert silent.calls == []
     use(run.folder, lambda space: space.ask(QUERY), asked)
     (call,) = asked.calls
@@ -97,7 +97,7 @@ def test_every_method_shows_a_program_what_it_shows_its_own_agent(tmp_path: Path
 
     work = practicum.evaluate(again(0), seen.folder, parts=practicum.Parts(agent=own, clients={"agent": model()}))
     practicum.run_sync(work)
-    shown = use(seen.folder, lambda space: space.context_for(again(0)[0].input))
+    shown = use(seen.folder, lambda space: space.show(again(0)[0].input))
     assert shown.text == given[again(0)[0].input]
     assert set(shown.scores) <= set(shown.ids)
     assert [*shown.scores.values()] == sorted(shown.scores.values(), reverse=True)
@@ -108,7 +108,7 @@ def test_a_network_of_agents_is_asked_and_not_shown(tmp_path: Path) -> None:
 
     async def ask(space: Any) -> Any:
         with refused("method.unsuitable"):
-            await space.context_for(QUERY)
+            await space.show(QUERY)
         return await space.ask(QUERY)
 
     assert use(seen.folder, ask).text == "unsure"
@@ -117,7 +117,7 @@ def test_a_network_of_agents_is_asked_and_not_shown(tmp_path: Path) -> None:
 def test_a_query_must_say_something(run: Seen) -> None:
     async def blank(space: Any) -> None:
         with refused("query.empty"):
-            await space.context_for(" \n")
+            await space.show(" \n")
 
     use(run.folder, blank)
 
@@ -127,11 +127,11 @@ def test_a_query_must_say_something(run: Seen) -> None:
 
 def test_a_reported_outcome_is_learned_from_as_a_further_step(learned_run: Seen) -> None:
     async def work(space: Any) -> Any:
-        shown = await space.context_for(QUERY)
+        shown = await space.show(QUERY)
         await reported(space, shown, score=0.0, target="word7", comment="It was read too fast.")
         result = await space.learn()
         again_ = await space.learn()
-        return shown, result, again_, await space.context_for(QUERY)
+        return shown, result, again_, await space.show(QUERY)
 
     played = model()
     shown, result, nothing_more, after = use(learned_run.folder, work, played)
@@ -146,7 +146,7 @@ def test_a_reported_outcome_is_learned_from_as_a_further_step(learned_run: Seen)
 
 def test_a_report_by_id_survives_the_program_that_was_shown_it(learned_run: Seen) -> None:
     async def first(space: Any) -> str:
-        return str((await space.context_for(QUERY)).id)
+        return str((await space.show(QUERY)).id)
 
     async def later(space: Any) -> Any:
         await reported(space, id_, answer="unsure", score=0.0)
@@ -162,7 +162,7 @@ def test_a_report_by_id_survives_the_program_that_was_shown_it(learned_run: Seen
 @pytest.mark.parametrize("outcome", [{"score": 2.0}, {"score": "good"}], ids=str)
 def test_an_outcome_that_is_none_is_refused(learned_run: Seen, outcome: dict[str, Any]) -> None:
     async def work(space: Any) -> None:
-        shown = await space.context_for(QUERY)
+        shown = await space.show(QUERY)
         with refused("outcome.invalid"):
             await reported(space, shown, **outcome)
 
@@ -172,7 +172,7 @@ def test_an_outcome_that_is_none_is_refused(learned_run: Seen, outcome: dict[str
 def test_what_a_spent_budget_leaves_is_learned_from_next_time(learned_run: Seen) -> None:
     async def work(space: Any) -> Any:
         for n in (5, 6, 7):
-            shown = await space.context_for(f"Message {n}: which word?")
+            shown = await space.show(f"Message {n}: which word?")
             await reported(space, shown, score=0.0, target=word(n))
         cut = await space.learn(max_calls=4)
         return cut, await space.learn(max_calls=1000)
@@ -273,7 +273,7 @@ def test_a_playbook_file_is_shown_and_asked_but_keeps_nothing(tmp_path: Path) ->
     book.write_text("## rules\n\n- If it is message 4, answer word4.\n", encoding="utf-8")
 
     async def work(space: Any) -> Any:
-        shown = await space.context_for("Message 4: which word?")
+        shown = await space.show("Message 4: which word?")
         assert "If it is message 4" in shown.text
         with refused("run.needed"):
             await reported(space, shown, score=1.0)
@@ -293,14 +293,14 @@ def test_a_space_that_was_closed_is_closed(run: Seen) -> None:
         await space.close()
         await space.close()
         with refused("space.closed"):
-            await space.context_for(QUERY)
+            await space.show(QUERY)
 
     practicum.run_sync(work())
 
 
 def test_many_tasks_may_use_a_space_at_once(run: Seen) -> None:
     async def work(space: Any) -> Any:
-        return await asyncio.gather(*(space.context_for(f"Message {n}: which word?") for n in range(20)))
+        return await asyncio.gather(*(space.show(f"Message {n}: which word?") for n in range(20)))
 
     shown = use(run.folder, work)
     assert len({each.id for each in shown}) == 20
@@ -397,6 +397,72 @@ def test_a_comparison_that_cannot_be_fair_is_refused(tmp_path: Path, how: dict[s
         )
     assert played.calls == []
     assert not (tmp_path / "c").exists()
+
+
+# ---- versions, edits, forgetting
+
+
+def test_a_program_edits_goes_back_and_forgets(learned_run: Seen) -> None:
+    async def work(space: Any) -> None:
+        versions = space.versions()
+        assert versions[-1].version == space.context.version == learned_run.result.context.version
+        edited = await space.edit(practicum.Add("rules", "Read twice."), practicum.Delete("e0"), practicum.Delete("e9"))
+        assert [one.text for one in space.context] == [*learned_run.texts[1:], "Read twice."]
+        assert [one.edit.id for one in edited.refused] == ["e9"]
+        assert "Read twice." in space.export("markdown")
+        made = await space.rollback(versions[-1].version)
+        assert [one.text for one in space.context] == learned_run.texts
+        assert space.versions()[-1].version == made == versions[-1].version + 2
+        done = await space.forget(entries=["e1"])
+        assert (done.left, [one.id for one in done.removed]) == (0, ["e1"])
+        assert [one.text for one in space.context] == [learned_run.texts[0], learned_run.texts[2]]
+        assert len(space.corrections) == 0
+
+    use(learned_run.folder, work)
+
+
+@pytest.mark.parametrize("how", ["rollback", "edit", "forget"])
+def test_what_is_no_run_has_no_versions(how: str, tmp_path: Path) -> None:
+    async def work(space: Any) -> None:
+        assert space.versions() == []
+        with refused("run.needed"):
+            await {"rollback": lambda: space.rollback(0), "edit": lambda: space.edit(practicum.Delete("e0")),
+                   "forget": lambda: space.forget(entries=["e0"])}[how]()  # fmt: skip
+
+    use(practicum.Context(), work)
+
+
+# ---- further tasks
+
+
+def test_a_space_learns_from_further_tasks_by_attempts_of_its_agent(learned_run: Seen) -> None:
+    played = model()
+    result = use(learned_run.folder, lambda space: space.learn(messages(7, 8)), played)
+    assert [entry.text for entry in result.context] == [*learned_run.texts, lesson(7), lesson(8)]
+    assert [call.role for call in played.calls] == ["agent", "reflector", "agent", "curator"] * 2
+    nothing = use(learned_run.folder, lambda space: space.learn([]))
+    assert (nothing.steps, nothing.usage.calls) == (0, 0)
+
+
+def test_a_space_learns_from_further_traces_as_they_were_answered(learned_run: Seen, tmp_path: Path) -> None:
+    (task,) = messages(7)
+    line = {"id": task.id, "input": task.input, "target": task.target, "recorded": {"trace": {"answer": "unsure"}}}
+    (tmp_path / "traces.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    tasks = practicum.load_traces(tmp_path / "traces.jsonl", trust="own").tasks
+    played = model()
+    result = use(learned_run.folder, lambda space: space.learn(tasks), played)
+    assert [entry.text for entry in result.context] == [*learned_run.texts, lesson(7)]
+    assert [call.role for call in played.calls] == ["reflector", "curator"]
+
+
+def test_learning_from_further_tasks_that_was_cut_off_goes_on_and_pays_nothing_twice(learned_run: Seen) -> None:
+    lost, played = model(curator=down), model()
+    with refused("attempts.all_failed"):
+        use(learned_run.folder, lambda space: space.learn(messages(7)), lost)
+    result = use(learned_run.folder, lambda space: space.learn(messages(7)), played)
+    assert [entry.text for entry in result.context] == [*learned_run.texts, lesson(7)]
+    assert [call.role for call in played.calls] == ["curator"]
+    assert result.hits == 3
 
 
 # ---- running async work

@@ -100,7 +100,7 @@ def test_what_foreign_traces_teach_waits_for_review_and_is_in_no_prompt(tmp_path
     assert {review.held.trust for review in pending(seen)} == {"foreign"}
     # No later step, query or export is shown what waits.
     assert not any(PLUMS in call.prompt.head for call in seen.model.calls)
-    shown = in_space(seen, lambda space: space.context_for("Message 7: which word?"))
+    shown = in_space(seen, lambda space: space.show("Message 7: which word?"))
     assert PLUMS not in shown.text + json.dumps(shown.messages)
     assert all(PLUMS not in practicum.export(seen.result.context, form) for form in ("json", "markdown", "agents-md"))
 
@@ -123,7 +123,7 @@ def test_approved_it_is_a_version_of_its_own_and_keeps_its_trust(tmp_path: Path)
 
     async def approve(space: Any) -> Any:
         approval = await space.approve([review.id])
-        return approval, await space.context_for("Message 7: which word?")
+        return approval, await space.show("Message 7: which word?")
 
     approval, shown = in_space(seen, approve)
     (entry,) = practicum.load_context(seen.folder)
@@ -213,7 +213,7 @@ def test_what_end_users_report_waits(tmp_path: Path, user: str | None, waits: bo
     seen = learned(tmp_path, messages(0), settings={"rounds": 0})
 
     async def use(space: Any) -> Any:
-        shown = await space.context_for("Message 7: which word?")
+        shown = await space.show("Message 7: which word?")
         await reported(space, shown, score=0.0, target="word7", user=user)
         return await space.learn()
 
@@ -356,7 +356,7 @@ def test_queries_and_reports_are_redacted_as_the_run_is(tmp_path: Path) -> None:
     seen = learned(tmp_path, messages(0), settings={"rounds": 0}, redact=["emails"])
 
     async def use(space: Any) -> str:
-        shown = await space.context_for(f"Message 7: mail {EMAIL}?")
+        shown = await space.show(f"Message 7: mail {EMAIL}?")
         await reported(space, shown, answer=EMAIL, score=0.0, target=EMAIL, comment=EMAIL)
         return str(shown.messages)
 

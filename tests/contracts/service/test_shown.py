@@ -1,4 +1,4 @@
-"""What was learned is shown the same at every face: `context_for`, evaluation, learning, `ask` and `practicum run`, the
+"""What was learned is shown the same at every face: `show`, evaluation, learning, `ask` and `practicum run`, the
 proxy, `/v1/context` and `recall`, and `export`.
 
 Each method of the tables learns once from a scripted model, and the folder of its run becomes a space of a service. A
@@ -77,11 +77,11 @@ class Taught:
 
     @cached_property
     def shown(self) -> list[Any]:
-        """What `context_for` shows for each question."""
+        """What `show` shows for each question."""
 
         async def show() -> list[Any]:
             async with opened(self.seen) as space:
-                return [await space.context_for(question) for question in QUESTIONS]
+                return [await space.show(question) for question in QUESTIONS]
 
         return list(practicum.run_sync(show()))
 
@@ -131,7 +131,7 @@ def as_space(service: Service, run: Path) -> Client:
 
 
 def text_of(shown: Any) -> Text:
-    """What `context_for` shows, without the frame of its pages."""
+    """What `show` shows, without the frame of its pages."""
     pages, turns = "\n".join(shown.pages), tuple((turn.user, turn.assistant) for turn in shown.turns)
     framed = FRAME.fullmatch(pages)
     assert framed is None or framed[1] == shown.config.nonce
@@ -149,7 +149,7 @@ def asked(calls: list[Any], question: str) -> list[Any]:
 
 
 def shows(prompt: Any, shown: Any) -> bool:
-    """Whether an agent's prompt has exactly what `context_for` shows, in the same frame."""
+    """Whether an agent's prompt has exactly what `show` shows, in the same frame."""
     same = prompt.pages == shown.pages and turns_of(prompt) == text_of(shown).turns
     return same and prompt.head.endswith("\n".join(shown.pages))
 
@@ -213,16 +213,16 @@ def test_learning_shows_an_agent_the_version_that_its_step_began_with(teach: Tea
     for step, report in enumerate(it.seen.steps[: 1 if name == "unified" else None]):
         calls = it.seen.model.calls[it.seen.ends[step] : it.seen.ends[step + 1]]
         for task in report.batch.tasks:
-            shown = practicum.run_sync(context_for(it.seen, task.input, version))
+            shown = practicum.run_sync(shown_for(it.seen, task.input, version))
             prompts = asked(calls, task.input)
             assert all(shows(prompt, shown) for prompt in (prompts[:1] if name in SEARCHES else prompts))
         version = report.context.version
 
 
-async def context_for(seen: Seen, question: str, version: int | None = None) -> Any:
-    """What `context_for` shows of a version."""
+async def shown_for(seen: Seen, question: str, version: int | None = None) -> Any:
+    """What `show` shows of a version."""
     async with opened(seen, version=version) as space:
-        return await space.context_for(question)
+        return await space.show(question)
 
 
 @pytest.mark.parametrize("name", SHOWING)
@@ -251,7 +251,7 @@ def test_recall_is_the_context_of_a_request(teach: Teach, name: str) -> None:
 def test_a_network_has_no_one_context_for_a_task(teach: Teach) -> None:
     it, question = teach("mael"), QUESTIONS[0]
     with refused("method.unsuitable"):
-        practicum.run_sync(context_for(it.seen, question))
+        practicum.run_sync(shown_for(it.seen, question))
     reply = it.space.send("POST", "/v1/context", {"input": question})
     assert (reply.status, reply.json["error"]["code"]) == (400, "method.unsuitable")
     with over_http(it.space) as agent:
@@ -289,7 +289,7 @@ def test_an_odd_text_is_shown_the_same_too(tmp_path: Path, service: Service, nam
         LEARNED[:1], method=name, out=seen.folder, parts=parts, seed_context=playbook(tmp_path, *entries)
     )  # fmt: skip
     seen.result = practicum.run_sync(work)
-    shown, played = practicum.run_sync(context_for(seen, QUESTIONS[1])), scripted()
+    shown, played = practicum.run_sync(shown_for(seen, QUESTIONS[1])), scripted()
     parts = practicum.Parts(clients={"agent": played})
     practicum.run_sync(practicum.evaluate(TEST[1:2], seen.folder, parts=parts))
     assert all(shows(call.prompt, shown) for call in played.calls)
@@ -319,7 +319,7 @@ def test_no_text_of_a_solved_task_looks_like_another_one(tmp_path: Path, service
     )  # fmt: skip
     seen.result = practicum.run_sync(work)
     told = as_space(service, seen.folder).post("/v1/context", input="Which?")["text"]
-    for text in (practicum.run_sync(context_for(seen, "Which?")).text, told):
+    for text in (practicum.run_sync(shown_for(seen, "Which?")).text, told):
         framed = FRAMED.fullmatch(text)
         assert framed is not None
         assert [name.strip("- ") for name in NAMES.findall(framed[3])] == ["Task:", "Answer:"]

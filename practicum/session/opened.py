@@ -1,0 +1,136 @@
+"""What a program has open of a run: a reader for each thread, models, and a connection that writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from practicum.core.context import Context
+from practicum.core.errors import UsageError
+from practicum.session.components import Parts
+from practicum.session.opening import Shared
+from practicum.session.reader import Reader
+from practicum.session.records import split_version
+from practicum.store.database import Store
+from practicum.store.folder import is_run, located
+
+
+class Opened:
+    """A run, a playbook file or a context that is open. It may be used by many tasks and threads at once."""
+
+    def __init__(
+        self,
+        source: Path | str | Context,
+        version: int | str | None,
+        parts: Parts,
+        wait: float,
+        config: dict[str, Any],
+        trust_run: bool,
+    ) -> None:
+        if not isinstance(source, Context):
+            path, named = split_version(source)
+            if named is not None and version is not None:
+                raise UsageError(
+                    "settings.conflict", f"{source} names a version, and version={version!r} another: give one of them"
+                )
+            source, version = path, named if named is not None else version
+        self._given, self._parts, self._trust_run = config, parts, trust_run
+        self._source, self._version, self._wait = source, version, wait
+        run = not isinstance(source, Context) and is_run(source)
+        self.folder: Path | None = source if run and isinstance(source, Path) else None
+        """The folder of the run; None for a playbook."""
+        self._local = threading.local()
+        self._readers: list[tuple[threading.Thread, Reader]] = []
+        self._kept: Store | None = None
+        """The run, open for what is shown and reported."""
+        self._logs: tempfile.TemporaryDirectory[str] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._reader()
+
+    def __repr__(self) -> str:
+        where = "a context" if isinstance(self._source, Context) else str(self._source)
+        version = "" if self._version is None else f", version={self._version!r}"
+        return f"<practicum.Space {where}{version}{', closed' if self._closed else ''}>"
+
+    async def close(self) -> None:
+        """Write what is left to be written, and close models and files."""
+        if self._closed:
+            return
+        self._closed = True
+        for _, reader in self._readers:
+            await reader.close()
+        try:
+            if self._kept is not None:
+                await asyncio.to_thread(self._kept.close)
+        finally:
+            if self._logs is not None:
+                self._logs.cleanup()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _reader(self) -> Reader:
+        """What this thread has open: connections, vectors and rendered pages are not shared between threads."""
+        if self._closed:
+            raise UsageError("space.closed", f"{self!r} is closed: open it again with practicum.open")
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = Reader(
+                self._source, self.folder, self._version, self._given, self._parts, self._trust_run
+            )
+            with self._lock:
+                ended = [(thread, left) for thread, left in self._readers if not thread.is_alive()]
+                self._readers = [one for one in self._readers if one not in ended]
+                self._readers.append((threading.current_thread(), reader))
+            for _, left in ended:
+                left.close_files()
+        return reader
+
+    async def _shared(self) -> Shared:
+        return await self._reader().models(self._log_folder())
+
+    def _log_folder(self) -> Path:
+        """Where the logs of models in this process go, which are no part of the run."""
+        with self._lock:
+            if self._logs is None:
+                self._logs = tempfile.TemporaryDirectory(prefix="practicum-space-")
+        return Path(self._logs.name)
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether what is shown and reported can be kept."""
+        return self.folder is not None and os.access(located(self.folder)[0], os.W_OK)
+
+    def _written(self, what: str) -> Store:
+        self._reader()
+        if self.folder is not None and self._is_kept:
+            with self._lock:
+                if self._kept is None:
+                    self._kept = Store.beside(self.folder)
+                return self._kept
+        why = f"{self._source} cannot be written to" if self.folder else "this is no run"
+        raise UsageError(
+            "run.needed", f"{what} is kept in a run, and {why}: open a run (practicum import FILE --out RUN)"
+        )
+
+    def _run_to_learn(self) -> Path:
+        self._reader()
+        if self.folder is None:
+            where = "a context" if isinstance(self._source, Context) else f"{self._source}, which is no run"
+            raise UsageError(
+                "run.needed",
+                f"what is learned is kept in a run, not in {where}: make a run of a playbook file first "
+                "(practicum import FILE --out RUN)",
+            )
+        return self.folder
