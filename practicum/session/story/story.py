@@ -423,7 +423,7 @@ class Story:
         return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
 
     def _ids(self, scope: int | Evaluation, attempts: Sequence[Attempt]) -> Named:
-        """The attempts of a step or an evaluation, each with the ids of its group. A task that comes twice in a step has
+        """The attempts of a step or an evaluation, each with the ids of its group. A task that comes twice has
         `~2` behind its second time."""
         label = f"{scope}" if isinstance(scope, int) else self._label(scope)
         taken: set[str] = set()
