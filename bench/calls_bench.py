@@ -111,7 +111,7 @@ async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, in_flig
 
     async def one(n: int) -> object:
         prompt = Prompt(system=SYSTEM, user=TASK.format(n=n))
-        return await root.at(f"step {n}", ("task:t", "rollout:r")).ask("agent", prompt, Answer)
+        return await root.at(f"step {n}", ("task:t", "attempt:r")).ask("agent", prompt, Answer)
 
     return one
 

@@ -59,7 +59,7 @@ def section(chance: random.Random) -> str:
 def mixed_edits(chance: random.Random, text: Words, entries: int) -> Delta:
     """Edits as curators write them: of ten, three additions, two updates, three votes, a merge and a deletion."""
     ids = (f"e{n}" for n in chance.sample(range(entries), 2 * EDITS))
-    source = ("task:new", "rollout:step 1")
+    source = ("task:new", "attempt:step 1")
     kinds: list[Callable[[], Edit]] = [
         *[lambda: Add(section(chance), text(), sources=source)] * 3,
         *[lambda: Update(next(ids), text(), sources=source)] * 2,
@@ -85,7 +85,7 @@ def milliseconds(work: Callable[[], Any]) -> tuple[float, Any]:
 def context_times(entries: int) -> dict[str, list[float]]:
     chance = random.Random(0)
     text = writer(chance)
-    adds = (Add(section(chance), text(), sources=(f"task:{n}", f"rollout:step {n}")) for n in range(entries))
+    adds = (Add(section(chance), text(), sources=(f"task:{n}", f"attempt:step {n}")) for n in range(entries))
     base = Context().apply(Delta(tuple(adds))).context
     times: dict[str, list[float]] = {"apply": [], "show_cold": [], "show_after_edits": []}
     for _ in range(REPEATS):

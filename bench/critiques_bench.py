@@ -77,8 +77,8 @@ async def measure(given: argparse.Namespace) -> None:
     for name, context in ways.items():
         own = {**settings, "experience": "none" if name == "none" else "step"}
         found = await practicum.evaluate(tested, context, out=given.out / name, settings=own, **common)
-        rounds = [r.trace.data.get("rounds", 0) for r in found.rollouts]
-        asked = [sum(m["kind"] == "critique" for m in r.trace.data.get("moves", ())) for r in found.rollouts]
+        rounds = [r.trace.data.get("rounds", 0) for r in found.attempts]
+        asked = [sum(m["kind"] == "critique" for m in r.trace.data.get("moves", ())) for r in found.attempts]
         tokens = (found.usage.input_tokens + found.usage.output_tokens) / len(tested)
         line = {"pools": name, "rounds": fmean(rounds), "critiques": fmean(asked), "tokens a task": round(tokens)}
         line |= {"score": found.score, "ci95": found.ci95, "counts": dict(found.counts), "each": rounds}

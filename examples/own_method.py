@@ -23,14 +23,14 @@ class Rule(BaseModel):
     rule: str
 
 
-async def reflect(rollouts, context, run):
+async def reflect(attempts, context, run):
     lessons = []
-    for rollout in (r for r in rollouts if r.feedback.success is False):
-        prompt = Prompt("Write one rule that prevents this failure.", f"{rollout.task.input}\n{rollout.feedback.text}")
-        place = run.at(rollout.task.id, about=rollout.sources)
+    for attempt in (r for r in attempts if r.feedback.success is False):
+        prompt = Prompt("Write one rule that prevents this failure.", f"{attempt.task.input}\n{attempt.feedback.text}")
+        place = run.at(attempt.task.id, about=attempt.sources)
         found = await place.try_ask("reflector", prompt, Rule, Count.LOST_REFLECTIONS)
         if found is not None:
-            lessons.append(Lesson(f"{rollout.place}/rule", found.rule, sources=rollout.sources))
+            lessons.append(Lesson(f"{attempt.place}/rule", found.rule, sources=attempt.sources))
     return lessons
 
 

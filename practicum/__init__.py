@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from practicum.core.edits import Add, Applied, Delete, Delta, Entry, Merge, Refused, Update, Vote
     from practicum.core.errors import PracticumError, ProviderError, RunBusy, UsageError
     from practicum.core.playbook import PlaybookWarning, export, load
-    from practicum.core.types import Feedback, Lesson, Prompt, Rollout, Score, Task, Trace, Usage
+    from practicum.core.types import Attempt, Feedback, Lesson, Prompt, Score, Task, Trace, Usage
     from practicum.core.views import View
     from practicum.engine.loop import (
         AcceptSeam,
@@ -63,7 +63,7 @@ _HOMES = {
     "core.edits": ("Add", "Applied", "Delete", "Delta", "Entry", "Merge", "Refused", "Update", "Vote"),
     "core.errors": ("PracticumError", "ProviderError", "RunBusy", "UsageError"),
     "core.playbook": ("PlaybookWarning", "export", "load"),
-    "core.types": ("Feedback", "Lesson", "Prompt", "Rollout", "Score", "Task", "Trace", "Usage"),
+    "core.types": ("Attempt", "Feedback", "Lesson", "Prompt", "Score", "Task", "Trace", "Usage"),
     "core.views": ("View",),
     "engine.loop": (
         "AcceptSeam", "AttemptSeam", "Batch", "Method", "ReflectSeam", "SampleSeam", "StepReport", "UpdateSeam",
@@ -136,6 +136,7 @@ __all__ = [
     "Add",
     "Answered",
     "Applied",
+    "Attempt",
     "AttemptSeam",
     "Batch",
     "Comparison",
@@ -166,7 +167,6 @@ __all__ = [
     "Result",
     "ResumeOptions",
     "RetrievalSettings",
-    "Rollout",
     "Run",
     "RunBusy",
     "RunInfo",

@@ -16,8 +16,8 @@ class Settings(practicum.MethodSettings):
     """The settings of the method: those of every method."""
 
 
-async def reflect(rollouts, context, run):
-    failed = (r for r in rollouts if r.feedback.success is False)
+async def reflect(attempts, context, run):
+    failed = (r for r in attempts if r.feedback.success is False)
     return [Lesson(r.place, f"{r.task.input} -> {r.feedback.text}", sources=r.sources) for r in failed]
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from practicum.core.context import Context
-from practicum.core.types import Lesson, Prompt, Rollout
+from practicum.core.types import Attempt, Lesson, Prompt
 from practicum.engine.loop import Batch, Method
 from practicum.engine.run import Run
 
@@ -36,11 +36,11 @@ def harmful(method: Method, every: int) -> Method:
         step = int(run.place.partition("/")[0].removeprefix("step "))
         return run if step % every else _HarmfulRun(**{f.name: getattr(run, f.name) for f in fields(run)})
 
-    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return await method.attempt(batch, context, at(run))
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        return await method.reflect(rollouts, context, at(run))
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        return await method.reflect(attempts, context, at(run))
 
     return replace(method, name=f"{method.name}, harmful every {every}", attempt=attempt, reflect=reflect)
 

@@ -22,7 +22,7 @@ from practicum.bench.shared_budget import SharedBudget
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
-from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
+from practicum.core.types import Attempt, Lesson, Prompt, Task, Usage
 from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import shown_answers
 from practicum.methods.blocks.curate import Changes
@@ -186,9 +186,9 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
     return state
 
 
-async def _lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def _lessons(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """The lesson that each task holds."""
-    return [Lesson(r.task.id, r.task.input, sources=r.sources) for r in rollouts]
+    return [Lesson(r.task.id, r.task.input, sources=r.sources) for r in attempts]
 
 
 def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:

@@ -78,7 +78,7 @@ def run(
             "query.not_learned",
             f"nothing was learned: {answered.trouble}; ask again, and what was paid for is not paid again",
         )
-    return 1 if answered.rollout.trace.error is not None else 0
+    return 1 if answered.attempt.trace.error is not None else 0
 
 
 def _write_page(answered: Answered, context: Path, given: dict[str, Any], path: Path) -> None:
@@ -105,7 +105,7 @@ def _read(query: str) -> str:
 
 def _print(out: Printer, answered: Answered) -> None:
     """The answer first, then the entries and attempts behind it."""
-    trace, choice = answered.rollout.trace, answered.rollout.choice
+    trace, choice = answered.attempt.trace, answered.attempt.choice
     out.print(answered.text if trace.error is None else f"no answer: {trace.error}", style="bold")
     if trace.reasoning:
         out.print(trace.reasoning, style="dim")
@@ -119,7 +119,7 @@ def _print(out: Printer, answered: Answered) -> None:
             verdict = VERDICTS[attempt.feedback.success if judged is None else judged]
             error = attempt.trace.error
             answer = attempt.trace.answer if error is None else f"failed: {error}"
-            rows.append((n + 1, "yes" if attempt is answered.rollout else "", verdict, answer))
+            rows.append((n + 1, "yes" if attempt is answered.attempt else "", verdict, answer))
         out.table(("attempt", "chosen", "verdict", "answer"), rows, text=("chosen", "verdict", "answer"), bold="chosen")
     if choice:  # also of a single attempt: a sequence says why it ended there
         out.print(f"chosen by {choice['by']}: {choice['why']}")

@@ -105,7 +105,7 @@ class Count(StrEnum):
     )
     TRACE_FAULTS = "trace_faults", "part[|s] of the traces that could not be read", True
     BATCH_LOWERED = "batch_lowered", "time[|s] the batch size was lowered to the number of tasks"
-    ROLLOUTS_LOWERED = "rollouts_lowered", "time[|s] the setting `rollouts` was lowered to the number of tasks"
+    ATTEMPTED_LOWERED = "attempted_lowered", "time[|s] the setting `attempted` was lowered to the number of tasks"
     REUSED_ATTEMPTS = "reused_attempts", "attempt[|s] reused, because the context showed the same"
     OVERLONG_STEPS = (
         "overlong_steps",

@@ -24,7 +24,7 @@ class Entry:
 
     `id` is "e" and a number that is never reused. `key` is the text its embedding is made from, or empty if that is
     `text`. `born` is the version that added it, `changed` the version that last changed its content. `sources` name
-    what it was learned from ("task:t1", "rollout:...", "tag:...").
+    what it was learned from ("task:t1", "attempt:...", "tag:...").
     """
 
     id: str

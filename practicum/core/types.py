@@ -1,4 +1,4 @@
-"""The data of a run, all frozen: task -> rollout (trace + score) -> lesson; prompts and usage."""
+"""The data of a run, all frozen: task -> attempt (trace + score) -> lesson; prompts and usage."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What reflection makes of rollouts.
+    """What reflection makes of attempts.
 
     `text` may be empty if the lesson only carries votes. `detail` is evidence that an update may be shown. `votes` maps
-    entry ids to ratings. `sources` name what the lesson came from ("task:t1", "rollout:...", "tag:..."), and pass on to
+    entry ids to ratings. `sources` name what the lesson came from ("task:t1", "attempt:...", "tag:..."), and pass on to
     every edit made of it. `confirmed` means that the lesson turned a failure into a success. `data` holds all that the
     reflection says beside its insights. `section` is the one that the text belongs to, if the reflection names it.
     `further` are more insights of the same reflection; each then has the id of the reflection in `of`.
@@ -155,7 +155,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class Attempt:
     """One attempt at a task. `trace`, `score` and `feedback` are those of round 0, which reports count.
 
     `siblings` are further attempts under the same context, `twin` is one under an annotated view; both serve learning
@@ -172,19 +172,19 @@ class Rollout:
     feedback: Feedback
     place: str
     rounds: tuple[Round, ...] = ()
-    siblings: tuple[Rollout, ...] = ()
+    siblings: tuple[Attempt, ...] = ()
     twin: Trace | None = None
     choice: Mapping[str, Any] = field(default_factory=dict)
     retrieved: tuple[tuple[str, float], ...] = ()
     of: str = ""
 
     @property
-    def group(self) -> tuple[Rollout, ...]:
+    def group(self) -> tuple[Attempt, ...]:
         """All attempts under the same context, this one first."""
         return (self, *self.siblings)
 
     @property
-    def first(self) -> Rollout:
+    def first(self) -> Attempt:
         """The first attempt at the task. What is chosen from several by their scores says nothing about a context."""
         return self if self.choice.get("number", 1) == 1 else self.siblings[0]
 
@@ -196,12 +196,12 @@ class Rollout:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources of everything learned from this rollout."""
+        """The sources of everything learned from this attempt."""
         task, *others = self.task.sources
-        reused = (f"rollout:{self.of}",) if self.of else ()
+        reused = (f"attempt:{self.of}",) if self.of else ()
         traces = (*(r.trace for r in self.group), *(r.trace for r in self.rounds), self.twin)
         read = markers(*(trace.trust for trace in traces if trace is not None))
-        return (task, f"rollout:{self.place}", *reused, *(m for m in read if m not in others), *others)
+        return (task, f"attempt:{self.place}", *reused, *(m for m in read if m not in others), *others)
 
 
 MOST_TOKENS = 2**53

@@ -21,7 +21,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Refused, Resolution, changed_entries
 from practicum.core.errors import JournalMismatch
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Attempt, Lesson, Task
 from practicum.engine.loop import (
     Batch,
     Clock,
@@ -48,15 +48,15 @@ class LastWord(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempted:
+class Arrived:
     """The result of attempting batches; `unparsed` says that a reflection on them could not be parsed."""
 
-    rollouts: list[Rollout]
+    attempts: list[Attempt]
     lessons: list[Lesson]
     unparsed: bool = False
 
-    def __add__(self, other: Attempted) -> Attempted:
-        return Attempted(self.rollouts + other.rollouts, self.lessons + other.lessons, self.unparsed or other.unparsed)
+    def __add__(self, other: Arrived) -> Arrived:
+        return Arrived(self.attempts + other.attempts, self.lessons + other.lessons, self.unparsed or other.unparsed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +207,12 @@ class _Flow:
     again: UpdateSeam | None
     left: LastWord | None
     copies: Copies = field(default_factory=Copies)
-    running: dict[str, tuple[Run, asyncio.Task[Attempted | Reduced]]] = field(default_factory=dict)
-    arrived: Attempted = field(default_factory=lambda: Attempted([], []))
+    running: dict[str, tuple[Run, asyncio.Task[Arrived | Reduced]]] = field(default_factory=dict)
+    arrived: Arrived = field(default_factory=lambda: Arrived([], []))
     ended: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     epoch: int = 1
     trying: int = 0
-    attempts: int = 0
+    started: int = 0
     reductions: int = 0
     step: int = 0
     losses: Losses = field(init=False)
@@ -222,7 +222,7 @@ class _Flow:
 
     async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
         """Run to the end. A step is one applied delta."""
-        unchecked = Attempted([], [])
+        unchecked = Arrived([], [])
         batches = self.method.sample(tasks, (), self.run.at("sample"))
         event = 0
         try:
@@ -238,11 +238,11 @@ class _Flow:
                     self.trying -= 1
                     self._take(done)
                     unchecked += done
-                    if len(unchecked.rollouts) >= self.groups[0].size:
+                    if len(unchecked.attempts) >= self.groups[0].size:
                         self._count(unchecked)
-                        unchecked = Attempted([], [])
+                        unchecked = Arrived([], [])
                 self._fill(batches)
-            if self.arrived.rollouts:
+            if self.arrived.attempts:
                 yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
@@ -250,9 +250,9 @@ class _Flow:
         self._count(unchecked)
         self.losses.close()
 
-    def _count(self, done: Attempted) -> None:
+    def _count(self, done: Arrived) -> None:
         """Count so many attempts as a step. What is under way belongs to the next one, like all that follows."""
-        self.losses.count(done.rollouts, done.lessons, done.unparsed)
+        self.losses.count(done.attempts, done.lessons, done.unparsed)
         if not self.losses.places:
             self.losses.places += [at.place for at, _ in self.running.values()]
 
@@ -265,14 +265,14 @@ class _Flow:
     def _fill(self, batches: Iterator[Batch]) -> None:
         """Start attempts from the newest context while slots are free; at the end, reduce the groups as they are."""
         while self.trying < self.slots and (batch := next(batches, None)) is not None:
-            self.attempts, self.trying, self.epoch = self.attempts + 1, self.trying + 1, batch.epoch
-            self._start(f"attempt {self.attempts}", partial(self._attempt, batch, self.context))
+            self.started, self.trying, self.epoch = self.started + 1, self.trying + 1, batch.epoch
+            self._start(f"attempt {self.started}", partial(self._attempt, batch, self.context))
         if not self.trying:
             for group in self.groups:
                 self._reduce(group.close())
 
     def _start(
-        self, name: str, work: Callable[[Run], Awaitable[Attempted | Reduced]], about: tuple[str, ...] | None = None
+        self, name: str, work: Callable[[Run], Awaitable[Arrived | Reduced]], about: tuple[str, ...] | None = None
     ) -> None:
         at = self.run.apart(name, about)
         self.losses.places.append(at.place)
@@ -281,13 +281,13 @@ class _Flow:
         job.add_done_callback(lambda _: self.ended.put_nowait(name))
         self.running[name] = at, job
 
-    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Attempted:
-        rollouts = await self.method.attempt(batch, context, at.at("attempt"))
+    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Arrived:
+        attempts = await self.method.attempt(batch, context, at.at("attempt"))
         await at.require_working_agent()
         reflecting = at.at("reflect")
-        lessons = await self.method.reflect(rollouts, context, reflecting)
-        lessons = traced_lessons(lessons, rollouts, context, reflecting.chain.playbook)
-        return Attempted(rollouts, lessons, reflecting.unparsed)
+        lessons = await self.method.reflect(attempts, context, reflecting)
+        lessons = traced_lessons(lessons, attempts, context, reflecting.chain.playbook)
+        return Arrived(attempts, lessons, reflecting.unparsed)
 
     def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
         """Start the reduction of a group, or of the lessons of the group `of` that are asked about again."""
@@ -305,7 +305,7 @@ class _Flow:
 
         self._start(name, reduce, sources_of(lessons))
 
-    async def _next(self, event: int) -> Attempted | Reduced:
+    async def _next(self, event: int) -> Arrived | Reduced:
         """The next result: in the order of the journal, and otherwise in the order of arrival, which is journaled."""
         self.losses.places.append(f"{self.run.place}/event {event}")
         name = self.run.recall(f"event {event}")
@@ -324,7 +324,7 @@ class _Flow:
         self.run.chain.join([at.chain])
         return done
 
-    def _take(self, done: Attempted) -> None:
+    def _take(self, done: Arrived) -> None:
         """Add each reflection to the open group of each copy; only the first copy carries the votes."""
         self.arrived += done
         self.copies.held.update({lesson.id: len(self.groups) for lesson in done.lessons if lesson.text})
@@ -341,14 +341,14 @@ class _Flow:
         if behind > self.staleness:
             delta, fails = reconcile(delta, done.base.version, self.context)
         delta, refused, again = self._accounted(done, delta, fails)
-        seen, self.arrived = self.arrived, Attempted([], [])
+        seen, self.arrived = self.arrived, Arrived([], [])
         members = [lesson.id for lesson in done.lessons]
         data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
-        batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
+        batch = Batch(tuple(r.task for r in seen.attempts), self.epoch, data=data)
         asked = {lesson.id for lesson in again}
         step = OpenStep(self.method, self.step, batch, self.context, clock, self.validation)
         report = await step.close(
-            seen.rollouts, seen.lessons, delta, refused, lambda delta: self.copies.through(done.lessons, delta, asked)
+            seen.attempts, seen.lessons, delta, refused, lambda delta: self.copies.through(done.lessons, delta, asked)
         )
         self.context = report.context
         self._reduce(again, done)

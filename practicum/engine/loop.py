@@ -18,7 +18,7 @@ from typing import Any, TypeVar, overload
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, changed_entries, ordered_union
 from practicum.core.errors import MethodError, PracticumError, ProviderError, UsageError
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Attempt, Lesson, Task
 from practicum.core.views import View
 from practicum.core.words import error_line
 from practicum.engine.door import Held
@@ -62,7 +62,7 @@ class StepReport:
 
     step: int
     batch: Batch
-    rollouts: tuple[Rollout, ...]
+    attempts: tuple[Attempt, ...]
     lessons: tuple[Lesson, ...]
     context: Context
     applied: tuple[Applied, ...]
@@ -92,10 +92,10 @@ RECENT = 20
 History = Sequence[StepReport]
 ShowSeam = Callable[[Context, Task, Run], Awaitable[View]]
 SampleSeam = Callable[[Sequence[Task], History, Run], Iterator[Batch]]
-AttemptSeam = Callable[[Batch, Context, Run], Awaitable[list[Rollout]]]
-ReflectSeam = Callable[[Sequence[Rollout], Context, Run], Awaitable[list[Lesson]]]
+AttemptSeam = Callable[[Batch, Context, Run], Awaitable[list[Attempt]]]
+ReflectSeam = Callable[[Sequence[Attempt], Context, Run], Awaitable[list[Lesson]]]
 UpdateSeam = Callable[[Sequence[Lesson], Context, Run], Awaitable[Delta]]
-AcceptSeam = Callable[[Context, Delta, Sequence[Rollout], Run], Awaitable[Delta]]
+AcceptSeam = Callable[[Context, Delta, Sequence[Attempt], Run], Awaitable[Delta]]
 Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None], AsyncIterator[StepReport]]
 
 
@@ -188,16 +188,16 @@ async def sequential(
         run.stepping(step, len(batch.tasks), batch.steps)
         opened = OpenStep(method, step, batch, context, Clock(at), validation)
         check = opened.check
-        rollouts = await check.each("attempt", Rollout, method.attempt, batch, context, at.at("attempt"))
+        attempts = await check.each("attempt", Attempt, method.attempt, batch, context, at.at("attempt"))
         await at.require_working_agent()
         reflecting = at.at("reflect")
-        lessons = await check.each("reflect", Lesson, method.reflect, rollouts, context, reflecting)
-        lessons = traced_lessons(lessons, rollouts, context, reflecting.chain.playbook)
-        losses.count(rollouts, lessons, reflecting.unparsed)
+        lessons = await check.each("reflect", Lesson, method.reflect, attempts, context, reflecting)
+        lessons = traced_lessons(lessons, attempts, context, reflecting.chain.playbook)
+        losses.count(attempts, lessons, reflecting.unparsed)
         updating = at.at("update", sources_of(lessons))
         delta = await check.delta("update", context, method.update, lessons, context, updating)
         delta = traced(delta, lessons, context)
-        report = await opened.close(rollouts, lessons, delta)
+        report = await opened.close(attempts, lessons, delta)
         context = report.context
         history.append(report)
         yield report
@@ -225,7 +225,7 @@ class OpenStep:
         return Check(self.method.name, self.number)
 
     async def close(
-        self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], delta: Delta, refused: Sequence[Refused] = (),
+        self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], delta: Delta, refused: Sequence[Refused] = (),
         resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
     ) -> StepReport:  # fmt: skip
         """The end of the step: the delta passes the door and `accept`, is applied, and the new context is validated.
@@ -236,7 +236,7 @@ class OpenStep:
         admitted = await run.admit(delta)
         accepting = run.at("accept")
         delta = await self.check.delta(
-            "accept", self.context, method.accept, self.context, admitted.delta, rollouts, accepting
+            "accept", self.context, method.accept, self.context, admitted.delta, attempts, accepting
         )
         waiting = Delta(tuple(edit for held in admitted.held for edit in held.edits))
         resolutions = resolve(delta + waiting)
@@ -245,7 +245,7 @@ class OpenStep:
         if self.validation is not None and self.number % self.validation.every == 0:
             val = await self.validation.score(method, outcome.context, run)
         return StepReport(
-            self.number, self.batch, tuple(rollouts), tuple(lessons), outcome.context, outcome.applied,
+            self.number, self.batch, tuple(attempts), tuple(lessons), outcome.context, outcome.applied,
             (*refused, *admitted.refused, *outcome.refused), resolutions, seconds, val, delta.evidence,
             tuple(held.naming(outcome.refs) for held in admitted.held),
         )  # fmt: skip
@@ -379,20 +379,20 @@ class Losses:
     places: list[str] = field(default_factory=list)
     over: bool = False
 
-    def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
+    def count(self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
         """Count a step, unless it had no attempts. Raises ProviderError at the third lost step in a row.
 
         A step is lost if every attempt or every reflection was lost; `unparsed` says that a reflection could not be
         parsed. Unparsed answers stop the run only if there never was a good one, since a resume reads them again.
         """
-        if not rollouts:
+        if not attempts:
             return
-        if all(r.trace.refused for r in rollouts):
+        if all(r.trace.refused for r in attempts):
             # Requests that the provider refuses one by one say nothing about the next ones.
             self.refused = True
             return
         failed = self.run.provider_failed or unparsed
-        lost = all(r.trace.lost for r in rollouts) or (failed and not any(x.text or x.votes for x in lessons))
+        lost = all(r.trace.lost for r in attempts) or (failed and not any(x.text or x.votes for x in lessons))
         if not lost:
             self.row, self.ever = 0, True
             self.places.clear()
@@ -423,8 +423,8 @@ def unknown_ids(delta: Delta, context: Context) -> list[str]:
     return [id for edit in delta.edits for id in changed_entries(edit) if id not in added and not context.issued(id)]
 
 
-def sources_of(items: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
-    """The sources of these lessons or rollouts, each once."""
+def sources_of(items: Iterable[Lesson | Attempt]) -> tuple[str, ...]:
+    """The sources of these lessons or attempts, each once."""
     return ordered_union(item.sources for item in items)
 
 
@@ -435,16 +435,16 @@ def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
     return [*found.values()]
 
 
-def mean_score(rollouts: Sequence[Rollout]) -> float:
+def mean_score(attempts: Sequence[Attempt]) -> float:
     """The mean score of the first attempts. A failed attempt scores 0; one that nothing could score is left out."""
-    return _mean([r.first for r in rollouts])
+    return _mean([r.first for r in attempts])
 
 
-def best_of_k(rollouts: Sequence[Rollout]) -> float | None:
+def best_of_k(attempts: Sequence[Attempt]) -> float | None:
     """The mean score of the attempts that were chosen from several at a task; None where nothing was chosen."""
-    return _mean(rollouts) if any(r.choice for r in rollouts) else None
+    return _mean(attempts) if any(r.choice for r in attempts) else None
 
 
-def _mean(rollouts: Sequence[Rollout]) -> float:
-    scores = [r.score.value for r in rollouts if r.score is not None]
+def _mean(attempts: Sequence[Attempt]) -> float:
+    scores = [r.score.value for r in attempts if r.score is not None]
     return sum(scores) / len(scores) if scores else 0.0

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from practicum.core.context import PAGE, Context
 from practicum.core.edits import Delta, Edit, Entry, changed_entries, ordered_union
 from practicum.core.shingles import COMMON, grams, pieces
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Attempt, Lesson, Task
 from practicum.core.words import strings
 
 T = TypeVar("T")
@@ -27,19 +27,19 @@ WHOLE = 5_000
 
 
 def traced_lessons(
-    lessons: Sequence[Lesson], rollouts: Sequence[Rollout], context: Context, whole: bool
+    lessons: Sequence[Lesson], attempts: Sequence[Attempt], context: Context, whole: bool
 ) -> list[Lesson]:
     """The lessons, with the sources of the entries whose rare words they have and their tasks do not explain.
 
     `whole` says that a reflector read the playbook. If none did, only the entries that were looked up for an attempt,
     or cited by it, are compared; if nothing was looked up, the agent was shown all.
     """
-    attempts = [one for rollout in rollouts for one in rollout.group]
-    shown = {id for one in attempts for id, _ in one.retrieved}
-    cited = {id for one in attempts for id in one.trace.used}
+    made = [one for attempt in attempts for one in attempt.group]
+    shown = {id for one in made for id, _ in one.retrieved}
+    cited = {id for one in made for id in one.trace.used}
     read = _Read(context, None if whole or not shown else shown | cited)
     tasks: dict[str, list[Task]] = {}
-    for one in attempts:
+    for one in made:
         tasks.setdefault(one.task.sources[0], []).append(one.task)
     result = []
     for lesson in lessons:

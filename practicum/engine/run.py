@@ -21,7 +21,7 @@ from practicum.core.errors import (
     UsageError,
 )
 from practicum.core.trust import trust_of
-from practicum.core.types import Rollout, Task
+from practicum.core.types import Attempt, Task
 from practicum.engine.attempts import Attempts
 from practicum.engine.door import Admitted, named_entries, said
 from practicum.engine.place import KEPT, Chain
@@ -30,7 +30,7 @@ from practicum.retrieval.scripts import alike
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.store.reviews import PENDING, REJECTED, WHY
 
-ActSeam = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
+ActSeam = Callable[[Task, Context, "Run"], Awaitable[Attempt]]
 
 
 class Run(Attempts):
@@ -44,7 +44,7 @@ class Run(Attempts):
         self._state.observer.stepping(step, tasks, steps)
 
     @property
-    def reusable(self) -> dict[str, dict[tuple[object, str, int], Rollout]]:
+    def reusable(self) -> dict[str, dict[tuple[object, str, int], Attempt]]:
         """Attempts that may be reused for another task, by the digest of their context."""
         return self._state.reusable
 
@@ -68,7 +68,7 @@ class Run(Attempts):
 
     async def evaluate(
         self, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
-    ) -> list[Rollout]:
+    ) -> list[Attempt]:
         """One attempt at each task under `context`, with `act` alone. Results are kept by split, task and what the
         context shows, so a second evaluation of the same costs nothing.
 
@@ -86,8 +86,8 @@ class Run(Attempts):
         self.chain.join([chain])
         self._state.rests_on.update(dict.fromkeys(todo, frozenset(chain.losses)))
         self.chain.losses.update(*(self._state.rests_on.get(key, ()) for key in keys))
-        dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
-        if fresh and dead and all(rollout.trace.lost for rollout in fresh):
+        dead = self.provider_failed or all(attempt.trace.lost for attempt in known.values())
+        if fresh and dead and all(attempt.trace.lost for attempt in fresh):
             # A resume, or the same command, asks again for answers without text: the model's server may have changed.
             self.try_again([top.place])
             raise ProviderError(
@@ -150,12 +150,12 @@ class Run(Attempts):
         ]
 
 
-async def _attempt(act: ActSeam, task: Task, context: Context, run: Run) -> Rollout:
-    rollout = await act(task, context, replace(run, about=(f"task:{task.id}",)))
-    if not isinstance(rollout, Rollout):
-        found = "None" if rollout is None else type(rollout).__name__
+async def _attempt(act: ActSeam, task: Task, context: Context, run: Run) -> Attempt:
+    attempt = await act(task, context, replace(run, about=(f"task:{task.id}",)))
+    if not isinstance(attempt, Attempt):
+        found = "None" if attempt is None else type(attempt).__name__
         raise MethodError(
             "method.wrong_result",
-            f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout{KEPT}",
+            f"`act` of the method returned {found} for task {task.id!r}; it must return an Attempt{KEPT}",
         )
-    return rollout
+    return attempt

@@ -13,7 +13,7 @@ from practicum.agents.base import Agent
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError, RequestError
 from practicum.core.redact import Redactor
-from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, Usage
+from practicum.core.types import Attempt, Profile, Prompt, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
 from practicum.engine.door import Door
 from practicum.engine.proof import Proof
@@ -159,8 +159,8 @@ class RunState:
     budget: Budget = field(default_factory=Budget)
     counts: Counter[str] = field(default_factory=Counter)
     opened: set[str] = field(default_factory=set)
-    evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
-    reusable: dict[str, dict[tuple[object, str, int], Rollout]] = field(default_factory=dict)
+    evaluated: dict[tuple[str, str, str, int], Attempt] = field(default_factory=dict)
+    reusable: dict[str, dict[tuple[object, str, int], Attempt]] = field(default_factory=dict)
     lost: dict[str, JournalRow] = field(default_factory=dict)
     rests_on: dict[tuple[str, str, str, int], frozenset[str]] = field(default_factory=dict)
     in_row: dict[tuple[str, str], tuple[str, list[str]]] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class RunState:
     longer_attempt: Callable[[], None] | None = None
     last_error: str = ""
     observer: Observer = field(default_factory=Observer)
-    keep_evaluated: Callable[[Sequence[Rollout]], None] | None = None
+    keep_evaluated: Callable[[Sequence[Attempt]], None] | None = None
     retriever: Retriever = field(init=False)
     proof: Proof = field(init=False)
     flight: Flight = field(default_factory=Flight)

@@ -46,8 +46,8 @@ class Relapses:
 
     def share(self, history: History) -> float:
         """The share of repeated attempts that failed after the attempt before had passed."""
-        for rollout in (r for step in history[self.steps :] for r in step.rollouts):
-            id, passed = rollout.task.id, rollout.feedback.success
+        for attempt in (r for step in history[self.steps :] for r in step.attempts):
+            id, passed = attempt.task.id, attempt.feedback.success
             if passed is not None:
                 if id in self.last:
                     self.failed.append(self.last[id] and not passed)
@@ -64,12 +64,12 @@ def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
     if tasks that passed fail again).
     """
     probing = len(history) % PERIOD < PROBE
-    rollouts = [r for step in history[-PERIOD:] for r in step.rollouts]
-    groups = [{run.feedback.success for run in r.group} for r in rollouts if r.siblings]
+    attempts = [r for step in history[-PERIOD:] for r in step.attempts]
+    groups = [{run.feedback.success for run in r.group} for r in attempts if r.siblings]
     causes = [x.data.get("attribution") for step in history[-PERIOD:] for x in step.lessons]
     contrast = _share(True in outcomes for outcomes in groups if False in outcomes)
     gap = _share(cause != "actionable_gap" for cause in causes if cause is not None)
-    cited = _share(bool(r.trace.used) for r in rollouts if r.feedback.success is False)
+    cited = _share(bool(r.trace.used) for r in attempts if r.feedback.success is False)
     lost = relapses.share(history)
     choice = Choice(
         group=probing or contrast >= CONTRAST,

@@ -22,7 +22,7 @@ from practicum.core.bounded import MaxChars, Output
 from practicum.core.clashes import Clash, needs
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Instructions, Lesson, Rollout, Score, Task, Trace
+from practicum.core.types import Attempt, Instructions, Lesson, Score, Task, Trace
 from practicum.engine.loop import Method, ReflectSeam
 from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
@@ -163,22 +163,22 @@ def rewarded(accepted: bool = True) -> ReflectSeam:
     failed. Its lesson has no text and holds only the experience that the step was shown, if any.
     """
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = [
-            (f"{i}.{r.task.id}", partial(_lessons, r, accepted)) for i, r in enumerate(rollouts) if not r.trace.lost
+            (f"{i}.{r.task.id}", partial(_lessons, r, accepted)) for i, r in enumerate(attempts) if not r.trace.lost
         ]
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
 
 
-async def _lessons(rollout: Rollout, accepted: bool, run: Run) -> list[Lesson]:
-    run = replace(run, about=rollout.sources)
-    moves: list[MoveData] = list(rollout.trace.data.get("moves", ()))
-    whole = _clipped(rollout.score) if run.labels else None
-    if whole is None and rollout.feedback.success is not None:
-        whole = float(rollout.feedback.success)
-    qualities = await _qualities(rollout, moves, whole, run)
+async def _lessons(attempt: Attempt, accepted: bool, run: Run) -> list[Lesson]:
+    run = replace(run, about=attempt.sources)
+    moves: list[MoveData] = list(attempt.trace.data.get("moves", ()))
+    whole = _clipped(attempt.score) if run.labels else None
+    if whole is None and attempt.feedback.success is not None:
+        whole = float(attempt.feedback.success)
+    qualities = await _qualities(attempt, moves, whole, run)
     rewards = Rewards(moves, qualities, accepted)
     if whole is None:
         whole = next((quality for n, quality in qualities.items() if not moves[n]["task"]), None)
@@ -190,19 +190,19 @@ async def _lessons(rollout: Rollout, accepted: bool, run: Run) -> list[Lesson]:
             text = move["action"] or "(nothing)"
             data = {
                 "agent": move["agent"], "kind": move["kind"], "state": move["state"], "reward": round(reward, 4),
-                "trace": rollout.place, "experience": move["experience"], "said": move["said"], **of_whole,
+                "trace": attempt.place, "experience": move["experience"], "said": move["said"], **of_whole,
             }  # fmt: skip
         if text or move["experience"]:
-            lessons.append(Lesson(f"{run.place}/{n}", text, sources=rollout.sources, data=data))
+            lessons.append(Lesson(f"{run.place}/{n}", text, sources=attempt.sources, data=data))
     return lessons
 
 
 async def _qualities(
-    rollout: Rollout, moves: Sequence[MoveData], whole: float | None, run: Run
+    attempt: Attempt, moves: Sequence[MoveData], whole: float | None, run: Run
 ) -> dict[int, float | None]:
     """The quality of each solution, by the number of its move; None if it is unknown. The whole task has one solution;
     `whole` is its quality, None if a judge must say it."""
-    parts = _scored_parts(rollout.task, moves, run)
+    parts = _scored_parts(attempt.task, moves, run)
     known: dict[int, float | None] = {}
     jobs: list[tuple[str, Callable[[Run], Awaitable[float | None]]]] = []
     for n, move in enumerate(moves):
@@ -211,7 +211,7 @@ async def _qualities(
         if not move["task"] and whole is not None:
             known[n] = whole
         else:
-            jobs.append((str(n), partial(_quality, rollout.task.input, parts.get(n), move)))
+            jobs.append((str(n), partial(_quality, attempt.task.input, parts.get(n), move)))
     said = await run.gather(jobs)
     return known | {int(name): quality for (name, _), quality in zip(jobs, said, strict=True)}
 

@@ -23,19 +23,21 @@ from practicum.methods.blocks.show import annotated_view, answer, reused
 from practicum.methods.settings import Batched, Number, PlaybookSettings, number_or
 from practicum.methods.worked_examples import AT_A_TIME, DIAGNOSED, NOTED
 
-Rollouts = Annotated[
+Attempted = Annotated[
     Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
 ]
 """How many tasks a step attempts: a number, auto, or none (or the text "none"), which means `batch`."""
 
-REFLECTS_ONCE = "group, twin, heads, rollouts, batched and adaptive reflect after all runs of a step: leave out {names}"
+REFLECTS_ONCE = (
+    "group, twin, heads, attempted, batched and adaptive reflect after all runs of a step: leave out {names}"
+)
 
 
 class PrimitiveSettings(PlaybookSettings, Batched):
     """Settings of the primitives, all off."""
 
     batch: int = Field(default=1, ge=1)
-    """Tasks attempted at once before the context changes; with rollouts: failures that a step reflects on."""
+    """Tasks attempted at once before the context changes; with `attempted`: failures that a step reflects on."""
     merge: bool = True
     """Whether the curator may merge entries; RCL's only adds, updates and deletes (section 3)."""
     guards: bool = False
@@ -52,7 +54,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     """heads: learn nothing from a failure by chance or beyond guidance; false: the curator reads that and decides."""
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
-    rollouts: Rollouts = None
+    attempted: Attempted = None
     """Tasks attempted in a step, if more than `batch`; auto: as many as make `batch` failures likely; none: `batch`."""
     replay: float = Field(default=0.0, ge=0, le=1)
     """The share of attempted tasks that is drawn from tasks that failed before (section 3.4)."""
@@ -69,7 +71,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "gated_heads": True}
 
-    ONE_TASK: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.ONE_TASK, "replay": 0.0, "rollouts": "none"}
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.ONE_TASK, "replay": 0.0, "attempted": "none"}
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash({"whole_step": True}, REFLECTS_ONCE, ("refine",)),
@@ -103,19 +105,19 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         needs("state_tokens", state=True, primitives="adaptive"),
         Clash({"state": True, "curating": "append"}, "state needs a curator that decides: leave out curator=append"),
         Clash(
-            lambda s: s.online and (s.replay > 0 or s.rollouts is not None),
-            "a stream has an order of its own: leave out replay and rollouts (replay=0, rollouts=none)",
+            lambda s: s.online and (s.replay > 0 or s.attempted is not None),
+            "a stream has an order of its own: leave out replay and attempted (replay=0, attempted=none)",
         ),
         Clash(
-            lambda s: isinstance(s.rollouts, int) and s.rollouts < s.batch,
-            "rollouts={s.rollouts} is less than the {s.batch} failures to reflect on: raise rollouts, or lower batch",
+            lambda s: isinstance(s.attempted, int) and s.attempted < s.batch,
+            "attempted={s.attempted} is less than the {s.batch} failures to reflect on: raise it, or lower batch",
         ),
     )  # fmt: skip
 
     @property
     def whole_step(self) -> bool:
         """Whether reflection needs all runs of a step."""
-        batched = self.reflection == "batched" or self.rollouts is not None
+        batched = self.reflection == "batched" or self.attempted is not None
         return self.group > 1 or self.twin or self.heads or batched or self.primitives == "adaptive"
 
     @property
@@ -134,8 +136,8 @@ def with_primitives(
 
     def given(s: PrimitiveSettings) -> Method:
         method = build(s)
-        if s.replay or s.rollouts is not None:
-            sample = replayed(s.epochs, s.batch, s.replay, s.rollouts, s.graduate, s.evict)
+        if s.replay or s.attempted is not None:
+            sample = replayed(s.epochs, s.batch, s.replay, s.attempted, s.graduate, s.evict)
             method = replace(method, sample=sample)
         # The group and the annotated run are attempted at once, and none twice under what the agent sees.
         if s.group > 1:
@@ -149,7 +151,7 @@ def with_primitives(
         if s.reflection == "batched":
             of_many = Instructions(f"{told.full}\n\n{SEVERAL}", f"{told.small}\n\n{SEVERAL}", (AT_A_TIME,))
             method = replace(method, reflect=batched(of_many, s.learn_from))
-        if s.rollouts is not None:
+        if s.attempted is not None:
             method = replace(method, reflect=chosen(method.reflect, s.batch))
         if s.state:
             update = with_state(method.update, STATE, s.state_tokens)

@@ -1,7 +1,7 @@
 """RCL, Reflective Context Learning: all optimization primitives together, on ACE's loop without de-duplication by
 embedding and with one reflection (Reflective Context Learning, section 4.1; METHODS, section 3).
 
-Deviations: the rollout batch is sized so that enough failures are likely, and runs at once; the mutator may also say
+Deviations: a step attempts as many tasks as make enough failures likely, all at once; the mutator may also say
 that a rule covers a lesson already, so that every diagnosis is accounted for.
 """
 
@@ -17,7 +17,7 @@ from practicum.methods.ace import ACT, REFLECTOR, curated, playbook, reflector
 from practicum.methods.blocks.dedupe import DedupeWhen
 from practicum.methods.blocks.reflect import LearnFrom
 from practicum.methods.blocks.show import reused
-from practicum.methods.primitives import PrimitiveSettings, Rollouts, with_primitives
+from practicum.methods.primitives import Attempted, PrimitiveSettings, with_primitives
 
 
 class Settings(PrimitiveSettings):
@@ -33,7 +33,7 @@ class Settings(PrimitiveSettings):
     """RCL manages the playbook by explicit edits alone; proactive and lazy as in ACE."""
     batch: int = Field(default=3, ge=1)
     """Failures reflected on in a step."""
-    rollouts: Rollouts = "auto"
+    attempted: Attempted = "auto"
     """Tasks attempted in a step; auto: so many that `batch` failures are likely; none: `batch`."""
     group: int = Field(default=3, ge=1)
     """Runs of each task under one context (section 3.1)."""

@@ -25,7 +25,7 @@ from practicum.core.clashes import ON, Clash, needs
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Vote, ordered_union
-from practicum.core.types import Instructions, Lesson, Profile, Prompt, Rating, Rollout, Round, Task, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Profile, Prompt, Rating, Round, Task, Turn
 from practicum.core.views import View, behind, render_full
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, ReflectSeam, ShowSeam, UpdateSeam, sources_of
@@ -235,7 +235,7 @@ def compared(act: Answer, parts: Parts, warmth: float | None = None) -> Answer:
     round of it, whose lesson votes on the part. A try with a note is not compared, nor is one at a task that is
     itself among the solved tasks."""
 
-    async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+    async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         if note:
             return await act(task, context, run, note)
         views = [(name, await show(context, task, run.at(f"has {name}"))) for name, show in parts.items()]
@@ -247,10 +247,10 @@ def compared(act: Answer, parts: Parts, warmth: float | None = None) -> Answer:
         name = run.rng("part").choice(filled)
         changed = answer(paying(parts, name))
 
-        async def second(at: Run) -> Rollout:
+        async def second(at: Run) -> Attempt:
             return await changed(task, context, replace(at, warmth=warmth))
 
-        async def first(at: Run) -> Rollout:
+        async def first(at: Run) -> Attempt:
             return await act(task, context, at)
 
         stands, other = await run.gather([("as is", first), ("changed", second)])
@@ -264,7 +264,7 @@ def compared(act: Answer, parts: Parts, warmth: float | None = None) -> Answer:
     return wrapped
 
 
-def _verdict(with_: Rollout, without: Rollout) -> Rating:
+def _verdict(with_: Attempt, without: Attempt) -> Rating:
     solved, plain = with_.feedback.success, without.feedback.success
     if solved is plain or None in (solved, plain):
         return "neutral"
@@ -279,9 +279,9 @@ def is_comparison(round: Round) -> bool:
 def with_comparisons(reflect: ReflectSeam) -> ReflectSeam:
     """The lessons of `reflect`, which does not see the comparisons, and those of the comparisons."""
 
-    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        made = [round.lesson for r in rollouts for round in r.rounds if is_comparison(round)]
-        plain = [replace(r, rounds=tuple(x for x in r.rounds if not is_comparison(x))) for r in rollouts]
+    async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        made = [round.lesson for r in attempts for round in r.rounds if is_comparison(round)]
+        plain = [replace(r, rounds=tuple(x for x in r.rounds if not is_comparison(x))) for r in attempts]
         return [*made, *await reflect(plain, context, run)]
 
     return wrapped
@@ -420,15 +420,15 @@ class Proposer:
 
 
 def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
-    """Apply `act` under the context with the bullets proposed for its task; the rollout carries the bullets."""
+    """Apply `act` under the context with the bullets proposed for its task; the attempt carries the bullets."""
 
-    async def with_bullets(task: Task, context: Context, run: Run) -> Rollout:
+    async def with_bullets(task: Task, context: Context, run: Run) -> Attempt:
         lessons = await propose(task, context, run.at("propose"))
         draft = context.apply(await propose.curate(lessons, context, run.at("curate")))
-        rollout = await act(task, draft.context, run)
+        attempt = await act(task, draft.context, run)
         ids = {id: done.id for done in draft.applied if isinstance(done.edit, Add) for id in done.edit.lessons}
         tried = [replace(x, data={**x.data, "entry": ids.get(x.id, "")}) for x in lessons]
-        return replace(rollout, rounds=(*rollout.rounds, *(Round(lesson) for lesson in tried)))
+        return replace(attempt, rounds=(*attempt.rounds, *(Round(lesson) for lesson in tried)))
 
     return with_bullets
 
@@ -437,19 +437,19 @@ def with_outcomes(reflect: ReflectSeam, keep: Keep, last: int) -> ReflectSeam:
     """The bullets that were tried, with a verdict on each; the outcomes of the attempts, unless `last` is 0; and the
     lessons of `reflect`. With `keep="relied_on"`, bullets that the attempt did not cite are dropped, and counted."""
 
-    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         lessons: list[Lesson] = []
-        for rollout in rollouts:
-            verdicts = judged_by_outcome(rollout)
-            tried = [x.lesson for x in rollout.rounds if x.lesson.data.get("stage") == BULLET]
+        for attempt in attempts:
+            verdicts = judged_by_outcome(attempt)
+            tried = [x.lesson for x in attempt.rounds if x.lesson.data.get("stage") == BULLET]
             kept = [x for x in tried if keep == "all" or x.data["entry"] in verdicts]
             run.count(Count.UNCITED_BULLETS, len(tried) - len(kept))
             lessons += [replace(x, data={**x.data, "verdict": verdicts.get(x.data["entry"], "")}) for x in kept]
-            if last and not rollout.trace.lost:
+            if last and not attempt.trace.lost:
                 # It teaches nothing by itself; the next proposals read it.
-                id, data = f"{rollout.place}/outcome", {"stage": OUTCOMES}
-                lessons.append(Lesson(id, "", brief(rollout, run), sources=rollout.sources, data=data))
-        return [*lessons, *await reflect(rollouts, context, run)]
+                id, data = f"{attempt.place}/outcome", {"stage": OUTCOMES}
+                lessons.append(Lesson(id, "", brief(attempt, run), sources=attempt.sources, data=data))
+        return [*lessons, *await reflect(attempts, context, run)]
 
     return wrapped
 

@@ -16,7 +16,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
 from practicum.core.errors import ProviderError, Stopped, UsageError, error_body
 from practicum.core.html import card, table
-from practicum.core.types import Rollout, Task, Usage
+from practicum.core.types import Attempt, Task, Usage
 from practicum.core.words import one_line, usage_text
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
@@ -58,7 +58,7 @@ class Answered:
     `trouble` says why a query that should have been learned from was not.
     """
 
-    rollout: Rollout
+    attempt: Attempt
     context: Context
     usage: Usage
     seconds: float
@@ -76,33 +76,33 @@ class Answered:
         near = {match.entry.id: f"{match.similarity:.2f}" for match in self.retrieved}
         entries = {entry.id: entry for entry in (*self.used, *(match.entry for match in self.retrieved))}
         rows = [(e.id, e.solved, near.get(e.id), "yes" if e.id in used else "") for e in entries.values()]
-        trace = self.rollout.trace
+        trace = self.attempt.trace
         facts = {"failed": trace.error, "reasoning": trace.reasoning, **usage_facts(self.usage, self.seconds)}
         return card(self.text, facts, table(("id", "text", "similarity", "used"), rows) if rows else "")
 
     @property
     def text(self) -> str:
-        return self.rollout.trace.answer
+        return self.attempt.trace.answer
 
     @property
     def retrieved(self) -> list[Match]:
         """Entries that were retrieved for the query, the most similar first."""
-        return [Match(entry, s) for id, s in self.rollout.retrieved if (entry := self._entry(id)) is not None]
+        return [Match(entry, s) for id, s in self.attempt.retrieved if (entry := self._entry(id)) is not None]
 
     @property
     def used(self) -> list[Entry]:
         """Entries that the answer cites."""
-        return [entry for id in self.rollout.trace.used if (entry := self._entry(id)) is not None]
+        return [entry for id in self.attempt.trace.used if (entry := self._entry(id)) is not None]
 
     @property
-    def attempts(self) -> list[Rollout]:
-        """All attempts in the order of their numbers; one of them is `rollout`."""
-        group = self.rollout.group
-        return sorted(group, key=number_of) if self.rollout.choice else list(group)
+    def attempts(self) -> list[Attempt]:
+        """All attempts in the order of their numbers; one of them is `attempt`."""
+        group = self.attempt.group
+        return sorted(group, key=number_of) if self.attempt.choice else list(group)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
-        error = self.rollout.trace.error
+        error = self.attempt.trace.error
         return {
             "answer": self.text,
             "error": None if error is None else error_body("agent.failed", error),
@@ -110,9 +110,9 @@ class Answered:
             "memories": [{**_brief(f.entry), "similarity": f.similarity} for f in self.retrieved],
             "used": [_brief(entry) for entry in self.used],
             "attempts": [
-                {"answer": r.trace.answer, "error": r.trace.error, "chosen": r is self.rollout} for r in self.attempts
+                {"answer": r.trace.answer, "error": r.trace.error, "chosen": r is self.attempt} for r in self.attempts
             ],
-            "choice": dict(self.rollout.choice),
+            "choice": dict(self.attempt.choice),
             "usage": usage_json(self.usage),
             "seconds": round(self.seconds, 3),
             "journal": {"hits": self.hits},
@@ -131,10 +131,10 @@ async def answer_query(query: str, context: Context, setup: Setup, state: RunSta
     task = Task("query", query)
     at = Run(state, "query", (f"task:{task.id}",), teaches=False)
     try:
-        rollout = _require_answer(await setup.method.act(task, context, at))
+        attempt = _require_answer(await setup.method.act(task, context, at))
     except Stopped as stop:
         raise _stopped(stop) from stop
-    return Answered(rollout, context, state.budget.spent, state.budget.elapsed)
+    return Answered(attempt, context, state.budget.spent, state.budget.elapsed)
 
 
 async def learn_query(
@@ -165,7 +165,7 @@ async def learn_query(
             store.change(lambda at: add_steps(at, [task], before, [replace(report, step=step)], budget.elapsed))
             await save_snapshot(store, report.context, state.retriever)
             learned = Learned(step, report.context, report.applied, len(report.refused))
-        return Answered(report.rollouts[0], before, usage, seconds, state.journal.hits, learned, trouble)
+        return Answered(report.attempts[0], before, usage, seconds, state.journal.hits, learned, trouble)
 
 
 def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
@@ -207,15 +207,15 @@ async def _only_step(steps: AsyncIterator[StepReport], state: RunState) -> tuple
         raise UsageError(
             "method.unsuitable", "this method does not learn from a query: choose another one with `method`"
         )
-    _require_answer(report.rollouts[0])
+    _require_answer(report.attempts[0])
     return report, trouble
 
 
-def _require_answer(rollout: Rollout) -> Rollout:
-    """The rollout. Raises ProviderError if it has no answer."""
-    if rollout.trace.lost:
-        raise ProviderError("attempts.all_failed", f"the query could not be answered: {rollout.trace.error}")
-    return rollout
+def _require_answer(attempt: Attempt) -> Attempt:
+    """The attempt. Raises ProviderError if it has no answer."""
+    if attempt.trace.lost:
+        raise ProviderError("attempts.all_failed", f"the query could not be answered: {attempt.trace.error}")
+    return attempt
 
 
 def _stopped(stop: Stopped) -> UsageError:

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
 from practicum.core.intervals import repeated_ci95
-from practicum.core.types import Rollout, Task
+from practicum.core.types import Attempt, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, best_of_k
 from practicum.engine.run import Run
@@ -91,39 +91,39 @@ async def evaluate(
 async def _evaluate(
     state: RunState, method: Method, tasks: Sequence[Task], context: Context, repeat: int
 ) -> Evaluation:
-    # Every rollout is kept as soon as it is made, so that a stop loses nothing that was paid for.
-    turns: list[dict[str, Rollout]] = [{} for _ in range(repeat)]
+    # Every attempt is kept as soon as it is made, so that a stop loses nothing that was paid for.
+    turns: list[dict[str, Attempt]] = [{} for _ in range(repeat)]
     stopped = None
     try:
         for n, turn in enumerate(turns):
             await Run(state).evaluate(partial(_act, method, turn), "eval", tasks, context, n)
     except Stopped as stop:
         stopped = stop.reason
-    rollouts = tuple(turn[task.id] for turn in turns for task in tasks if task.id in turn)
+    attempts = tuple(turn[task.id] for turn in turns for task in tasks if task.id in turn)
     # A task that could be scored counts with the mean of its repeats.
     by_task: dict[str, list[float]] = {}
-    for rollout in rollouts:
-        if (score := rollout.first.score) is not None:
-            by_task.setdefault(rollout.task.id, []).append(score.value)
+    for attempt in attempts:
+        if (score := attempt.first.score) is not None:
+            by_task.setdefault(attempt.task.id, []).append(score.value)
     if not by_task and stopped is None:
         why = f": {state.last_error}" if state.last_error else ""
-        raise ProviderError("attempts.all_failed", f"none of {quantity(len(rollouts), 'attempt')} could be scored{why}")
+        raise ProviderError("attempts.all_failed", f"none of {quantity(len(attempts), 'attempt')} could be scored{why}")
     return Evaluation(
         score=fmean(map(fmean, by_task.values())) if by_task else nan,
         ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),
         n=len(by_task),
         repeat=repeat,
-        errors=sum(r.trace.error is not None or r.score is None for r in (rollout.first for rollout in rollouts)),
+        errors=sum(r.trace.error is not None or r.score is None for r in (attempt.first for attempt in attempts)),
         usage=state.budget.spent,
         by_role=state.journal.by_role(),
         seconds=state.budget.elapsed,
-        rollouts=rollouts,
+        attempts=attempts,
         counts=state.nonzero_counts,
         stopped=stopped,
-        best_of_k=best_of_k(rollouts),
+        best_of_k=best_of_k(attempts),
     )
 
 
-async def _act(method: Method, done: dict[str, Rollout], task: Task, context: Context, run: Run) -> Rollout:
+async def _act(method: Method, done: dict[str, Attempt], task: Task, context: Context, run: Run) -> Attempt:
     done[task.id] = await method.act(task, context, run)
     return done[task.id]

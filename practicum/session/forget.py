@@ -255,9 +255,9 @@ def _kept_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Lost
 
 def _has_other_origin(found: Sequence[str], sources: frozenset[str]) -> bool:
     """Whether one of these sources is not forgotten. Tags, conversations, marks of trust, and a task beside its
-    own rollouts only describe the rollouts and are no origin of their own."""
+    own attempts only describe the attempts and are no origin of their own."""
     left = [s for s in found if s not in sources and not s.startswith(("tag:", CONVERSATION, MARK))]
-    if any(s.startswith("rollout:") for s in found):
+    if any(s.startswith("attempt:") for s in found):
         left = [s for s in left if not s.startswith("task:")]
     return bool(left)
 
@@ -317,7 +317,7 @@ def _row_sources(table: Table, row: Any) -> set[str]:
 
 def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay: frozenset[str]) -> frozenset[str]:
     """All sources that these names stand for: a tag or a mark of trust for the tasks that have it, a task for its
-    rollouts and its traces.
+    attempts and its traces.
 
     Raises UsageError for an unknown name, so that a misspelled one does not silently forget nothing.
     """
@@ -335,9 +335,9 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay
         hint = f"; an earlier run gave this name to {before}: name that as the source" if before else ""
         raise UsageError("source.unknown", f"nothing in this run was learned from {unknown[0]!r}{hint}")
     for row in run.of(schema.attempts):
-        of_rollout = json.loads(row.sources)
-        if wanted & set(of_rollout):
-            wanted |= {source for source in of_rollout if source.startswith("rollout:")}
+        of_attempt = json.loads(row.sources)
+        if wanted & set(of_attempt):
+            wanted |= {source for source in of_attempt if source.startswith("attempt:")}
     return frozenset(wanted)
 
 
@@ -392,7 +392,7 @@ def _rare_words(
         edit, texts = done.edit, edit_texts(done.edit)[:1]
         if done.id in ids or (wanted & {*edit.sources} and not _has_other_origin(edit.sources, wanted)):
             learned.update(texts)
-        elif not any(source.startswith(("task:", "rollout:")) for source in edit.sources):
+        elif not any(source.startswith(("task:", "attempt:")) for source in edit.sources):
             known += texts
         elif not wanted & {*edit.sources}:
             others.update(texts)
@@ -570,7 +570,7 @@ def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _For
 
 
 def _is_about(place: str, sources: set[str], wanted: frozenset[str]) -> bool:
-    """Whether a row names a forgotten source, or its place is below a forgotten rollout or a job on a forgotten task
+    """Whether a row names a forgotten source, or its place is below a forgotten attempt or a job on a forgotten task
     ("2.t1"), which may not name its sources."""
     if wanted & sources:
         return True
@@ -578,7 +578,7 @@ def _is_about(place: str, sources: set[str], wanted: frozenset[str]) -> bool:
     jobs = (job for number, _, job in (name.partition(".") for name in above) if number.isdigit())
     if any(f"task:{job.replace('%2F', '/').replace('%25', '%')}" in wanted for job in jobs):
         return True
-    return any(f"rollout:{'/'.join(above[:n])}" in wanted for n in range(1, len(above) + 1))
+    return any(f"attempt:{'/'.join(above[:n])}" in wanted for n in range(1, len(above) + 1))
 
 
 def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:

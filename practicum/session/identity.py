@@ -2,7 +2,7 @@
 
 Within a run, an attempt is named by its place, a lesson by where it was made, and a task without an id of its own by
 its line in the file. These names are short, and equal in equal runs. But the next run gives the same names again. So a
-seed keeps them below an identity, a digest of what it brings: "rollout:seed 3f9a1c2b/step 1/attempt/0.line-2". Names
+seed keeps them below an identity, a digest of what it brings: "attempt:seed 3f9a1c2b/step 1/attempt/0.line-2". Names
 that have an identity keep it, so a trace has the same one in all runs that follow. A task with an id that its user gave
 has this id everywhere.
 """
@@ -79,7 +79,7 @@ def _is_local_source(source: str) -> bool:
     kind, _, id = source.partition(":")
     if IDENTIFIED.match(id):
         return False
-    return kind == "rollout" or (kind == "task" and BY_POSITION.fullmatch(id) is not None)
+    return kind == "attempt" or (kind == "task" and BY_POSITION.fullmatch(id) is not None)
 
 
 def _has_local_lesson(add: Add) -> bool:

@@ -26,7 +26,7 @@ from practicum.core.errors import (
     StoreError,
     UsageError,
 )
-from practicum.core.types import Rollout, Task
+from practicum.core.types import Attempt, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.place import Chain
@@ -46,6 +46,7 @@ from practicum.session.opening import Reserve, Shared, check_tasks, open_state
 from practicum.session.records import (
     CHANGED,
     as_seed,
+    attempt_row,
     begin,
     config_columns,
     create,
@@ -55,7 +56,6 @@ from practicum.session.records import (
     new_folder,
     read_kept,
     read_run,
-    rollout_row,
     step_rows,
     store_tasks,
     update_run,
@@ -82,7 +82,7 @@ KEPT, NOTHING_KEPT, NOTHING_SAID = "What was done is kept", "Nothing was paid fo
 SAVE_TIME_EVERY = 5.0
 """Seconds of work that may be missing from the count of minutes after a kill."""
 
-LOWERED = {"batch": Count.BATCH_LOWERED, "rollouts": Count.ROLLOUTS_LOWERED}
+LOWERED = {"batch": Count.BATCH_LOWERED, "attempted": Count.ATTEMPTED_LOWERED}
 """Settings that are numbers of training tasks, and the counters of those that were given and exceed the tasks there
 are."""
 
@@ -352,7 +352,7 @@ class Session:
             stopped = stop.reason
         best = await self._restore_best()
         # Where the evaluation before learning was cut off, this one would open its places again; a resume finishes it.
-        cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.rollouts
+        cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.attempts
         if splits.test and stopped != INTERRUPTED and not cut_off:
             try:
                 self.state.longer_attempt = None
@@ -374,7 +374,7 @@ class Session:
             refused=self.progress.refused,
             errors=self.state.nonzero_counts,
             steps=self.progress.steps,
-            rollouts=self.progress.rollouts,
+            attempts=self.progress.attempts,
             stopped=stopped,
             held=count_pending(self.store),
         )
@@ -438,8 +438,8 @@ class Session:
             update_run(self.store, seconds=self._time_saved)
         self.watch.stepped(report, self.progress)
 
-    def _keep_evaluated(self, rollouts: Sequence[Rollout]) -> None:
-        self.store.post(schema.attempts, [rollout_row(rollout, 0) for rollout in rollouts])
+    def _keep_evaluated(self, attempts: Sequence[Attempt]) -> None:
+        self.store.post(schema.attempts, [attempt_row(attempt, 0) for attempt in attempts])
 
     async def _restore_best(self) -> Context:
         """Make the best context the last version. Without validation the last context counts as the best."""
@@ -460,14 +460,14 @@ class Session:
         self.watch.evaluating(name, len(test))
         # Learning does not rest on it, so what was lost here can be tried again.
         aside = replace(root, chain=Chain(root.chain.seconds))
-        rollouts = await aside.evaluate(self.setup.method.act, "test", test, context)
+        attempts = await aside.evaluate(self.setup.method.act, "test", test, context)
         root.chain.seconds = aside.chain.seconds
-        scored = [rollout for rollout in rollouts if rollout.first.score is not None]
+        scored = [attempt for attempt in attempts if attempt.first.score is not None]
         if not scored and aside.provider_failed:
             raise ProviderError(
-                "attempts.all_failed", f"none of {len(rollouts)} test tasks could be scored: {self.state.last_error}"
+                "attempts.all_failed", f"none of {len(attempts)} test tasks could be scored: {self.state.last_error}"
             )
-        self.progress.rollouts[name] = tuple(rollouts)
+        self.progress.attempts[name] = tuple(attempts)
         if scored:
             self.progress.scored(name, mean_score(scored), best_of_k(scored))
         self.watch.evaluated(name, self.progress.scores.get(name), len(scored))

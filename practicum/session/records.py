@@ -24,7 +24,7 @@ from practicum.core.errors import ContextFileError, PracticumError, StoreError, 
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
-from practicum.core.types import Lesson, Rollout, Task, Usage
+from practicum.core.types import Attempt, Lesson, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.door import Door, Held, held
 from practicum.engine.loop import StepReport, best_of_k, mean_score
@@ -51,7 +51,7 @@ T = TypeVar("T")
 CHANGED = (schema.FORGETTING, schema.FORGOTTEN, "rolled back", "edited", "asked", "reviewed")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
-ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
+ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)
 LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
 HELD: TypeAdapter[Held] = TypeAdapter(Held)
 REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
@@ -449,8 +449,8 @@ def last_report(store: Store) -> dict[str, Any]:
     return dict(json.loads(row.result)) if row.result else {}
 
 
-def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson]]]:
-    """Each step with its rollouts and its lessons, in order, as `step_rows` wrote them."""
+def step_records(store: Store) -> Iterator[tuple[int, list[Attempt], list[Lesson]]]:
+    """Each step with its attempts and its lessons, in order, as `step_rows` wrote them."""
 
     def by_step(table: Table) -> dict[int, list[str]]:
         found: dict[int, list[str]] = defaultdict(list)
@@ -459,15 +459,15 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
             found[row.step].append(row.data)
         return found
 
-    rollouts, lessons = by_step(schema.attempts), by_step(schema.lessons)
-    for step, tried in rollouts.items():
-        yield step, [*map(ROLLOUT.validate_json, tried)], [*map(LESSON.validate_json, lessons.get(step, ()))]
+    attempts, lessons = by_step(schema.attempts), by_step(schema.lessons)
+    for step, tried in attempts.items():
+        yield step, [*map(ATTEMPT.validate_json, tried)], [*map(LESSON.validate_json, lessons.get(step, ()))]
 
 
-def rollout_row(rollout: Rollout, step: int) -> dict[str, Any]:
-    """A rollout as a row of the store; `step` is 0 in an evaluation."""
-    data, sources = ROLLOUT.dump_json(rollout).decode(), json.dumps(rollout.sources)
-    return {"step": step, "place": rollout.place, "sources": sources, "data": data}
+def attempt_row(attempt: Attempt, step: int) -> dict[str, Any]:
+    """An attempt as a row of the store; `step` is 0 in an evaluation."""
+    data, sources = ATTEMPT.dump_json(attempt).decode(), json.dumps(attempt.sources)
+    return {"step": step, "place": attempt.place, "sources": sources, "data": data}
 
 
 def lesson_row(lesson: Lesson, step: int) -> dict[str, Any]:
@@ -480,8 +480,8 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     numbers = {
         "epoch": report.batch.epoch,
         "tasks": [t.id for t in report.batch.tasks],
-        "score": mean_score(report.rollouts),
-        "best_of_k": best_of_k(report.rollouts),
+        "score": mean_score(report.attempts),
+        "best_of_k": best_of_k(report.attempts),
         "sampled": dict(report.batch.data),
         "lessons": len(report.lessons),
         "applied": len(report.applied),
@@ -498,7 +498,7 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     refused = REFUSED.dump_json(report.refused).decode()
     return {
         schema.steps: [{"step": report.step, "data": json.dumps(numbers), "refused": refused}],
-        schema.attempts: [rollout_row(r, report.step) for r in report.rollouts],
+        schema.attempts: [attempt_row(r, report.step) for r in report.attempts],
         schema.reviews: review_rows(report.step, report.held, report.context),
         schema.lessons: [lesson_row(lesson, report.step) for lesson in report.lessons],
     }

@@ -204,7 +204,7 @@ class Learner:
             self.progress.stepped(report, False)
             self.progress.usage = self.budget.spent
             self.steps += 1
-            self.scores += [r.score.value for r in report.rollouts if r.score is not None]
+            self.scores += [r.score.value for r in report.attempts if r.score is not None]
             self.watch.stepped(report, self.progress)
 
     def _set_up(self, outcomes: Sequence[WaitingOutcome]) -> Setup:

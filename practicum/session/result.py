@@ -13,7 +13,7 @@ from practicum.core.context import Context
 from practicum.core.counts import counted
 from practicum.core.edits import entry_json
 from practicum.core.html import card
-from practicum.core.types import Rollout, Usage
+from practicum.core.types import Attempt, Usage
 from practicum.core.views import render_full
 from practicum.core.words import in_number, quantity, usage_text
 from practicum.engine.loop import StepReport
@@ -44,7 +44,7 @@ class Result:
     the scores of the chosen ones. `seconds` is
     how long the run took over all its resumes; `critical` is how long its longest chain of calls took, which no number
     of parallel calls can shorten. `hits` counts results that came from the journal, `refused` counts edits that could
-    not be applied, and `errors` holds the counters above zero (see `core.counts`). `rollouts` are the attempts of the
+    not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts` are the attempts of the
     evaluations "before" and "test". `stopped` is the reason if the run ended early. `held` is how many edits wait for
     review in the run.
     """
@@ -60,7 +60,7 @@ class Result:
     refused: int
     errors: dict[str, int]
     steps: int
-    rollouts: Mapping[str, tuple[Rollout, ...]] = field(default_factory=dict)
+    attempts: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
     stopped: str | None = None
     held: int = 0
 
@@ -126,7 +126,7 @@ class Evaluation:
     usage: Usage
     by_role: dict[str, Usage]
     seconds: float
-    rollouts: tuple[Rollout, ...]
+    attempts: tuple[Attempt, ...]
     counts: Mapping[str, int]
     stopped: str | None = None
     best_of_k: float | None = None
@@ -150,7 +150,7 @@ class Evaluation:
     @property
     def measures(self) -> dict[str, float]:
         """What the scorer measured beside the score."""
-        return mean_measures(self.rollouts)
+        return mean_measures(self.attempts)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
@@ -165,14 +165,14 @@ class Evaluation:
             "usage": usage_json(self.usage),
             "by_role": roles_json(self.by_role),
             "seconds": round(self.seconds, 3),
-            "attempts": [_attempt_json(rollout) for rollout in self.rollouts],
+            "attempts": [_attempt_json(attempt) for attempt in self.attempts],
         }
         return values if self.stopped is None else {**values, "stopped": self.stopped}
 
 
-def mean_measures(rollouts: Iterable[Rollout]) -> dict[str, float]:
+def mean_measures(attempts: Iterable[Attempt]) -> dict[str, float]:
     """What a scorer measured beside the score: the mean of each measure over the answers that have it."""
-    found = [r.score.measures for r in rollouts if r.score is not None and r.score.measures]
+    found = [r.score.measures for r in attempts if r.score is not None and r.score.measures]
     return keyed_means(found)
 
 
@@ -182,13 +182,13 @@ def keyed_means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: fmean(values[name] for values in found if name in values) for name in names}
 
 
-def _attempt_json(rollout: Rollout) -> dict[str, Any]:
+def _attempt_json(attempt: Attempt) -> dict[str, Any]:
     """The first attempt at a task: its score and the scorer's note, each null if nothing could score it; and the score
     of the attempt that was chosen, if one was."""
-    score, best = rollout.first.score, rollout.score
+    score, best = attempt.first.score, attempt.score
     scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
-    chosen = {"best_of_k": best and best.value} if rollout.choice else {}
-    return {"id": rollout.task.id, **scored, **chosen, "error": rollout.first.trace.error}
+    chosen = {"best_of_k": best and best.value} if attempt.choice else {}
+    return {"id": attempt.task.id, **scored, **chosen, "error": attempt.first.trace.error}
 
 
 def waiting_line(held: int, folder: Path) -> str:
@@ -239,8 +239,9 @@ class RunInfo:
 class Progress:
     """How far a run is: its context, the best one so far, and what was counted.
 
-    `attempts` and `points` are the number of scored first attempts in learning and their summed scores; `chosen` and
-    `chosen_points` are those of the attempts that were chosen from several. `held` counts what waits for review.
+    `scored_attempts` is the number of first attempts in learning that have a score, and `points` is the sum of their
+    scores. `chosen` and `chosen_points` are the same for the attempts that were chosen from several. `held` is the
+    number of edits that wait for review.
     """
 
     context: Context
@@ -248,19 +249,19 @@ class Progress:
     best_score: float | None = None
     steps: int = 0
     refused: int = 0
-    attempts: int = 0
+    scored_attempts: int = 0
     points: float = 0.0
     chosen: int = 0
     chosen_points: float = 0.0
     held: int = 0
     scores: dict[str, float] = field(default_factory=dict)
-    rollouts: dict[str, tuple[Rollout, ...]] = field(default_factory=dict)
+    attempts: dict[str, tuple[Attempt, ...]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
     @property
     def score(self) -> float | None:
         """The mean score of the first attempts in learning; None where none was scored."""
-        return self.points / self.attempts if self.attempts else None
+        return self.points / self.scored_attempts if self.scored_attempts else None
 
     @property
     def best_of_k(self) -> float | None:
@@ -283,10 +284,10 @@ class Progress:
         self.context, self.steps = report.context, report.step
         self.refused += len(report.refused)
         self.held += len(report.held)
-        scored = [first.score.value for r in report.rollouts if (first := r.first).score is not None]
-        self.attempts += len(scored)
+        scored = [first.score.value for r in report.attempts if (first := r.first).score is not None]
+        self.scored_attempts += len(scored)
         self.points += sum(scored)
-        chosen = [r.score.value for r in report.rollouts if r.choice and r.score is not None]
+        chosen = [r.score.value for r in report.attempts if r.choice and r.score is not None]
         self.chosen += len(chosen)
         self.chosen_points += sum(chosen)
         if online:

@@ -43,7 +43,7 @@ CHANGEABLE = {
 }  # fmt: skip
 """Settings on which no result depends: they may change when the same is asked again."""
 
-NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
+NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None, "primitives": "given"}
 """Settings with which a task is run once alone."""
 
 

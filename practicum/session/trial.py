@@ -26,7 +26,7 @@ from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import Origin
 from practicum.session.opening import check_tasks, open_state
-from practicum.session.records import read_run, rollout_row
+from practicum.session.records import attempt_row, read_run
 from practicum.session.result import RunInfo, Watch, usage_json
 from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
 from practicum.session.setup import CHANGEABLE, Setup, set_up, take_objects
@@ -126,7 +126,7 @@ async def try_reviews(
             for warning in check_tasks(tasks, state):
                 watch.warned(warning)
             state.observer = watch
-            state.keep_evaluated = lambda rollouts: store.post(schema.attempts, [rollout_row(r, 0) for r in rollouts])
+            state.keep_evaluated = lambda attempts: store.post(schema.attempts, [attempt_row(r, 0) for r in attempts])
             try:
                 await trying.all(reviews, approve_better)
             except Stopped as stop:

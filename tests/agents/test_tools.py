@@ -25,7 +25,7 @@ import practicum
 from practicum.agents.environment import MAX_OBSERVATION
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import BrokenAgentError
-from practicum.core.types import Rollout, Score, Task, Trace
+from practicum.core.types import Attempt, Score, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 
 RULES = seed_context([("rules", "Count from one."), ("rules", "Be brief.")])
@@ -69,10 +69,10 @@ def finish(answer: str = "done") -> dict[str, Any]:
 
 def attempts(
     tools: object, model: ScriptedClient, tasks: Sequence[Task] | None = None, context: Context = RULES, **config: Any
-) -> list[Rollout]:
+) -> list[Attempt]:
     parts = practicum.Parts(tools=tools, clients={"agent": model}, scorer=config.pop("scorer", None))
     work = practicum.evaluate(tasks or make_tasks(1), context, parts=parts, **config)
-    return list(practicum.run_sync(work).rollouts)
+    return list(practicum.run_sync(work).attempts)
 
 
 def attempt(tools: object, *actions: dict[str, Any], **config: Any) -> Trace:
@@ -202,10 +202,10 @@ def offered(call: Call) -> list[str]:
 
 def test_the_last_turn_offers_the_end_alone() -> None:
     model = acting(lambda call, turn: {"action": {"add": {"a": turn}} if "add" in offered(call) else finish("6")})
-    (rollout,) = attempts([add], model, max_turns=3)
+    (attempt,) = attempts([add], model, max_turns=3)
     assert [offered(call) for call in model.calls] == [["add", "finish"], ["add", "finish"], ["finish"]]
     assert "finish now" in model.calls[-1].prompt.user
-    assert (rollout.trace.answer, rollout.trace.error) == ("6", None)
+    assert (attempt.trace.answer, attempt.trace.error) == ("6", None)
 
 
 def test_an_attempt_whose_prompt_outgrows_the_window_fails_alone() -> None:
@@ -269,10 +269,10 @@ def test_each_attempt_has_an_environment_of_its_own_and_leaves_its_state(box: ty
 
     model = acting(puts)
     found = attempts(box, model, secret, scorer=score)
-    for rollout in found:
-        name = rollout.task.input[:9]
-        assert rollout.trace.data["state"] == [f"{name} 1", f"{name} 2"]
-        assert rollout.score == Score(1.0, True, f"7 steps, ['{name} 1', '{name} 2']")
+    for attempt in found:
+        name = attempt.task.input[:9]
+        assert attempt.trace.data["state"] == [f"{name} 1", f"{name} 2"]
+        assert attempt.score == Score(1.0, True, f"7 steps, ['{name} 1', '{name} 2']")
     assert len(box.made) == 5
     for one in box.made:
         assert one.closed

@@ -51,7 +51,7 @@ def page_of(answered: Answered, network: Team | None, folder: Path) -> Reader:
 
 
 def moves_of(answered: Answered) -> Sequence[Any]:
-    return answered.rollout.trace.data["moves"]
+    return answered.attempt.trace.data["moves"]
 
 
 def test_the_page_shows_the_network_and_its_steps_in_order(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ TEXT = st.lists(LINE | st.text(max_size=9), min_size=1, max_size=9).map("\n".joi
 ENTRY = st.builds(
     Add, st.sampled_from(["rules", "two words", "Ü"]), TEXT, st.sampled_from(["", "key"]),
     st.sampled_from([{}, {"answer": "x", "n": [1, {"deep": None}]}]), st.integers(0, 3), st.integers(0, 3),
-    sources=st.sampled_from([("seed",), ("task:1", "rollout:p")]),
+    sources=st.sampled_from([("seed",), ("task:1", "attempt:p")]),
 )  # fmt: skip
 
 

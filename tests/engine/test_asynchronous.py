@@ -24,7 +24,7 @@ import practicum
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, changed_entries, entry_json
 from practicum.core.errors import JournalMismatch, ProviderError
-from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.core.types import Attempt, Feedback, Lesson, Task, Trace
 from practicum.engine.asynchronous import OVERTAKEN, reconcile, without_barrier
 from practicum.engine.loop import Batch, Method, StepReport, Validation
 from practicum.engine.run import Run
@@ -138,7 +138,7 @@ class Stage:
                 self.waiting.pop(name).set_result(None)
 
     def attempt(self, fails: Callable[[Task], Exception | None] = lambda task: None) -> Any:
-        async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
             (task,) = batch.tasks
             self.started.append((run.place.split("/")[0], task.id, context.version))
             self.flying += 1
@@ -149,10 +149,10 @@ class Stage:
                 if isinstance(error, ProviderError):
                     run._lose(JournalRow(run.place, "agent", "", str(error), ok=False))
                     run._state.last_error = str(error)
-                    return [Rollout(task, Trace("", error=str(error), lost=True), None, NOTHING, run.place)]
+                    return [Attempt(task, Trace("", error=str(error), lost=True), None, NOTHING, run.place)]
                 if error is not None:
                     raise error
-                return [Rollout(task, Trace("x"), None, NOTHING, run.place)]
+                return [Attempt(task, Trace("x"), None, NOTHING, run.place)]
             finally:
                 self.flying -= 1
 
@@ -170,15 +170,15 @@ NOTHING = Feedback(None, "")
 
 
 def reflecting(per: int = 1, silent: int = 0) -> Any:
-    """So many lessons a rollout, the last of them without words; each votes on e0."""
+    """So many lessons an attempt, the last of them without words; each votes on e0."""
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         return [
             Lesson(
                 f"{r.place}/{n}", f"If {r.task.id}.{n}, do it." if n < per else "", votes={"e0": "helpful"},
                 sources=r.sources,
             )
-            for r in rollouts if not r.trace.lost for n in range(per + silent)
+            for r in attempts if not r.trace.lost for n in range(per + silent)
         ]  # fmt: skip
 
     return reflect
@@ -263,11 +263,11 @@ def staged(
     return ran
 
 
-async def shown(task: Task, context: Context, run: Run) -> Rollout:
+async def shown(task: Task, context: Context, run: Run) -> Attempt:
     """How an evaluation goes: the score is how much was learned."""
     from practicum.core.types import Score
 
-    return Rollout(task, Trace("x"), Score(min(len(context) / 20, 1.0), False), NOTHING, run.place)
+    return Attempt(task, Trace("x"), Score(min(len(context) / 20, 1.0), False), NOTHING, run.place)
 
 
 SHAPES = st.fixed_dictionaries(
@@ -288,8 +288,8 @@ def test_for_every_order_of_arrival_nothing_is_left_out(
     tasks, epochs, slots = shape["n"], shape["epochs"], shape["slots"]
 
     # Every task once an epoch, never more in flight than there are slots, and never fewer where there is work.
-    rollouts = [r for step in ran.steps for r in step.rollouts]
-    assert Counter(r.task.id for r in rollouts) == dict.fromkeys((f"t{i}" for i in range(tasks)), epochs)
+    attempts = [r for step in ran.steps for r in step.attempts]
+    assert Counter(r.task.id for r in attempts) == dict.fromkeys((f"t{i}" for i in range(tasks)), epochs)
     assert [task for _, task, _ in ran.stage.started[:tasks]] != [] or not tasks
     assert {task for _, task, _ in ran.stage.started[:tasks]} == {f"t{i}" for i in range(tasks)}
     assert ran.stage.most == min(slots, tasks * epochs)
@@ -338,8 +338,8 @@ def test_the_order_of_arrival_decides_all_and_the_journal_keeps_it(
     reductions = sum("group" in json.loads(row.answer) for row in events[:cut])
     assert resumed.said()[:reductions] == first.said()[:reductions]
     assert [resumed.journal.rows[place] for place in kept] == list(kept.values())
-    assert Counter(r.task.id for step in resumed.steps for r in step.rollouts) == Counter(
-        r.task.id for step in first.steps for r in step.rollouts
+    assert Counter(r.task.id for step in resumed.steps for r in step.attempts) == Counter(
+        r.task.id for step in first.steps for r in step.attempts
     )
 
 
@@ -429,7 +429,7 @@ def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(
 def test_what_is_dropped_of_one_copy_as_it_is_accepted_another_may_still_bring(
     seed: int, shape: dict[str, int]
 ) -> None:
-    async def gate(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    async def gate(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         match run.rng("gate").choice(["take", "drop", "prune"]):
             case "drop":
                 return unshown_part(context, delta)
@@ -456,7 +456,7 @@ def test_a_cancelled_run_cancels_what_is_in_flight() -> None:
     stage = Stage(Random(0))
     cancelled: list[str] = []
 
-    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         try:
             await stage.wait(run)
         except asyncio.CancelledError:

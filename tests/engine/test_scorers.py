@@ -142,7 +142,7 @@ def test_generated_code_is_scored_in_an_evaluation() -> None:
         )
     )
     assert found.score == pytest.approx(1 / 3)
-    notes = [r.score.note for r in found.rollouts if r.score is not None]
+    notes = [r.score.note for r in found.attempts if r.score is not None]
     assert notes == [
         "passed 0 of 1 tests; failed: f() == 0 (it gave 1)",
         "",
@@ -172,7 +172,7 @@ def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, mon
     assert right == {"id": "right", "value": 1.0, "correct": True, "note": "", "error": None}
     assert wrong["note"] == "passed 0 of 1 tests; failed: f() == 1 (it gave 2)"
     monkeypatch.setattr(Sandbox, "run", None)
-    assert evaluated().rollouts == found.rollouts
+    assert evaluated().attempts == found.attempts
     assert evaluated().counts == found.counts
 
 

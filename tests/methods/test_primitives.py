@@ -53,7 +53,7 @@ SETTINGS = st.fixed_dictionaries(
         "heads": st.booleans(),
         "head_calls": st.sampled_from(["three", "one"]),
         "reflection": st.sampled_from(["per_trace", "batched"]),
-        "rollouts": st.sampled_from([None, 4, 6]),
+        "attempted": st.sampled_from([None, 4, 6]),
         "replay": st.sampled_from([0.0, 0.25, 0.5]),
         "state": st.booleans(),
         "learn_from": st.sampled_from(["all", "failures"]),
@@ -85,7 +85,7 @@ def test_any_allowed_combination_learns_from_every_task(
     model = scripted(wrong, each_case) if failing else scripted(right, silent)
     with tempfile.TemporaryDirectory() as folder:
         run = learned(Path(folder), model, n, allowed(values), method)
-    assert {r.task.id for report in run.reports for r in report.rollouts} == {f"t{i}" for i in range(n)}
+    assert {r.task.id for report in run.reports for r in report.attempts} == {f"t{i}" for i in range(n)}
     learned_something = any(lesson.text for report in run.reports for lesson in report.lessons)
     assert learned_something or not failing
     assert run.result.stopped is None

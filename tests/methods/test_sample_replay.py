@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from practicum.core.context import Context
-from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.core.types import Attempt, Feedback, Lesson, Task, Trace
 from practicum.engine.loop import Batch, SampleSeam, StepReport
 from practicum.engine.run import Run
-from practicum.methods.blocks.sample import LIKELY, MOST, TaskResult, replay_buffer, replayed, rollouts_needed, share
+from practicum.methods.blocks.sample import LIKELY, MOST, TaskResult, attempts_needed, replay_buffer, replayed, share
 
 MARKS: dict[str, tuple[bool | None, bool]] = {
     "P": (True, False), "F": (False, True), "f": (False, False), "-": (None, False),
@@ -59,15 +59,15 @@ def test_tasks_do_not_touch_each_other(events: list[tuple[str, str]]) -> None:
     assert [row.entered for row in rows.values()] == sorted(row.entered for row in rows.values())
 
 
-def attempt(task: Task, *passed: bool | None, lost: bool = False) -> Rollout:
-    """A rollout, with siblings where there are several outcomes; `lost` is about the first."""
-    one, *others = (Rollout(task, Trace(""), None, Feedback(ok, ""), f"attempt/{task.id}") for ok in passed)
+def attempt(task: Task, *passed: bool | None, lost: bool = False) -> Attempt:
+    """An attempt, with siblings where there are several outcomes; `lost` is about the first."""
+    one, *others = (Attempt(task, Trace(""), None, Feedback(ok, ""), f"attempt/{task.id}") for ok in passed)
     return replace(one, trace=Trace("", error="gone" if lost else None, lost=lost), siblings=tuple(others))
 
 
-def report(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson] = (), batch: Batch | None = None) -> Any:
-    batch = batch or Batch(tuple(r.task for r in rollouts))
-    return StepReport(step, batch, tuple(rollouts), tuple(lessons), Context(), (), (), (), None)
+def report(step: int, attempts: Sequence[Attempt], lessons: Sequence[Lesson] = (), batch: Batch | None = None) -> Any:
+    batch = batch or Batch(tuple(r.task for r in attempts))
+    return StepReport(step, batch, tuple(attempts), tuple(lessons), Context(), (), (), (), None)
 
 
 Fate = Callable[[int, Task], tuple[bool | None, bool]]
@@ -95,9 +95,9 @@ def drive(n: int, sample: SampleSeam, fate: Fate = always) -> list[StepReport]:
     history: list[StepReport] = []
     for step, batch in enumerate(sample(make_tasks(n), history, RUN), 1):
         fates = [fate(step, task) for task in batch.tasks]
-        rollouts = [attempt(task, passed) for task, (passed, _) in zip(batch.tasks, fates, strict=True)]
-        lessons = [Lesson("", "x", sources=r.sources) for r, (_, told) in zip(rollouts, fates, strict=True) if told]
-        history.append(report(step, rollouts, lessons, batch))
+        attempts = [attempt(task, passed) for task, (passed, _) in zip(batch.tasks, fates, strict=True)]
+        lessons = [Lesson("", "x", sources=r.sources) for r, (_, told) in zip(attempts, fates, strict=True) if told]
+        history.append(report(step, attempts, lessons, batch))
         assert len(history) < 5_000, "it does not end"
     return history
 
@@ -128,10 +128,10 @@ def test_laws_of_the_batches(
     found = batches(n, replayed(epochs, batch, ratio, size, graduate, evict), by_chance(seed, known=0.8))
     assert len(found) <= 2 * n * epochs
     for b in found:
-        assert 1 <= len(b.tasks) <= b.data["rollouts"]
+        assert 1 <= len(b.tasks) <= b.data["attempted"]
         assert len(set(ids(b))) == len(b.tasks)
         assert ids(b)[: len(b.data["replayed"])] == b.data["replayed"]
-        assert len(b.data["replayed"]) <= min(share(ratio, b.data["rollouts"]), len(b.data["buffer"]))
+        assert len(b.data["replayed"]) <= min(share(ratio, b.data["attempted"]), len(b.data["buffer"]))
         assert ("why" in b.data) == (size == "auto")
     for epoch in range(1, epochs + 1):
         some = [b for b in found if b.epoch == epoch]
@@ -139,19 +139,19 @@ def test_laws_of_the_batches(
         assert len(set(new)) == len(new)
         assert {id for b in some for id in ids(b)} >= {task.id for task in make_tasks(n)}
         # Only the end of an epoch cuts a batch short.
-        assert all(len(b.tasks) == b.data["rollouts"] for b in some[:-1])
+        assert all(len(b.tasks) == b.data["attempted"] for b in some[:-1])
 
 
 @given(st.integers(1, 12), st.floats(0.01, 0.99))
 def test_laws_of_the_size(batch: int, rate: float) -> None:
-    size, chance = rollouts_needed(batch, rate)
+    size, chance = attempts_needed(batch, rate)
     assert batch <= size <= MOST * batch
     assert chance >= LIKELY or size == MOST * batch
     if size > batch:
         _, one_less = _chance(batch, rate, size - 1)
         assert one_less < LIKELY
     assert _chance(batch, rate, size)[1] == pytest.approx(chance, abs=1e-9)
-    assert rollouts_needed(batch, min(rate * 1.1, 0.999))[0] <= size
+    assert attempts_needed(batch, min(rate * 1.1, 0.999))[0] <= size
 
 
 def _chance(batch: int, rate: float, size: int) -> tuple[int, float]:

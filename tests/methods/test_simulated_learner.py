@@ -35,7 +35,7 @@ def test_replay_mends_more_of_the_failures_it_has_seen() -> None:
     """At the same number of attempts, of which half are given to failures and so not to tasks never seen."""
     world = {"n": 120, "kinds": 36, "steps": 40}
     plain, replayed = (runs(8, {"batch": 3, "replay": share}, **world) for share in (0.0, 0.5))
-    assert {sum(len(r.rollouts) for r in run.reports) for run in (*plain, *replayed)} == {120}
+    assert {sum(len(r.attempts) for r in run.reports) for run in (*plain, *replayed)} == {120}
     assert mean(run.mended for run in replayed) > mean(run.mended for run in plain) + 0.12
 
 

@@ -23,7 +23,7 @@ import practicum
 from practicum import methods
 from practicum.agents.chat import ChatAgent
 from practicum.core.context import Context
-from practicum.core.types import Rollout
+from practicum.core.types import Attempt
 from practicum.core.views import count_tokens
 from practicum.engine.loop import sequential
 from practicum.engine.run import Run
@@ -41,16 +41,16 @@ TASKS, ABOUT = 32, 4
 class Worked:
     """The later half of the attempts, each made before it was learned from, and the tokens its prompts had."""
 
-    rollouts: list[Rollout]
+    attempts: list[Attempt]
     tokens: int
 
     @property
     def rounds(self) -> float:
-        return mean(r.trace.data["rounds"] for r in self.rollouts)
+        return mean(r.trace.data["rounds"] for r in self.attempts)
 
     @property
     def quality(self) -> float:
-        return mean(r.score is not None and r.score.correct for r in self.rollouts)
+        return mean(r.score is not None and r.score.correct for r in self.attempts)
 
 
 @cache
@@ -62,16 +62,16 @@ def worked(seed: int, **settings: Any) -> Worked:
         load_scorer("exact", None), Vectors(Words()), seed=seed, profile="small",
     )  # fmt: skip
 
-    async def go() -> list[Rollout]:
-        rollouts: list[Rollout] = []
+    async def go() -> list[Attempt]:
+        attempts: list[Attempt] = []
         async for report in sequential(method, made_tasks(TASKS, ABOUT, seed), Context(), Run(state)):
-            rollouts += report.rollouts
-            if len(rollouts) == TASKS // 2:
+            attempts += report.attempts
+            if len(attempts) == TASKS // 2:
                 model.calls.clear()
-        return rollouts[TASKS // 2 :]
+        return attempts[TASKS // 2 :]
 
-    rollouts = practicum.run_sync(go())
-    return Worked(rollouts, sum(count_tokens(call.text) for call in model.calls if call.role == "agent"))
+    attempts = practicum.run_sync(go())
+    return Worked(attempts, sum(count_tokens(call.text) for call in model.calls if call.role == "agent"))
 
 
 def worlds(seeds: int = 3, **settings: Any) -> Sequence[Worked]:

@@ -116,7 +116,7 @@ def lengthened(schema: Any, size: int) -> Any:
 
 MORE: dict[str, dict[str, Any]] = {
     "ace": {"rounds": 1},
-    "rcl": {"rollouts": 3},
+    "rcl": {"attempted": 3},
     "reasoning_bank": {"scaling": "parallel", "k": 2},
     "unified": {"scaling": "parallel", "k": 2, "rules": "proposed", "memory": True},
 }

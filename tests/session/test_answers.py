@@ -55,7 +55,7 @@ def test_thoughts_are_no_part_of_an_answer_whoever_gives_it(text: str, answer: s
         return text
 
     for found in (attempt(text), attempt(text, agent=own)):
-        first = found.rollouts[0].first
+        first = found.attempts[0].first
         assert (first.trace.answer, found.score, found.errors) == (answer, float(answer == "word0"), 0)
 
 

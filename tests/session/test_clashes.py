@@ -43,7 +43,7 @@ SETTINGS: Mapping[str, str] = {
     "rcl state_tokens=300 state=false": "state_tokens",
     "ace state=true curator=append": "",
     "ace replay=0.5 online=true": "",
-    "ace batch=4 rollouts=2": "",
+    "ace batch=4 attempted=2": "",
     "reasoning_bank k=2 scaling=none": "k",
     "reasoning_bank k=0": "",
     "reasoning_bank scaling=sequential until=judge scaling=none": "until",

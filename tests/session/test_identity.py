@@ -80,7 +80,7 @@ def test_a_leg_after_a_removal_has_places_of_its_own(tmp_path: Path) -> None:
     def next_leg() -> list[str]:
         with Store.open(run.folder) as store:
             roll_back(store, 1)
-        return [r.place for r in scripts.resumed(run, scripted(scripts.wrong)).rollouts]
+        return [r.place for r in scripts.resumed(run, scripted(scripts.wrong)).attempts]
 
     places = next_leg()
     found = forgotten(run.folder, tasks=[places[-1].partition(".")[2]])

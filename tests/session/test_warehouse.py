@@ -84,7 +84,7 @@ def test_who_knows_the_conventions_solves_every_task_in_few_turns(warehouse: Mod
     model = solver()
     found = evaluate([*TRAIN, *TEST], model)
     assert found.score == 1.0
-    assert max(r.trace.data["turns"] for r in found.rollouts) <= 3
+    assert max(r.trace.data["turns"] for r in found.attempts) <= 3
     told = "".join(call.text for call in model.calls if not call.prompt.turns)
     assert not any(statement in told for statements in SOLUTIONS.values() for statement in statements)
 

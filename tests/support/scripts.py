@@ -15,7 +15,7 @@ from helpers import client, context_bytes, make_tasks
 
 import practicum
 from practicum import methods
-from practicum.core.types import Prompt, Rollout, Task
+from practicum.core.types import Attempt, Prompt, Task
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
 from practicum.session.result import Progress, Result, Watch
@@ -137,8 +137,8 @@ class Learned(Watch):
         return [material(call.prompt) for call in self.calls(role)]
 
     @property
-    def rollouts(self) -> list[Rollout]:
-        return [rollout for report in self.reports for rollout in report.rollouts]
+    def attempts(self) -> list[Attempt]:
+        return [attempt for report in self.reports for attempt in report.attempts]
 
     @property
     def texts(self) -> list[str]:
@@ -192,6 +192,6 @@ def same_after_any_kill(
             run(folder, client(killed))
         again = resumed(Learned(whole.model, folder / "run"), client(say))
         assert context_bytes(again.result) == context_bytes(whole.result)
-        assert again.rollouts == whole.rollouts
+        assert again.attempts == whole.attempts
         assert len(again.model.calls) <= total - n + 8
         shutil.rmtree(folder)

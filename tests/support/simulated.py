@@ -169,7 +169,7 @@ class Learner:
     @property
     def mended(self) -> float:
         """The same share of the tasks that failed at some time."""
-        failed = {r.task.id for report in self.reports for r in report.rollouts if r.feedback.success is False}
+        failed = {r.task.id for report in self.reports for r in report.attempts if r.feedback.success is False}
         return mean(self._solved(task) for task in self.tasks if task.id in failed)
 
     def _solved(self, task: Task) -> bool:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from rows import execute, put
 
 from practicum.core.errors import TaskFileError
-from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
+from practicum.core.types import Attempt, Feedback, Recorded, Score, Step, Task, Trace
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE
@@ -108,16 +108,16 @@ def test_the_format_is_detected_by_content(tmp_path: Path, sample: str, name: st
 # Runs of practicum.
 
 
-def rollout(id: str, answer: str, score: Score | None = None, **trace: Any) -> Rollout:
+def attempt(id: str, answer: str, score: Score | None = None, **trace: Any) -> Attempt:
     task = Task(id, f"say {id}", id, {"tags": ["greeting"]})
     steps = (Step("thought", "hm"),)
     place = f"step 1/{id}, {answer}"
-    return Rollout(task, Trace(answer, "so", ("e1",), steps, **trace), score, Feedback(None, ""), place)
+    return Attempt(task, Trace(answer, "so", ("e1",), steps, **trace), score, Feedback(None, ""), place)
 
 
-def store_run(folder: Path, rollouts: Sequence[Rollout], **more: str) -> None:
-    adapter: TypeAdapter[Rollout] = TypeAdapter(Rollout)
-    rows = [(r.place, number, adapter.dump_json(r).decode()) for number, r in enumerate(rollouts)]
+def store_run(folder: Path, attempts: Sequence[Attempt], **more: str) -> None:
+    adapter: TypeAdapter[Attempt] = TypeAdapter(Attempt)
+    rows = [(r.place, number, adapter.dump_json(r).decode()) for number, r in enumerate(attempts)]
     rows += [(place, 99, data) for place, data in more.items()]
     config = json.dumps({"method": "ace", "model": "local:small"})
     with Store.create(folder) as store:
@@ -131,13 +131,13 @@ def store_run(folder: Path, rollouts: Sequence[Rollout], **more: str) -> None:
 
 def test_runs_of_practicum(tmp_path: Path) -> None:
     made = [
-        rollout("a", "first", Score(0.0, False, "no")),
-        rollout("b", "it", Score(1.0, True)),
-        rollout("a", "second"),
-        rollout("c", "", error="it broke"),
-        rollout("d", "", lost=True),
+        attempt("a", "first", Score(0.0, False, "no")),
+        attempt("b", "it", Score(1.0, True)),
+        attempt("a", "second"),
+        attempt("c", "", error="it broke"),
+        attempt("d", "", lost=True),
         # One that stood for another, which was not made.
-        replace(rollout("b", "it", Score(1.0, True)), place="step 2/b", of="step 1/b, it"),
+        replace(attempt("b", "it", Score(1.0, True)), place="step 2/b", of="step 1/b, it"),
     ]
     store_run(tmp_path / "runs" / "one", made, broken="{}")
     traces = load_traces(tmp_path)

@@ -25,7 +25,7 @@ from practicum.core.context import Context
 from practicum.core.errors import PracticumError, ProviderError, UsageError
 from practicum.core.formats import percent
 from practicum.core.html import card, table
-from practicum.core.types import Rollout, Task
+from practicum.core.types import Attempt, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
 from practicum.models.budget import Budget, Finishing
@@ -285,7 +285,7 @@ class _Runs:
                 raise ProviderError("comparison.stopped", str(result.stopped))
             # A stream is scored by its predictions before it learned from each task.
             streamed = self.plan.online or run.variant.stream
-            attempts = watch.predicted.values() if streamed else result.rollouts.get("test", ())
+            attempts = watch.predicted.values() if streamed else result.attempts.get("test", ())
             outcome = completed_outcome(run, path, result, attempts, at_once)
             # A run without a score is tried again, since its judge may answer then, unless its budget is spent.
             if outcome.failed is None or result.stopped is not None:
@@ -328,10 +328,10 @@ class _RunWatch(Watch):
     """Collects a run's predictions, the last one of each task."""
 
     halt: Halt
-    predicted: dict[str, Rollout] = field(default_factory=dict)
+    predicted: dict[str, Attempt] = field(default_factory=dict)
 
     def began(self, run: RunInfo) -> None:
         self.halt.add(run)
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
-        self.predicted.update((r.task.id, r) for r in report.rollouts if r.first.score is not None)
+        self.predicted.update((r.task.id, r) for r in report.attempts if r.first.score is not None)

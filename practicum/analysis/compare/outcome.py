@@ -25,7 +25,7 @@ from practicum.analysis.compare.plan import PlannedRun
 from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, StoreError
 from practicum.core.files import write_atomic
-from practicum.core.types import Rollout, Usage
+from practicum.core.types import Attempt, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
 from practicum.session.learn import without_advice
@@ -134,7 +134,7 @@ def save_outcome(outcome: RunOutcome, path: Path) -> None:
 
 
 def completed_outcome(
-    run: PlannedRun, path: Path, result: Result, attempts: Collection[Rollout], at_once: int
+    run: PlannedRun, path: Path, result: Result, attempts: Collection[Attempt], at_once: int
 ) -> RunOutcome:
     """The outcome of a run that came to its end. `attempts` are those at the tasks that count, one for each task."""
     by_task = {r.task.id: score.value for r in attempts if (score := r.first.score) is not None}
@@ -154,9 +154,9 @@ def completed_outcome(
     )  # fmt: skip
 
 
-def agent_steps(rollout: Rollout) -> int:
+def agent_steps(attempt: Attempt) -> int:
     """The steps of an attempt: the agent's actions (or the moves of a network of agents), and its answer."""
-    trace = rollout.trace
+    trace = attempt.trace
     return sum(step.kind not in ("thought", "observation") for step in trace.steps) + (trace.error is None)
 
 

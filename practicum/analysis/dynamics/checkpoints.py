@@ -18,7 +18,7 @@ import numpy.typing as npt
 from practicum.analysis.dynamics.curves import Curves, curves
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
-from practicum.core.types import Rollout, Task, Usage
+from practicum.core.types import Attempt, Task, Usage
 from practicum.engine.run import Run
 from practicum.models.budget import Budget
 from practicum.session.components import Parts
@@ -127,7 +127,7 @@ async def dynamics(
             watch = one_watch(watch or Watch())
             watch.began(RunInfo(folder, config, setup.splits, budget))
             state.observer = watch
-            columns: list[list[Rollout]] = []
+            columns: list[list[Attempt]] = []
             root = Run(state)
             for n, context in enumerate(contexts, 1):
                 watch.evaluating(f"checkpoint {n} of {len(contexts)}", len(scored_on))
@@ -142,11 +142,11 @@ async def dynamics(
                     f"none of {len(rows)} tasks has a score at every checkpoint: {state.last_error}",
                 )
             solved = np.array([scores[i] for i in whole], dtype=bool)
-            # Checkpoints with equal contexts share their rollouts.
-            rollouts = {id(r): r for column in columns for r in column}.values()
+            # Checkpoints with equal contexts share their attempts.
+            attempts = {id(r): r for column in columns for r in column}.values()
             return Dynamics(
                 folder, split, tuple(scored_on[i] for i in whole), checkpoints, solved, curves(solved),
-                errors=sum(r.trace.error is not None or r.score is None for r in rollouts),
+                errors=sum(r.trace.error is not None or r.score is None for r in attempts),
                 usage=state.budget.spent, by_role=state.journal.by_role(this_process=True), hits=state.journal.hits,
             )  # fmt: skip
 

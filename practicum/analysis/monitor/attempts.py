@@ -6,39 +6,39 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean, rate, window_size, windowed_rates
-from practicum.core.types import Rollout
+from practicum.core.types import Attempt
 from practicum.methods.blocks.scaling import number_of, place_of_all
 
-StepRollouts = Sequence[tuple[int, Sequence[Rollout]]]
-"""Steps in order, each with its rollouts."""
+StepAttempts = Sequence[tuple[int, Sequence[Attempt]]]
+"""Steps in order, each with its attempts."""
 
 ALL_DOMAINS = "all"
 """The domain of tasks that name none."""
 
 
-def outcome(rollout: Rollout, by: str) -> bool | None:
+def outcome(attempt: Attempt, by: str) -> bool | None:
     """Whether an attempt succeeded, by its score or its verdict; None where this is unknown."""
     if by == "verdict":
-        return rollout.feedback.success
-    return None if rollout.score is None else rollout.score.correct
+        return attempt.feedback.success
+    return None if attempt.score is None else attempt.score.correct
 
 
-def success(steps: StepRollouts, by: str) -> MetricGroup:
+def success(steps: StepAttempts, by: str) -> MetricGroup:
     """The success rate over a window, and the number of attempts; `by` is what counts as success. Of several attempts
     at a task the first one counts, and the chosen one beside it as the best of k. A reused attempt counts each time."""
-    rollouts = [r.first for _, step in steps for r in step]
+    attempts = [r.first for _, step in steps for r in step]
     by_step = [_outcomes([r.first for r in step], by) for _, step in steps]
     known = [value for step in by_step for value in step]
     chosen = [_outcomes([r for r in step if r.choice], by) for _, step in steps]
     numbers = {
         "by": by,
-        "attempts": len(rollouts),
+        "attempts": len(attempts),
         "tries": sum(len(r.group) for _, step in steps for r in step),
-        "unknown": len(rollouts) - len(known),
-        "errors": sum(_failed(r) for r in rollouts),
-        "lost": sum(r.trace.lost for r in rollouts),
-        "reused": sum(bool(r.of) for r in rollouts),
-        "stopped": sum(r.score is not None and r.score.stopped for r in rollouts),
+        "unknown": len(attempts) - len(known),
+        "errors": sum(_failed(r) for r in attempts),
+        "lost": sum(r.trace.lost for r in attempts),
+        "reused": sum(bool(r.of) for r in attempts),
+        "stopped": sum(r.score is not None and r.score.stopped for r in attempts),
     }
     if not known:
         return MetricGroup(numbers)
@@ -53,36 +53,36 @@ def success(steps: StepRollouts, by: str) -> MetricGroup:
     return MetricGroup({**numbers, **rate(known), **_best(chosen), "window": window, **ends}, series)
 
 
-def learning_curves(steps: StepRollouts, by: str) -> MetricGroup | None:
+def learning_curves(steps: StepAttempts, by: str) -> MetricGroup | None:
     """For each domain the success rate over a window of its first attempts, and the best of k beside it; None where no
     outcome is known."""
     by_domain: dict[str, list[tuple[int, bool, list[bool]]]] = defaultdict(list)
-    for step, rollouts in steps:
-        for rollout in rollouts:
-            if (succeeded := outcome(rollout.first, by)) is not None:
-                chosen = _outcomes([rollout] if rollout.choice else [], by)
-                by_domain[str(rollout.task.meta.get("domain", ALL_DOMAINS))].append((step, succeeded, chosen))
+    for step, attempts in steps:
+        for attempt in attempts:
+            if (succeeded := outcome(attempt.first, by)) is not None:
+                chosen = _outcomes([attempt] if attempt.choice else [], by)
+                by_domain[str(attempt.task.meta.get("domain", ALL_DOMAINS))].append((step, succeeded, chosen))
     domains = {}
-    for name, attempts in sorted(by_domain.items()):
-        numbers, outcomes, best = zip(*attempts, strict=True)
-        window = window_size(len(attempts))
+    for name, firsts in sorted(by_domain.items()):
+        numbers, outcomes, best = zip(*firsts, strict=True)
+        window = window_size(len(firsts))
         rates = windowed_rates([[succeeded] for succeeded in outcomes], window)
         curve = {**rates, **_best_series(best, window)}
-        series = {"attempt": [*range(1, len(attempts) + 1)], "step": list(numbers), **curve}
+        series = {"attempt": [*range(1, len(firsts) + 1)], "step": list(numbers), **curve}
         domains[name] = {
-            **rate(outcomes), **_best(best), "attempts": len(attempts), "window": window, "by_attempt": series,
+            **rate(outcomes), **_best(best), "attempts": len(firsts), "window": window, "by_attempt": series,
         }  # fmt: skip
     return MetricGroup({"domains": domains}) if domains else None
 
 
-def retrieval(steps: StepRollouts, cites: bool) -> MetricGroup | None:
+def retrieval(steps: StepAttempts, cites: bool) -> MetricGroup | None:
     """The similarity of retrieved entries to their task, on average and at best, and the share of them that the agent
     relied on, if it cites entries. None where nothing was retrieved."""
-    by_step = [[r for r in rollouts if r.retrieved] for _, rollouts in steps]
+    by_step = [[r for r in attempts if r.retrieved] for _, attempts in steps]
     every = [r for step in by_step for r in step]
     if not every:
         return None
-    measures: dict[str, Callable[[Sequence[Rollout]], list[float]]] = {
+    measures: dict[str, Callable[[Sequence[Attempt]], list[float]]] = {
         "similarity": lambda lookups: [similarity for r in lookups for _, similarity in r.retrieved],
         "best": lambda lookups: [max(similarity for _, similarity in r.retrieved) for r in lookups],
     }
@@ -95,10 +95,10 @@ def retrieval(steps: StepRollouts, cites: bool) -> MetricGroup | None:
     return MetricGroup({"lookups": len(every), **numbers}, series)
 
 
-def agreement(steps: StepRollouts) -> MetricGroup | None:
+def agreement(steps: StepAttempts) -> MetricGroup | None:
     """Where several attempts were made at a task: the share of them that agree with the chosen answer, and what chose
     it. None where no task had several attempts."""
-    by_step = [[r.choice for r in rollouts if r.choice.get("of", 1) > 1] for _, rollouts in steps]
+    by_step = [[r.choice for r in attempts if r.choice.get("of", 1) > 1] for _, attempts in steps]
     every = [choice for step in by_step for choice in step]
     if not every:
         return None
@@ -112,54 +112,54 @@ def agreement(steps: StepRollouts) -> MetricGroup | None:
     return MetricGroup(numbers, {"agreement": [mean([choice["agreement"] for choice in step]) for step in by_step]})
 
 
-def actions(steps: StepRollouts) -> MetricGroup | None:
+def actions(steps: StepAttempts) -> MetricGroup | None:
     """The number of actions of each attempt, further attempts at a task included; None for an agent without actions."""
-    traces = [[r.trace for rollout in rollouts for r in rollout.group if r.trace.steps] for _, rollouts in steps]
+    traces = [[r.trace for attempt in attempts for r in attempt.group if r.trace.steps] for _, attempts in steps]
     by_step = [[sum(step.kind == "action" for step in trace.steps) for trace in step] for step in traces]
     every = [n for step in by_step for n in step]
     return MetricGroup(distribution(every), {"actions": [mean(step) for step in by_step]}) if any(every) else None
 
 
-JudgedAttempt = tuple[Rollout, bool]
+JudgedAttempt = tuple[Attempt, bool]
 """An attempt, and the verdict that the judge gave on it in the run."""
 
 
-def judged_attempts(steps: StepRollouts, verdict_places: Collection[str]) -> list[JudgedAttempt]:
+def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> list[JudgedAttempt]:
     """The attempts that the judge gave a verdict on, one for each answer and verdict at a task. `verdict_places` are
     the places below which the judge was asked for a verdict."""
     judged: list[JudgedAttempt] = []
-    for rollout in (r for _, rollouts in steps for r in rollouts if place_of_all(r.place) in verdict_places):
-        attempts, verdicts = list(rollout.group), [r.feedback.success for r in rollout.group]
-        if (stored := rollout.choice.get("verdicts")) is not None:
+    for attempt in (r for _, attempts in steps for r in attempts if place_of_all(r.place) in verdict_places):
+        group, verdicts = list(attempt.group), [r.feedback.success for r in attempt.group]
+        if (stored := attempt.choice.get("verdicts")) is not None:
             # A choice keeps its verdicts in the order of the attempts.
-            attempts, verdicts = sorted(attempts, key=number_of), stored
+            group, verdicts = sorted(group, key=number_of), stored
         distinct = {
-            (attempt.trace.answer, verdict): (attempt, verdict)
-            for attempt, verdict in zip(attempts, verdicts, strict=True)
-            if verdict is not None and not _failed(attempt)
+            (one.trace.answer, verdict): (one, verdict)
+            for one, verdict in zip(group, verdicts, strict=True)
+            if verdict is not None and not _failed(one)
         }
         judged += distinct.values()
     return judged
 
 
-def scored_attempts(steps: StepRollouts) -> list[JudgedAttempt]:
+def scored_attempts(steps: StepAttempts) -> list[JudgedAttempt]:
     """All attempts that have a score, which stands for the verdict of the judge that gave it."""
-    attempts = (r for _, rollouts in steps for rollout in rollouts for r in rollout.group)
-    return [(r, r.score.correct) for r in attempts if r.score is not None and not _failed(r)]
+    made = (r for _, attempts in steps for attempt in attempts for r in attempt.group)
+    return [(r, r.score.correct) for r in made if r.score is not None and not _failed(r)]
 
 
 def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | None:
     """How often the judge's verdict equals the score; None where no attempt has both. `lenient` counts wrong answers
     that were judged right, `strict` right answers that were judged wrong."""
-    pairs = [(verdict, rollout.score.correct) for rollout, verdict in attempts if rollout.score is not None]
+    pairs = [(verdict, attempt.score.correct) for attempt, verdict in attempts if attempt.score is not None]
     if not pairs:
         return None
     wrong = {"lenient": pairs.count((True, False)), "strict": pairs.count((False, True))}
     return {"n": len(pairs), **rate([verdict == correct for verdict, correct in pairs], "same"), **wrong}
 
 
-def _outcomes(rollouts: Sequence[Rollout], by: str) -> list[bool]:
-    return [succeeded for rollout in rollouts if (succeeded := outcome(rollout, by)) is not None]
+def _outcomes(attempts: Sequence[Attempt], by: str) -> list[bool]:
+    return [succeeded for attempt in attempts if (succeeded := outcome(attempt, by)) is not None]
 
 
 def _best(chosen: Sequence[Sequence[bool]]) -> dict[str, object]:
@@ -173,5 +173,5 @@ def _best_series(chosen: Sequence[Sequence[bool]], window: int) -> dict[str, Ser
     return {"best_of_k": windowed_rates(chosen, window)["rate"]} if any(chosen) else {}
 
 
-def _failed(rollout: Rollout) -> bool:
-    return rollout.trace.error is not None
+def _failed(attempt: Attempt) -> bool:
+    return attempt.trace.error is not None

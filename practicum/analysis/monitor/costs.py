@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from practicum.analysis.monitor.attempts import StepRollouts
+from practicum.analysis.monitor.attempts import StepAttempts
 from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean
 from practicum.core.types import Usage
 from practicum.engine.loop import ENDED
@@ -81,7 +81,7 @@ def verdict_places(calls: Sequence[JournalCall]) -> set[str]:
 
 
 def latency(
-    calls: Sequence[JournalCall], remembers: bool, steps: StepRollouts, records: Sequence[StepStory]
+    calls: Sequence[JournalCall], remembers: bool, steps: StepAttempts, records: Sequence[StepStory]
 ) -> MetricGroup:
     """Seconds by component, of attempts, and of steps. In a method that `remembers`, the reflector extracts memories. A
     failed call counts, but its duration is not known."""
@@ -93,8 +93,8 @@ def latency(
         if call.role == "agent" and call.ok and not call.is_turn:
             by_attempt[call.parent] += call.seconds
     by_step = [
-        [by_attempt[attempt.place] for r in rollouts for attempt in r.group if attempt.place in by_attempt]
-        for _, rollouts in steps
+        [by_attempt[attempt.place] for r in attempts for attempt in r.group if attempt.place in by_attempt]
+        for _, attempts in steps
     ]
     if every := [seconds for step in by_step for seconds in step]:
         numbers["attempt_seconds"], series["attempt_seconds"] = distribution(every), [*map(mean, by_step)]
@@ -138,7 +138,7 @@ def _component(call: JournalCall, remembers: bool) -> str:
     return COMPONENTS_BY_ROLE.get(call.role, call.role)
 
 
-def tokens(calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[StepStory]) -> MetricGroup | None:
+def tokens(calls: Sequence[JournalCall], steps: StepAttempts, records: Sequence[StepStory]) -> MetricGroup | None:
     """Tokens and, where prices are known, US dollars: in total, by role and per task, for learning and for evaluation.
     None where no model was called."""
     stages: dict[str, list[JournalCall]] = {"learning": [], "evaluation": []}
@@ -146,7 +146,7 @@ def tokens(calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[
         if call.usage.calls:
             stages[call.stage].append(call)
     tasks = {
-        "learning": sum(len(rollouts) for _, rollouts in steps),
+        "learning": sum(len(attempts) for _, attempts in steps),
         "evaluation": len({tuple(call.place.split("/")[:2]) for call in stages["evaluation"]}),
     }
     numbers = {stage: _costs(paid, tasks[stage]) for stage, paid in stages.items() if paid}
@@ -173,15 +173,15 @@ def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
 
 
 def _tokens_by_step(
-    calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[StepStory]
+    calls: Sequence[JournalCall], steps: StepAttempts, records: Sequence[StepStory]
 ) -> dict[str, Series]:
     """Tokens per task of each step, in total and by role. A step without attempts has None; its tokens count with the
     last step before it that had attempts."""
-    tasks = {step: len(rollouts) for step, rollouts in steps if rollouts}
-    owner = {rollout.place.split("/")[0]: step for step, rollouts in steps for rollout in rollouts}
+    tasks = {step: len(attempts) for step, attempts in steps if attempts}
+    owner = {attempt.place.split("/")[0]: step for step, attempts in steps for attempt in attempts}
     at = next(iter(tasks), 0)
-    for (step, rollouts), record in zip(steps, records, strict=True):
-        at = step if rollouts else at
+    for (step, attempts), record in zip(steps, records, strict=True):
+        at = step if attempts else at
         # In the asynchronous mode the calls of a step are at the place of its group.
         owner |= {f"step {step}": at, f"group {record.sampled.get('group')}": at}
     # The total comes first, as "tokens".

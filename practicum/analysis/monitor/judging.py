@@ -52,12 +52,12 @@ async def judge_again(
     setup = replace(build_setup(config_from(values), Splits(), parts), roles=("judge",))
     pairs: list[tuple[bool, bool | None]] = []
 
-    async def ask(attempt: JudgedAttempt, run: Run) -> None:
+    async def ask(judged: JudgedAttempt, run: Run) -> None:
         """Keep the old and the new verdict, None where the judge gives none. A stop keeps those before it."""
-        rollout, verdict = attempt
+        attempt, verdict = judged
         try:
-            target = rollout.task.target if with_target else None
-            now = (await judge(run, rollout.task, rollout.trace, target)).right
+            target = attempt.task.target if with_target else None
+            now = (await judge(run, attempt.task, attempt.trace, target)).right
         except (OutputError, ProviderError):
             now = None
         pairs.append((verdict, now))
@@ -67,7 +67,7 @@ async def judge_again(
             stopped = {}
             try:
                 await Run(state, "judged again").gather(
-                    [(str(i), partial(ask, attempt)) for i, attempt in enumerate(sample, 1)]
+                    [(str(i), partial(ask, judged)) for i, judged in enumerate(sample, 1)]
                 )
             except Stopped as stop:
                 stopped = {"stopped": stop.reason}

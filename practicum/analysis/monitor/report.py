@@ -74,10 +74,10 @@ async def monitor(
             raise UsageError(
                 "run.no_data", f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}"
             )
-        rollouts = {step: rollouts for step, rollouts, _ in step_records(store)}
-        steps = [(record.step, rollouts.get(record.step, [])) for record in records]
-        # For rollouts that reuse an earlier attempt nothing was attempted.
-        attempted = [(step, [rollout for rollout in own if not rollout.of]) for step, own in steps]
+        made = {step: own for step, own, _ in step_records(store)}
+        steps = [(record.step, made.get(record.step, [])) for record in records]
+        # Without those that reuse an earlier attempt.
+        attempted = [(step, [r for r in own if not r.of]) for step, own in steps]
         by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
         calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(origin.method), MemorySettings)

@@ -14,7 +14,7 @@ from practicum.analysis.pages import render
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import PracticumError
-from practicum.core.types import Rollout
+from practicum.core.types import Attempt
 from practicum.session.ask import Answered
 from practicum.session.config import Config
 from practicum.session.story import AttemptLine, AttemptStory, EntryShown, Story, in_order
@@ -95,35 +95,35 @@ def answer_page(answered: Answered, team: Team | None, folder: Path) -> str:
         if answered.learned is None:
             attempt = _attempt(answered)
         else:
-            attempt = opened.enter_context(Story.open(folder)).attempt(answered.rollout.place)
+            attempt = opened.enter_context(Story.open(folder)).attempt(answered.attempt.place)
         network = None if team is None else network_of(team, attempt, answered.context)
         return render("view/attempt.html", attempt=attempt, network=network, **frame)
 
 
 def _attempt(answered: Answered) -> AttemptStory:
     """The story of an attempt that is in no run."""
-    rollout, context = answered.rollout, answered.context
-    members = in_order(rollout)
-    lines = [_line(rollout, one, number, len(members)) for number, one in enumerate(members, 1)]
+    attempt, context = answered.attempt, answered.context
+    members = in_order(attempt)
+    lines = [_line(attempt, one, number, len(members)) for number, one in enumerate(members, 1)]
     shown = {match.entry.id: match.entry for match in answered.retrieved} | {entry.id: entry for entry in answered.used}
     return AttemptStory(
-        line=lines[members.index(rollout)], task=rollout.task, version=context.version, calls=(),
-        retrieved=tuple(_shown(shown, id, similarity) for id, similarity in rollout.retrieved),
-        trace=rollout.trace, used=tuple(_shown(shown, id) for id in rollout.trace.used), score=rollout.score,
-        feedback=rollout.feedback, judging=(), rounds=(), group=tuple(lines) if len(lines) > 1 else (),
-        choice=rollout.choice, twin=rollout.twin, reused="", recorded=False, lessons=(), reflecting=(), updating=(),
+        line=lines[members.index(attempt)], task=attempt.task, version=context.version, calls=(),
+        retrieved=tuple(_shown(shown, id, similarity) for id, similarity in attempt.retrieved),
+        trace=attempt.trace, used=tuple(_shown(shown, id) for id in attempt.trace.used), score=attempt.score,
+        feedback=attempt.feedback, judging=(), rounds=(), group=tuple(lines) if len(lines) > 1 else (),
+        choice=attempt.choice, twin=attempt.twin, reused="", recorded=False, lessons=(), reflecting=(), updating=(),
         usage=answered.usage, seconds=answered.seconds,
     )  # fmt: skip
 
 
-def _line(rollout: Rollout, one: Rollout, number: int, tries: int) -> AttemptLine:
+def _line(attempt: Attempt, one: Attempt, number: int, tries: int) -> AttemptLine:
     score = one.score
     return AttemptLine(
         id=f"attempt {number}" if tries > 1 else "answer", split="", step=None, version=None, task=one.task.id,
         input=one.task.input, answer=one.trace.answer, error=one.trace.error, lost=one.trace.lost,
         score=None if score is None else score.value, correct=None if score is None else score.correct,
         success=one.feedback.success, feedback=one.feedback.text, number=number, tries=tries,
-        chosen=bool(rollout.choice) and one is rollout, reused=one.of, place=one.place,
+        chosen=bool(attempt.choice) and one is attempt, reused=one.of, place=one.place,
     )  # fmt: skip
 
 

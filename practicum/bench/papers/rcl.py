@@ -14,7 +14,7 @@ from practicum.bench.papers.table import NONE, PaperTable
 # prompt, in both profiles.
 BASE: Mapping[str, Any] = {
     "rounds": 0, "dedupe": "never", "learn_from": "failures", "lessons": "all", "curator": "edits", "merge": False,
-    "uncovered": "drop", "rules_shown": True, "batch": 1, "rollouts": "auto",
+    "uncovered": "drop", "rules_shown": True, "batch": 1, "attempted": "auto",
 }  # fmt: skip
 
 PRIMITIVES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {

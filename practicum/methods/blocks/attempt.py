@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal
 
 from practicum.core.context import Context
-from practicum.core.types import Feedback, Lesson, Rollout, Round, Task, Trace
+from practicum.core.types import Attempt, Feedback, Lesson, Round, Task, Trace
 from practicum.engine.loop import AttemptSeam, Batch
 from practicum.engine.run import ActSeam, Run
 from practicum.methods.blocks.reflect import LearnFrom, Reflector
@@ -27,11 +27,11 @@ WARM = 0.7
 def once(act: ActSeam) -> AttemptSeam:
     """Attempt each task of the batch once, all at once, each at its own place and with its own provenance."""
 
-    async def one(task: Task, context: Context, run: Run) -> Rollout:
+    async def one(task: Task, context: Context, run: Run) -> Attempt:
         source, *tags = task.sources
-        return await act(task, context, replace(run, about=(source, f"rollout:{run.place}", *tags)))
+        return await act(task, context, replace(run, about=(source, f"attempt:{run.place}", *tags)))
 
-    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return await run.gather([(f"{i}.{task.id}", partial(one, task, context)) for i, task in enumerate(batch.tasks)])
 
     return attempt
@@ -42,11 +42,11 @@ def shown_answers(act: ActSeam) -> AttemptSeam:
     nothing. Other tasks are attempted, and so is every task of an agent that has more to show than its answer, such as
     calls of tools."""
 
-    async def show(task: Task, context: Context, run: Run) -> Rollout:
+    async def show(task: Task, context: Context, run: Run) -> Attempt:
         if task.target is None or not run.answers_known or not run.only_answers:
             return await act(task, context, run)
         feedback = Feedback(True, "This is the right answer.", task.target)
-        return Rollout(task, Trace(task.target), None, feedback, run.place)
+        return Attempt(task, Trace(task.target), None, feedback, run.place)
 
     return once(show)
 
@@ -55,33 +55,33 @@ def stored() -> AttemptSeam:
     """No attempt: return the recorded trace of each task, from before this run (Combee, section 4.1: learning from
     released traces). A trace without a score is scored or, without a scorer, judged."""
 
-    async def show(task: Task, context: Context, run: Run) -> Rollout:
+    async def show(task: Task, context: Context, run: Run) -> Attempt:
         if task.recorded is None:
-            return Rollout(task, Trace("", error="no trace", lost=True), None, Feedback(None, ""), run.place)
+            return Attempt(task, Trace("", error="no trace", lost=True), None, Feedback(None, ""), run.place)
         recorded = task.recorded
         # The entries that an attempt from elsewhere used were those of another context.
         used = tuple(id for id in recorded.trace.used if recorded.own and id in context)
         trace, score = replace(recorded.trace, used=used), recorded.score
         score = score if score is not None else await run.score(task, trace)
         known = await learning_feedback(task, trace, score, run)
-        return Rollout(task, trace, score, known, run.place, retrieved=recorded.retrieved)
+        return Attempt(task, trace, score, known, run.place, retrieved=recorded.retrieved)
 
     return once(show)
 
 
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
     """Attempt the task, and reflect on it as soon as it is done, without waiting for the rest of the batch.
-    `per_trace` makes the same lessons of such rollouts as of others."""
+    `per_trace` makes the same lessons of such attempts as of others."""
 
-    async def attempt(task: Task, context: Context, run: Run) -> Rollout:
-        rollout = await act(task, context, run)
-        if rollout.trace.lost or (learn_from == "failures" and rollout.feedback.success is True):
-            return rollout
-        lesson = await reflector(rollout, context, (), run.at("reflect"))
+    async def one(task: Task, context: Context, run: Run) -> Attempt:
+        attempt = await act(task, context, run)
+        if attempt.trace.lost or (learn_from == "failures" and attempt.feedback.success is True):
+            return attempt
+        lesson = await reflector(attempt, context, (), run.at("reflect"))
         # `per_trace` asks once more for a reflection that was lost.
-        return rollout if lesson is None else replace(rollout, rounds=(Round(lesson),))
+        return attempt if lesson is None else replace(attempt, rounds=(Round(lesson),))
 
-    return attempt
+    return one
 
 
 def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> ActSeam:
@@ -91,7 +91,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
     confirmed. `critique`: the reflector improves its own lesson until it has nothing to add.
     """
 
-    async def retry(task: Task, context: Context, run: Run) -> Rollout:
+    async def retry(task: Task, context: Context, run: Run) -> Attempt:
         first = await act(task, context, run)
         made: list[Round] = []
         trace, known = first.trace, first.feedback
@@ -110,7 +110,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
             made.append(Round(lesson, trace, known))
         return replace(first, rounds=(*first.rounds, *made))
 
-    async def critique(task: Task, context: Context, run: Run) -> Rollout:
+    async def critique(task: Task, context: Context, run: Run) -> Attempt:
         first = await act(task, context, run)
         made: list[Round] = []
         while len(made) < rounds and first.feedback.success is not True and not first.trace.lost:
@@ -130,7 +130,7 @@ def demonstrated(attempt: ActSeam, act: Answer) -> ActSeam:
     example of how the task is solved, as the right answer is where an agent only answers (the rationalization of STaR,
     Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
 
-    async def told(task: Task, context: Context, run: Run) -> Rollout:
+    async def told(task: Task, context: Context, run: Run) -> Attempt:
         made = await attempt(task, context, run)
         if run.only_answers or made.solved or made.feedback.success is None or made.trace.lost:
             return made
@@ -145,10 +145,10 @@ def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSea
     """Run each task `size` times, all at once (RCL, section 3.1). The first run is as in evaluation, and reports count
     it alone."""
 
-    async def member(number: int, batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def member(number: int, batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return await attempt(batch, context, replace(run, warmth=warmth, member=number) if number > 1 else run)
 
-    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         runs = await run.gather([(f"run {n}", partial(member, n, batch, context)) for n in range(1, size + 1)])
         return [replace(one, siblings=tuple(others)) for one, *others in zip(*runs, strict=True)]
 
@@ -163,12 +163,12 @@ def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
     nothing uses it, because the annotation changes what the agent does.
     """
 
-    async def annotated(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def annotated(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         # Nothing is learned from the outcome of this run, so no judge is asked about it.
         return await once(twin)(batch, context, replace(run, teaches=False))
 
-    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
-        jobs: list[tuple[str, Callable[[Run], Awaitable[list[Rollout]]]]] = [
+    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Attempt]:
+        jobs: list[tuple[str, Callable[[Run], Awaitable[list[Attempt]]]]] = [
             ("plain", partial(attempt, batch, context)),
             ("annotated", partial(annotated, batch, context)),
         ]

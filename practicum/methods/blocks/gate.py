@@ -27,14 +27,14 @@ import numpy as np
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Resolution, Vote
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Attempt, Lesson, Task
 from practicum.engine.loop import AcceptSeam, UpdateSeam
 from practicum.engine.run import ActSeam, Run
 
 # ---- without a gate: every delta is accepted
 
 
-async def always(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+async def always(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
     """Accept every delta."""
     return delta
 
@@ -43,7 +43,7 @@ def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
     """Accept every delta, after wrappers of an update (de-duplication, budget) have seen it beside the context that it
     is applied to: for schedules in which that is not the context that it was made from."""
 
-    async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         async def given(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
             return delta
 
@@ -143,8 +143,8 @@ def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) 
     nothing that is shown, such as votes, passes at no cost.
     """
 
-    async def accepted(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-        delta = await accept(context, delta, rollouts, run)
+    async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
+        delta = await accept(context, delta, attempts, run)
         new = context.apply(delta).context
         if new.digest == context.digest:
             return delta

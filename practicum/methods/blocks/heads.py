@@ -21,7 +21,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import ordered_union
 from practicum.core.errors import OutputError, ProviderError
-from practicum.core.types import Instructions, Lesson, Prompt, Rollout, Round, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Prompt, Round, Turn
 from practicum.engine.loop import ReflectSeam, sources_of
 from practicum.engine.run import Run
 from practicum.engine.specifics import answers_named
@@ -96,16 +96,16 @@ class Diagnosis(CoverageGap, RootCause, Attribution):
 HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
 
 
-def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
+def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
     """The attributions that the case allows. Chance needs a rule that was shown and not followed, or another run that
     succeeded; if one succeeded, the task is not intractable. A small model would say any of them at random."""
-    failed, passed = contrast(rollout)
-    slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(rollout, context))
+    failed, passed = contrast(attempt)
+    slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(attempt, context))
     chance: tuple[FailureKind, ...] = ("execution_variance",) if slipped else ()
     return ("actionable_gap", *chance, *(() if passed else ("intractable",)))
 
 
-def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
+def _unfollowed(rule: str, failed: Attempt, choices: Sequence[str]) -> bool:
     """Whether a failed attempt may not have followed this rule. If answers are choices and the rule names some, it must
     name the target or, if learning may not see that, another choice than the answer."""
     named, target = answers_named(rule, choices), failed.feedback.target
@@ -141,12 +141,12 @@ class Heads:
     one_call: bool = False
     examples: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
-    async def __call__(self, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        failed, _ = contrast(rollout)
+    async def __call__(self, attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        failed, _ = contrast(attempt)
         if failed.feedback.success is not False:
-            return await self.otherwise(rollout, context, earlier, run)
-        prompt = await case_prompt(self.case, rollout, context, earlier, run)
-        kinds = possible(rollout, context, run.choices)
+            return await self.otherwise(attempt, context, earlier, run)
+        prompt = await case_prompt(self.case, attempt, context, earlier, run)
+        kinds = possible(attempt, context, run.choices)
         try:
             if self.one_call:
                 answers = [await self._ask(self.heads, prompt, Diagnosis, kinds, run)]
@@ -162,11 +162,11 @@ class Heads:
         found = Diagnosis.model_validate({name: value for answer in answers for name, value in answer})
         run.count(ATTRIBUTED[found.attribution])
         gap = found.attribution == "actionable_gap"
-        votes = verdicts(found.tags, rollout, context, run)
+        votes = verdicts(found.tags, attempt, context, run)
         if not gap:
             # A failure that no rule caused must not count against a rule.
             votes = dict.fromkeys(votes, "neutral")
-        lesson = reflected_lesson(found, rollout, votes, run, run.place, keep=gap or not self.gated)
+        lesson = reflected_lesson(found, attempt, votes, run, run.place, keep=gap or not self.gated)
         return lesson if gap or not self.gated else replace(lesson, data={**lesson.data, "gated": True})
 
     async def _ask(
@@ -219,26 +219,26 @@ def batched(told: Instructions, learn_from: LearnFrom) -> ReflectSeam:
     answer counts the entries that it used, and is counted.
     """
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        made = [r for r in rollouts if not r.trace.lost]
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        made = [r for r in attempts if not r.trace.lost]
         passing = [r for r in made if learn_from == "failures" and contrast(r)[0].feedback.success is True]
         places = {r.place for r in passing}
         asked = [r for r in made if r.place not in places]
         answers = await ask(asked, context, run) if asked else {}
         lessons: list[Lesson] = []
-        for n, rollout in enumerate(asked, 1):
+        for n, attempt in enumerate(asked, 1):
             if n not in answers:
-                lessons.append(tagged(rollout, rollout.place))
+                lessons.append(tagged(attempt, attempt.place))
                 continue
-            votes = verdicts(answers[n].tags, rollout, context, run)
-            lesson = reflected_lesson(answers[n], rollout, votes, run, f"{run.place}/{rollout.place}")
+            votes = verdicts(answers[n].tags, attempt, context, run)
+            lesson = reflected_lesson(answers[n], attempt, votes, run, f"{run.place}/{attempt.place}")
             # The reflector saw all attempts, so the lesson comes from all of them, and is about one.
-            sources = ordered_union((rollout.sources, sources_of(asked)))
-            data = {**lesson.data, "task_id": rollout.task.id}
+            sources = ordered_union((attempt.sources, sources_of(asked)))
+            data = {**lesson.data, "task_id": attempt.task.id}
             lessons += [replace(x, sources=sources, data=data) for x in lesson.each]
         return [*lessons, *(tagged(r, r.place) for r in passing)]
 
-    async def ask(asked: Sequence[Rollout], context: Context, run: Run) -> Mapping[int, OfMany]:
+    async def ask(asked: Sequence[Attempt], context: Context, run: Run) -> Mapping[int, OfMany]:
         """The reflections by the numbers of their attempts; none if the call failed."""
         cases = [case(r, context, (), run) for r in asked]
         parts = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]

@@ -15,7 +15,7 @@ from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit
-from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Turn
 from practicum.core.views import behind
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
@@ -60,10 +60,10 @@ def extract_memories(most: int, extract: Extract, temperature: float, index: Ind
     ablation), or of all with different outcomes or answers, failures included. An attempt of unknown outcome gives
     none, which is counted."""
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = []
-        for i, chosen in enumerate(rollouts):
-            distinct: dict[object, Rollout] = {}
+        for i, chosen in enumerate(attempts):
+            distinct: dict[object, Attempt] = {}
             for one in (chosen,) if extract == "chosen" else chosen.group:
                 if not one.trace.lost:
                     distinct.setdefault((one.feedback.success, outcome_of(one.trace)), one)
@@ -78,7 +78,7 @@ def extract_memories(most: int, extract: Extract, temperature: float, index: Ind
 
 
 async def _extracted(
-    one: Rollout, chosen: Rollout, most: int, temperature: float, index: Index, context: Context, run: Run
+    one: Attempt, chosen: Attempt, most: int, temperature: float, index: Index, context: Context, run: Run
 ) -> list[Lesson]:
     """The memories of one attempt at a task of which another, or the same, was chosen."""
     run, parts = replace(run, about=chosen.sources), [*run.agent_instructions]
@@ -118,13 +118,13 @@ def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = 
     return Add(section, text, key or f"{title}. {description} {content}", data, sources=sources)
 
 
-async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def usage_votes(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """Votes for the entries that the attempts relied on, by their outcome."""
     lessons = []
-    for rollout in rollouts:
-        counted = {id: vote for id, vote in judged_by_outcome(rollout).items() if id in context}
-        if counted and not rollout.trace.lost:
-            lessons.append(Lesson(f"{rollout.place}/used", "", votes=counted, sources=rollout.sources))
+    for attempt in attempts:
+        counted = {id: vote for id, vote in judged_by_outcome(attempt).items() if id in context}
+        if counted and not attempt.trace.lost:
+            lessons.append(Lesson(f"{attempt.place}/used", "", votes=counted, sources=attempt.sources))
     return lessons
 
 

@@ -25,7 +25,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Vote
 from practicum.core.errors import AgentError, ProviderError, RequestError, UsageError, WindowError
-from practicum.core.types import Instructions, Lesson, Prompt, Rollout, Step, Task, Trace, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Prompt, Step, Task, Trace, Turn
 from practicum.core.views import View, count_tokens
 from practicum.core.visible import visible_to_model
 from practicum.engine.run import ActSeam, Run
@@ -155,7 +155,7 @@ def by_network(
     """One attempt by the team that `seeded` makes of the run's seed. The answer to the whole task is scored as in any
     other method; the trace's `data["moves"]` holds the moves that led to it, and its steps describe them."""
 
-    async def act(task: Task, context: Context, run: Run) -> Rollout:
+    async def act(task: Task, context: Context, run: Run) -> Attempt:
         team = seeded(run.seed)
         past_trace, searching = "", run.at("experience")
         if experience.strategy == "task":
@@ -181,7 +181,7 @@ def by_network(
         # If an entry was shown more than once, its highest similarity stays, because it comes last.
         highest = {id: round(similarity, 4) for similarity, id in shown}
         retrieved = tuple(sorted(highest.items(), key=lambda item: -item[1]))
-        return Rollout(task, trace, score, feedback, run.place, retrieved=retrieved)
+        return Attempt(task, trace, score, feedback, run.place, retrieved=retrieved)
 
     return act
 

@@ -18,7 +18,7 @@ from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
-from practicum.core.types import Instructions, Lesson, Prompt, Rating, Rollout, Round, Step, Trace, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Prompt, Rating, Round, Step, Trace, Turn
 from practicum.core.views import behind, entry_line, truncate
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
@@ -39,17 +39,17 @@ SHORTEST = 400
 """Characters that an attempt is not cut below, however short the one beside it is."""
 
 
-def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
+def contrast(attempt: Attempt) -> tuple[Attempt, Attempt | None]:
     """The attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1). Only a group with
     both outcomes has the second one. A group without a failure is reflected on by its first attempt."""
-    failed = next((r for r in rollout.group if r.feedback.success is False and not r.trace.lost), None)
-    passed = next((r for r in rollout.group if r.feedback.success is True), None)
-    return (rollout, None) if failed is None else (failed, passed)
+    failed = next((r for r in attempt.group if r.feedback.success is False and not r.trace.lost), None)
+    passed = next((r for r in attempt.group if r.feedback.success is True), None)
+    return (attempt, None) if failed is None else (failed, passed)
 
 
-def evidence(rollout: Rollout) -> str:
+def evidence(attempt: Attempt) -> str:
     """One attempt as text: the task, the steps, the answer, the feedback."""
-    return "\n".join([f"Task: {rollout.task.input}", *_work(rollout.trace), f"Feedback: {rollout.feedback.text}"])
+    return "\n".join([f"Task: {attempt.task.input}", *_work(attempt.trace), f"Feedback: {attempt.feedback.text}"])
 
 
 def _work(trace: Trace) -> list[str]:
@@ -78,9 +78,9 @@ def solved_as(trace: Trace) -> dict[str, Any]:
     return data
 
 
-def brief(rollout: Rollout, run: Run) -> str:
+def brief(attempt: Attempt, run: Run) -> str:
     """The same; for a small model, cut in the middle if it is long."""
-    return truncate(evidence(rollout), BRIEF) if run.profile == "small" else evidence(rollout)
+    return truncate(evidence(attempt), BRIEF) if run.profile == "small" else evidence(attempt)
 
 
 def said(lesson: Lesson) -> str:
@@ -106,15 +106,15 @@ FINDINGS = {
 
 
 async def case_prompt(
-    told: Instructions, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True
+    told: Instructions, attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True
 ) -> Prompt:
     """A reflector's prompt about one task. With `shown`, it reads the playbook: a small model only the entries that the
     agent relied on."""
-    return await cases_prompt(told, case(rollout, context, earlier, run, shown), [rollout], context, run, shown)
+    return await cases_prompt(told, case(attempt, context, earlier, run, shown), [attempt], context, run, shown)
 
 
 async def cases_prompt(
-    told: Instructions, parts: Sequence[str], rollouts: Sequence[Rollout], context: Context, run: Run,
+    told: Instructions, parts: Sequence[str], attempts: Sequence[Attempt], context: Context, run: Run,
     shown: bool = True,
 ) -> Prompt:  # fmt: skip
     """A reflector's prompt of these parts, which are about these attempts; the playbook comes first."""
@@ -123,18 +123,18 @@ async def cases_prompt(
     sections = f"# The sections of the playbook\n{described(run)}"
     if not shown:
         return told.prompt(run.profile, parts, heading=sections)
-    used = [entry.id for r in rollouts for entry in relied_on(r, context)]
-    pages = await playbook_pages(context, used, [r.task.input for r in rollouts], "reflector", run)
+    used = [entry.id for r in attempts for entry in relied_on(r, context)]
+    pages = await playbook_pages(context, used, [r.task.input for r in attempts], "reflector", run)
     return told.prompt(run.profile, parts, pages, f"{sections}\n\n# The playbook")
 
 
-def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True) -> list[str]:
-    """The parts of a reflector's prompt about one task; what is the same for all tasks comes first. `rollout` may have
+def case(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True) -> list[str]:
+    """The parts of a reflector's prompt about one task; what is the same for all tasks comes first. `attempt` may have
     siblings and a twin."""
     small = run.profile == "small"
-    failed, passed = contrast(rollout)
+    failed, passed = contrast(attempt)
     parts = [*run.agent_instructions]
-    if shown and (used := relied_on(rollout, context)):
+    if shown and (used := relied_on(attempt, context)):
         if small:
             parts.append("# Rules the agent relied on\n" + "\n".join(map(entry_line, used)))
         else:
@@ -153,10 +153,10 @@ def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run,
         most = max(min(len(wrong), len(right)), SHORTEST) if small else max(len(wrong), len(right))
         parts.append(f"# The attempt\n{truncate(wrong, most)}")
         parts.append(f"# Another attempt at it under the same rules, which succeeded\n{truncate(right, most)}")
-    if rollout.twin is not None and rollout.twin.error is None:
+    if attempt.twin is not None and attempt.twin.error is None:
         # Its outcome is not shown: the notes that it was asked for change what the agent does (RCL, section 3.2).
-        work = [] if small else _work(rollout.twin)
-        notes = "\n".join([*_notes(rollout.twin, small), *work])
+        work = [] if small else _work(attempt.twin)
+        notes = "\n".join([*_notes(attempt.twin, small), *work])
         parts.append(f"# The agent's notes, from another run of the same task\n{notes}")
     return parts
 
@@ -166,11 +166,11 @@ def _round(round: Round, small: bool) -> str:
     return "\n".join(texts if small else [said(round.lesson), *texts])
 
 
-def relied_on(rollout: Rollout, context: Context) -> list[Entry]:
+def relied_on(attempt: Attempt, context: Context) -> list[Entry]:
     """Entries that the attempt relied on, then those that its twin cited or doubted. Hidden entries, whose ids an agent
     may have guessed, are left out."""
-    failed, _ = contrast(rollout)
-    twin = () if rollout.twin is None else (*rollout.twin.used, *_doubts(rollout.twin))
+    failed, _ = contrast(attempt)
+    twin = () if attempt.twin is None else (*attempt.twin.used, *_doubts(attempt.twin))
     ids = dict.fromkeys((*failed.trace.used, *twin))
     return [entry for id in ids if (entry := context.get(id)) is not None and not entry.hidden]
 
@@ -193,7 +193,7 @@ def _doubts(twin: Trace) -> Mapping[str, str]:
 
 # ---- lessons from single attempts
 
-Reflector = Callable[[Rollout, Context, Sequence[Round], Run], Awaitable[Lesson | None]]
+Reflector = Callable[[Attempt, Context, Sequence[Round], Run], Awaitable[Lesson | None]]
 LearnFrom = Literal["all", "failures"]
 
 
@@ -253,30 +253,30 @@ def by_model(told: Instructions, rules_shown: bool = True) -> Reflector:
     reflection that fails or cannot be parsed is None, and counted.
     """
 
-    async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        failed, _ = contrast(rollout)
-        prompt = await case_prompt(told, rollout, context, earlier, run, rules_shown)
+    async def reflect(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        failed, _ = contrast(attempt)
+        prompt = await case_prompt(told, attempt, context, earlier, run, rules_shown)
         form = teaching_or_not() if run.profile == "small" and failed.feedback.success is not False else None
         said = await run.try_ask("reflector", prompt, Reflection, Count.LOST_REFLECTIONS, form=form)
         if said is None:
             return None
-        votes = verdicts(said.tags, rollout, context, run) if rules_shown else judged_by_outcome(failed)
-        return reflected_lesson(said, rollout, votes, run, run.place)
+        votes = verdicts(said.tags, attempt, context, run) if rules_shown else judged_by_outcome(failed)
+        return reflected_lesson(said, attempt, votes, run, run.place)
 
     return reflect
 
 
 def reflected_lesson(
-    said: Output, rollout: Rollout, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
+    said: Output, attempt: Attempt, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
 ) -> Lesson:
     """The lesson of a reflection, of any form with `insights`. Its findings are kept as data; unless `keep`, its
     insights are not."""
-    failed, _ = contrast(rollout)
+    failed, _ = contrast(attempt)
     insights = [x for x in getattr(said, "insights", ()) if clean(x.text)] if keep else []
     data = {name: value for name, value in said if name in FINDINGS and value}
     if run.profile == "full":
         data |= {"feedback": failed.feedback.text, "verdicts": dict(votes)}
-    lesson = Lesson(id, "", evidence(failed), votes, rollout.sources, data=data)
+    lesson = Lesson(id, "", evidence(failed), votes, attempt.sources, data=data)
     made = [replace(lesson, text=clean(x.text), section=section_of(x.section, run)) for x in insights]
     if not made:
         return lesson
@@ -284,47 +284,47 @@ def reflected_lesson(
     return replace(made[0], further=tuple(replace(x, id=f"{id}.{n}", detail="", votes={}, of=id) for n, x in others))
 
 
-def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Rating]:
+def verdicts(tags: Sequence[Tag], attempt: Attempt, context: Context, run: Run) -> dict[str, Rating]:
     """The reflector's tags as votes on the entries that it was shown; an entry that was used and not tagged is neutral.
     Tags of other entries are counted. A reused attempt does not vote again."""
-    if rollout.of:
+    if attempt.of:
         return {}
-    shown = {entry.id for entry in relied_on(rollout, context)}
+    shown = {entry.id for entry in relied_on(attempt, context)}
     tagged = {tag.id: tag.verdict for tag in tags if tag.id in shown}
     run.count(Count.UNKNOWN_TAGS, len(tags) - len(tagged))
-    return {**dict.fromkeys(contrast(rollout)[0].trace.used, "neutral"), **tagged}
+    return {**dict.fromkeys(contrast(attempt)[0].trace.used, "neutral"), **tagged}
 
 
-def judged_by_outcome(rollout: Rollout) -> dict[str, Rating]:
+def judged_by_outcome(attempt: Attempt) -> dict[str, Rating]:
     """Entries that were used are helpful in a success, harmful in a failure, else neutral. A reused attempt does not
     vote again."""
     ratings: dict[bool | None, Rating] = {True: "helpful", False: "harmful", None: "neutral"}
-    return {} if rollout.of else dict.fromkeys(rollout.trace.used, ratings[rollout.feedback.success])
+    return {} if attempt.of else dict.fromkeys(attempt.trace.used, ratings[attempt.feedback.success])
 
 
-async def without_reflector(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+async def without_reflector(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
     """The ablation: the raw attempt itself is the lesson, which the curator has to interpret."""
-    return Lesson(run.place, brief(rollout, run), evidence(rollout), judged_by_outcome(rollout), rollout.sources)
+    return Lesson(run.place, brief(attempt, run), evidence(attempt), judged_by_outcome(attempt), attempt.sources)
 
 
 def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
-    """Reflect on every rollout by itself, all at once. Reflections made during the attempt are kept as they are.
+    """Reflect on every attempt by itself, all at once. Reflections made during the attempt are kept as they are.
 
     With `learn_from="failures"`, a success only votes on the entries it used, with no call. With `only_confirmed`, an
     insight counts only if the next try succeeded with it. Nothing is learned from a lost attempt.
     """
 
-    async def one(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
-        if rollout.rounds:
-            lessons = [lesson for round in rollout.rounds for lesson in round.lesson.each]
+    async def one(attempt: Attempt, context: Context, run: Run) -> list[Lesson]:
+        if attempt.rounds:
+            lessons = [lesson for round in attempt.rounds for lesson in round.lesson.each]
             return [x if x.confirmed or not only_confirmed else replace(x, text="") for x in lessons]
-        if learn_from == "failures" and contrast(rollout)[0].feedback.success is True:
-            return [tagged(rollout, run.place)]
-        lesson = await reflector(rollout, context, (), replace(run, about=rollout.sources))
+        if learn_from == "failures" and contrast(attempt)[0].feedback.success is True:
+            return [tagged(attempt, run.place)]
+        lesson = await reflector(attempt, context, (), replace(run, about=attempt.sources))
         return [] if lesson is None else [*lesson.each]
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        usable = [r for r in rollouts if not r.trace.lost]
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        usable = [r for r in attempts if not r.trace.lost]
         jobs = [(f"{i}.{r.task.id}", partial(one, r, context)) for i, r in enumerate(usable)]
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
@@ -334,8 +334,8 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 def alongside(**reflects: ReflectSeam) -> ReflectSeam:
     """The lessons of all of these, each at the place of its name, in this order."""
 
-    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        made = await run.gather([(name, partial(reflect, rollouts, context)) for name, reflect in reflects.items()])
+    async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        made = await run.gather([(name, partial(reflect, attempts, context)) for name, reflect in reflects.items()])
         return [lesson for lessons in made for lesson in lessons]
 
     return wrapped
@@ -346,8 +346,8 @@ def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
     section 3.1). Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
     """
 
-    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        usable = [r for r in rollouts if not r.trace.lost]
+    async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        usable = [r for r in attempts if not r.trace.lost]
         failing = [r for r in usable if any(x.feedback.success is False for x in r.group if not x.trace.lost)]
         picked = sorted(failing, key=lambda r: _spread(r, run.labels), reverse=True)[:most]
         places = {r.place for r in picked}
@@ -357,27 +357,27 @@ def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
     return wrapped
 
 
-def _spread(rollout: Rollout, labels: bool) -> tuple[bool, float]:
+def _spread(attempt: Attempt, labels: bool) -> tuple[bool, float]:
     """Whether a run of the group succeeded, and the variance of the outcomes: of scores if learning may see them."""
-    made = [(r.score, r.feedback.success is True) for r in rollout.group if not r.trace.lost]
+    made = [(r.score, r.feedback.success is True) for r in attempt.group if not r.trace.lost]
     # `pvariance` is exact: with rounding errors, equal scores would seem to vary.
     spread = pvariance(score.value if score is not None and labels else float(success) for score, success in made)
     return any(success for _, success in made), spread
 
 
-async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """No reflection: the task with its answer and the calls that led to it, of the attempt or else of a further try
     that succeeded; after a failure, the right answer. And whether that is good: a failure without a known right answer
     is kept as bad, and not shown again."""
     lessons = []
-    for rollout in rollouts:
-        if rollout.trace.lost:
+    for attempt in attempts:
+        if attempt.trace.lost:
             continue
-        solved, target = rollout.solved, rollout.feedback.target if run.answers_known else None
-        corrected = rollout.feedback.success is False and solved is None and target is not None
-        made = {"answer": target} if corrected else solved_as(solved or rollout.trace)
+        solved, target = attempt.solved, attempt.feedback.target if run.answers_known else None
+        corrected = attempt.feedback.success is False and solved is None and target is not None
+        made = {"answer": target} if corrected else solved_as(solved or attempt.trace)
         data = {**made, "good": solved is not None or corrected, "corrected": corrected}
-        lessons.append(Lesson(rollout.place, rollout.task.input, sources=rollout.sources, data=data))
+        lessons.append(Lesson(attempt.place, attempt.task.input, sources=attempt.sources, data=data))
     return lessons
 
 
@@ -386,13 +386,13 @@ def is_experience(lesson: Lesson) -> bool:
     return "corrected" in lesson.data
 
 
-def tagged(rollout: Rollout, place: str) -> Lesson:
+def tagged(attempt: Attempt, place: str) -> Lesson:
     """A lesson about an attempt that was not reflected on. In a success, the entries that were used helped. A failure
     may have other causes than the entries, so it only counts their use (METHODS, section 3)."""
-    votes = judged_by_outcome(rollout)
-    if rollout.feedback.success is False:
+    votes = judged_by_outcome(attempt)
+    if attempt.feedback.success is False:
         votes = dict.fromkeys(votes, "neutral")
-    return Lesson(place, "", evidence(rollout), votes, rollout.sources)
+    return Lesson(place, "", evidence(attempt), votes, attempt.sources)
 
 
 # ---- self-contrast: several attempts at one task side by side (ReasoningBank; METHODS, section 4)
@@ -418,7 +418,7 @@ class Contrast(Output):
         return self.model_dump(include={"holds", "separates", "spurious"})
 
 
-async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
+async def contrasted(tries: Sequence[Attempt], run: Run) -> Contrast | None:
     """Contrast all attempts at a task, except lost ones, in one call. Returns None, without a call, if fewer than two
     gave an answer, and None if the call failed, which is counted."""
     if sum(r.trace.error is None for r in tries) < 2:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from practicum.core.student import t_quantile
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Attempt, Lesson, Task
 from practicum.engine.loop import Batch, History, SampleSeam
 from practicum.engine.run import Run
 from practicum.tasks.stored import picked
@@ -329,7 +329,7 @@ def _measurements(steps: History) -> Iterator[Point]:
     """The times of these steps. A step does not count that a stop or the end of an epoch cut short, or in which the
     provider lost every attempt; a trial of its size is repeated."""
     for report in steps:
-        size, lost = len(report.batch.tasks), [r.trace.lost for r in report.rollouts]
+        size, lost = len(report.batch.tasks), [r.trace.lost for r in report.attempts]
         if report.seconds is not None and size == report.batch.data.get("size") and not (lost and all(lost)):
             yield Point(size, report.seconds)
 
@@ -339,10 +339,10 @@ def _measurements(steps: History) -> Iterator[Point]:
 # Tasks that failed come back until they are learned or prove intractable. The sampler also decides how many tasks a
 # step attempts, so that enough of them fail to be reflected on.
 #
-# The replay buffer follows from the rollouts and lessons of the steps alone. So it needs no store of its own, a resume
+# The replay buffer follows from the attempts and lessons of the steps alone. So it needs no store of its own, a resume
 # finds it again, and `practicum show --replay` computes it from the rows of a run.
 
-RolloutCount = int | Literal["auto"] | None
+AttemptedCount = int | Literal["auto"] | None
 """Tasks that a step attempts: a number, "auto" for as many as make enough failures likely, or None for `batch`."""
 
 LIKELY = 0.8
@@ -356,24 +356,24 @@ NEWEST_OUTCOMES = 50
 
 
 def replayed(
-    epochs: int, batch: int, ratio: float, rollouts: RolloutCount = None, graduate: int = 3, evict: int = 3
+    epochs: int, batch: int, ratio: float, attempted: AttemptedCount = None, graduate: int = 3, evict: int = 3
 ) -> SampleSeam:
     """Go through all tasks `epochs` times, shuffled anew each time, and mix in tasks that failed before.
 
-    A step attempts `rollouts` tasks, of which `batch` are expected to fail and be reflected on. The share `ratio` of
+    A step attempts `attempted` tasks, of which `batch` are expected to fail and be reflected on. The share `ratio` of
     them is drawn at random from the replay buffer, as far as it goes; tasks that are new in this epoch fill the rest. A
     task that is replayed before its turn counts as seen. Two steps in a row never consist of replayed tasks alone, so
     the run always ends. For `graduate` and `evict` see `replay_buffer`.
 
-    A batch's `data` holds the number of rollouts, the replayed tasks, the buffer and, for "auto", the reason.
+    A batch's `data` holds the number of tasks to attempt, the replayed tasks, the buffer and, for "auto", the reason.
 
     Raises:
         ValueError: a setting is out of its range.
     """
     if min(epochs, batch, graduate, evict) < 1 or not 0 <= ratio <= 1:
         raise ValueError("epochs, batch, graduate and evict must be at least 1, and ratio between 0 and 1")
-    if isinstance(rollouts, int) and rollouts < 1:
-        raise ValueError("rollouts must be at least 1")
+    if isinstance(attempted, int) and attempted < 1:
+        raise ValueError("attempted must be at least 1")
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         # Of tasks that were attempted, which alone are replayed.
@@ -388,12 +388,12 @@ def replayed(
                 step += 1
                 # Each step is read once, so a long run does not slow down.
                 for report in history[read:]:
-                    results = task_results(report.step, report.rollouts, report.lessons)
+                    results = task_results(report.step, report.attempts, report.lessons)
                     replay_buffer(results, graduate, evict, buffer=buffer)
                     # A group with one failed run can be reflected on, even if its best run keeps it out of the buffer.
-                    failed.extend(not all(known) for r in report.rollouts if (known := _successes(r)))
+                    failed.extend(not all(known) for r in report.attempts if (known := _successes(r)))
                 read = len(history)
-                size, reason = _rollout_count(batch, rollouts, failed)
+                size, reason = _attempted_count(batch, attempted, failed)
                 inside = [item for item in buffer.values() if item.inside] if ratio else []
                 # After a step of replayed tasks alone, keep room for a new one: tasks that neither pass nor leave the
                 # buffer would go on for ever.
@@ -411,7 +411,7 @@ def replayed(
                 index.update(zip((task.id for task in batch_tasks[len(drawn) :]), fresh, strict=True))
                 names = ("task", "entered", "passes", "failures")
                 rows = [{name: getattr(item, name) for name in names} for item in inside]
-                data = {"rollouts": size, "replayed": drawn, "buffer": rows, **reason}
+                data = {"attempted": size, "replayed": drawn, "buffer": rows, **reason}
                 yield Batch(batch_tasks, epoch, data=data)
 
     return sample
@@ -445,7 +445,7 @@ class BufferedTask:
         return self.graduated is None and self.evicted is None
 
 
-def task_results(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> list[TaskResult]:
+def task_results(step: int, attempts: Sequence[Attempt], lessons: Sequence[Lesson]) -> list[TaskResult]:
     """What a step says about each of its tasks. The best run of a group decides; see `_group_outcome`."""
     reflected: set[str] = set()
     for lesson in lessons:
@@ -453,7 +453,7 @@ def task_results(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesso
         if lesson.text or any(said for key, said in lesson.data.items() if key not in ("kind", "task_id")):
             # A lesson from several tasks names the one it is about.
             reflected |= {f"task:{lesson.data['task_id']}"} if "task_id" in lesson.data else {*lesson.sources}
-    return [TaskResult(step, r.task.id, _group_outcome(r), f"task:{r.task.id}" in reflected) for r in rollouts]
+    return [TaskResult(step, r.task.id, _group_outcome(r), f"task:{r.task.id}" in reflected) for r in attempts]
 
 
 def replay_buffer(
@@ -485,16 +485,16 @@ def replay_buffer(
     return buffer
 
 
-def _group_outcome(rollout: Rollout) -> bool | None:
+def _group_outcome(attempt: Attempt) -> bool | None:
     """Whether the best run of the group passed, if that is new: a reused run says nothing that its step did not say."""
-    if any(_successes(rollout)):
-        return any(_successes(rollout, made=True)) or None
-    return False if _successes(rollout, made=True) else None
+    if any(_successes(attempt)):
+        return any(_successes(attempt, made=True)) or None
+    return False if _successes(attempt, made=True) else None
 
 
-def _successes(rollout: Rollout, made: bool = False) -> list[bool]:
+def _successes(attempt: Attempt, made: bool = False) -> list[bool]:
     """Whether each run of the group passed, or each that was not reused; those of unknown outcome are left out."""
-    runs = [r for r in rollout.group if not r.trace.lost and not (made and r.of)]
+    runs = [r for r in attempt.group if not r.trace.lost and not (made and r.of)]
     return [r.feedback.success for r in runs if r.feedback.success is not None]
 
 
@@ -504,7 +504,7 @@ def share(ratio: float, size: int) -> int:
     return floor(ratio * size + 0.5)
 
 
-def rollouts_needed(batch: int, rate: float) -> tuple[int, float]:
+def attempts_needed(batch: int, rate: float) -> tuple[int, float]:
     """How many tasks to attempt for `batch` failures at this failure rate.
 
     Returns the smallest number, from `batch` to MOST times that, with which `batch` failures are LIKELY, and their
@@ -522,13 +522,13 @@ def rollouts_needed(batch: int, rate: float) -> tuple[int, float]:
     return int(sizes[index]), float(chances[index])
 
 
-def _rollout_count(batch: int, rollouts: RolloutCount, failed: Sequence[bool]) -> tuple[int, dict[str, str]]:
+def _attempted_count(batch: int, attempted: AttemptedCount, failed: Sequence[bool]) -> tuple[int, dict[str, str]]:
     """How many tasks to attempt, and for "auto" the reason. `failed` says of the newest attempts whether they did."""
-    if rollouts != "auto":
-        return rollouts or batch, {}
+    if attempted != "auto":
+        return attempted or batch, {}
     # One failure and one success are added, so that the rate is never 0 or 1.
     rate = (sum(failed) + 1) / (len(failed) + 2)
-    size, chance = rollouts_needed(batch, rate)
+    size, chance = attempts_needed(batch, rate)
     failures = "1 failure" if batch == 1 else f"at least {batch} failures"
     why = f"{failures} among {size} tasks at a failure rate of {rate:.0%}: a chance of {chance:.0%}"
     return size, {"why": why if chance >= LIKELY else f"{why}, but more are never tried at once"}

@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic_core import to_json
 
 from practicum.core.context import Context
-from practicum.core.types import Feedback, Rollout, Task, Trace
+from practicum.core.types import Attempt, Feedback, Task, Trace
 from practicum.core.views import truncate
 from practicum.engine.judge import judged_feedback
 from practicum.engine.run import Run
@@ -67,7 +67,7 @@ def in_parallel(act: Answer, how: Scaling) -> Answer:
     """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings. In learning, the
     attempts may also be contrasted with each other, which decides between those that are equally good."""
 
-    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         attempts = _Attempts(how, run, scored=how.sees_scores(run), judging=how.by == "judge")
         jobs = [(f"try {n}", partial(act, task, context, note=note)) for n in range(1, how.k + 1)]
         attempts.tries[:] = made = await attempts.attempting.gather(jobs)
@@ -88,7 +88,7 @@ def in_sequence(act: Answer, how: Scaling) -> Answer:
     """One attempt, then `how.k` passes that each read the earlier ones, or fewer if `how.until` ends them. A pass that
     failed or was lost counts as a pass. The last pass with an answer is chosen; the others are its siblings."""
 
-    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+    async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         scored = how.until == "score" and how.sees_scores(run)
         attempts = _Attempts(how, run, scored, judging=how.until == "judge")
         tries = attempts.tries
@@ -111,9 +111,9 @@ _ONE = re.compile(r"/(?:try|pass) (\d+)$")
 """The end of the place of one attempt of several."""
 
 
-def number_of(rollout: Rollout) -> int:
+def number_of(attempt: Attempt) -> int:
     """The number of this attempt among several at its task, in the order they were made; 0 if it is the only one."""
-    found = _ONE.search(rollout.place)
+    found = _ONE.search(attempt.place)
     return int(found[1]) if found else 0
 
 
@@ -137,7 +137,7 @@ class _Attempts:
     run: Run
     scored: bool
     judging: bool
-    tries: list[Rollout] = field(default_factory=list)
+    tries: list[Attempt] = field(default_factory=list)
     judged: dict[str, Feedback] = field(default_factory=dict)
 
     @property
@@ -145,44 +145,44 @@ class _Attempts:
         """The run for the attempts. They are judged together, so no attempt is judged by itself."""
         return replace(self.run, warmth=self.how.warmth, teaches=False)
 
-    def unlabelled(self, rollout: Rollout) -> bool:
+    def unlabelled(self, attempt: Attempt) -> bool:
         """Whether an attempt is learned from whose outcome is not known."""
-        return self.run.teaches and rollout.feedback.success is None
+        return self.run.teaches and attempt.feedback.success is None
 
-    async def judge(self, tries: Iterable[Rollout], at: Run) -> None:
+    async def judge(self, tries: Iterable[Attempt], at: Run) -> None:
         """Ask a judge about each outcome among these attempts that it has not judged, all at once."""
-        asked: dict[str, Rollout] = {}
-        for rollout in tries:
-            outcome = outcome_of(rollout.trace)
-            if rollout.trace.error is None and outcome not in self.judged:
-                asked.setdefault(outcome, rollout)
+        asked: dict[str, Attempt] = {}
+        for attempt in tries:
+            outcome = outcome_of(attempt.trace)
+            if attempt.trace.error is None and outcome not in self.judged:
+                asked.setdefault(outcome, attempt)
         jobs = [(f"{n}", partial(judged_feedback, task=r.task, trace=r.trace)) for n, r in enumerate(asked.values(), 1)]
         self.judged.update(zip(asked, await at.gather(jobs), strict=True))
 
     def label(self) -> None:
         """The judge's verdicts become the feedback that learning sees, where it has no other."""
-        for n, rollout in enumerate(self.tries):
-            if self.unlabelled(rollout) and (verdict := self.judged.get(outcome_of(rollout.trace))):
-                self.tries[n] = replace(rollout, feedback=verdict)
+        for n, attempt in enumerate(self.tries):
+            if self.unlabelled(attempt) and (verdict := self.judged.get(outcome_of(attempt.trace))):
+                self.tries[n] = replace(attempt, feedback=verdict)
 
-    def verdict(self, rollout: Rollout) -> Feedback | None:
+    def verdict(self, attempt: Attempt) -> Feedback | None:
         """What the choice, or the next pass, may know about an attempt: that it failed, its score, else a judge's
         verdict."""
-        if rollout.trace.error is not None:
-            return Feedback(False, rollout.trace.error)
-        if self.scored and rollout.score is not None:
-            return rollout.feedback
-        return self.judged.get(outcome_of(rollout.trace)) if self.judging else None
+        if attempt.trace.error is not None:
+            return Feedback(False, attempt.trace.error)
+        if self.scored and attempt.score is not None:
+            return attempt.feedback
+        return self.judged.get(outcome_of(attempt.trace)) if self.judging else None
 
-    def rank(self, rollout: Rollout) -> tuple[bool, bool, int, float]:
+    def rank(self, attempt: Attempt) -> tuple[bool, bool, int, float]:
         """How good an attempt is, by all that the choice may know: whether there is an answer, whether there was an
         attempt at all, the verdict, and the score in [0, 1]."""
-        verdict = self.verdict(rollout)
+        verdict = self.verdict(attempt)
         success = None if verdict is None else verdict.success
-        value = rollout.score.value if self.scored and rollout.score is not None else 0.0
-        return (rollout.trace.error is None, not rollout.trace.lost, 1 if success is None else 2 * success, value)
+        value = attempt.score.value if self.scored and attempt.score is not None else 0.0
+        return (attempt.trace.error is None, not attempt.trace.lost, 1 if success is None else 2 * success, value)
 
-    def chooser(self, best: Rollout) -> str:
+    def chooser(self, best: Attempt) -> str:
         """Who chose this attempt, if it was chosen by its verdict."""
         return "score" if self.scored and best.score is not None else self.how.by
 
@@ -220,7 +220,7 @@ class _Attempts:
                 return by, f"pass {passes} changed nothing"
         return ("order", f"all {passes} passes were made") if passes == self.how.k else None
 
-    def choose(self, best: int, by: str, why: str) -> Rollout:
+    def choose(self, best: int, by: str, why: str) -> Attempt:
         """The attempt that stands, with the others as its siblings and a record of the choice."""
         outcomes = [outcome_of(r.trace) for r in self.tries]
         # Also those that only labelled the attempts for learning.
@@ -240,8 +240,8 @@ class _Attempts:
         # All of them together take at most half of the agent's window.
         most = WORK if self.run.profile == "small" else 2 * self.run.room("agent") // max(len(self.tries), 1)
         earlier: list[str] = []
-        for rollout in (r for r in self.tries if not r.trace.lost):
-            trace, verdict = rollout.trace, self.verdict(rollout)
+        for attempt in (r for r in self.tries if not r.trace.lost):
+            trace, verdict = attempt.trace, self.verdict(attempt)
             parts = [f"failed: {trace.error}" if trace.error is not None else trace.answer]
             work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
             if work:

@@ -14,7 +14,7 @@ from typing import Protocol
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
-from practicum.core.types import Feedback, Profile, Rollout, Score, Task, Trace
+from practicum.core.types import Attempt, Feedback, Profile, Score, Task, Trace
 from practicum.core.views import (
     View,
     count_tokens,
@@ -37,24 +37,24 @@ TURN_FRAME = 16
 class Answer(Protocol):
     """An `act` that can also take a note after the task, such as a reflection on an earlier try."""
 
-    async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Rollout: ...
+    async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Attempt: ...
 
 
 def answer(show: ShowSeam) -> Answer:
     """The agent answers with the context that `show` shows it."""
 
-    async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+    async def act(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         view = await view_of(show, context, task, run)
         trace = await run.agent(task, view.with_note(note) if note else view)
         score = await run.score(task, trace)
         known = await learning_feedback(task, trace, score, run)
-        return Rollout(task, trace, score, known, run.place, retrieved=view.retrieved)
+        return Attempt(task, trace, score, known, run.place, retrieved=view.retrieved)
 
     return act
 
 
 def reused(act: Answer) -> Answer:
-    """Apply `act`, or return the rollout of the same task under a context of the same digest: a task may come back,
+    """Apply `act`, or return the attempt of the same task under a context of the same digest: a task may come back,
     from the replay buffer or in a later epoch, before anything that the agent reads has changed.
 
     The members of a group are kept apart. A try with a note is not reused, nor is an attempt that was lost, failed with
@@ -62,20 +62,20 @@ def reused(act: Answer) -> Answer:
     it again.
     """
 
-    async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+    async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         if note:
             return await act(task, context, run, note)
         known, digest, key = run.reusable, context.digest, (act, task.id, run.member)
         if old := known.get(digest, {}).get(key):
             run.count(Count.REUSED_ATTEMPTS)
             return replace(old, place=run.place, of=old.place)
-        rollout = await act(task, context, run)
+        attempt = await act(task, context, run)
         # No judge is asked about an attempt that nothing is learned from.
-        if rollout.trace.error is None and (rollout.feedback.success is not None or not run.teaches):
+        if attempt.trace.error is None and (attempt.feedback.success is not None or not run.teaches):
             if digest not in known:
                 known.clear()
-            known.setdefault(digest, {})[key] = rollout
-        return rollout
+            known.setdefault(digest, {})[key] = attempt
+        return attempt
 
     return wrapped
 

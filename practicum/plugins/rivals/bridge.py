@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from practicum.core.context import Context
 from practicum.core.edits import Delta
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Attempt, Lesson, Task
 from practicum.engine.loop import Batch, Clock, Losses, Method, StepReport, Validation
 from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
@@ -148,10 +148,10 @@ class PackageSearch(ABC):
         self.step += 1
         self.at = self.run.at(f"step {self.step}")
         self.clock = Clock(self.at)
-        self.rollouts: list[Rollout] = []
+        self.attempts: list[Attempt] = []
         self.lessons: list[Lesson] = []
 
-    async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Rollout]:
+    async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Attempt]:
         """Attempts by which candidates are compared, each made once in a run. An evaluation asks no judge: if a judge
         gives the feedback, they are ordinary attempts at the place `name`."""
         if self.run.judged:
@@ -164,6 +164,6 @@ class PackageSearch(ABC):
         outcome = self.context.apply(delta)
         self.context = outcome.context
         return StepReport(
-            self.step, Batch(tuple(r.task for r in self.rollouts), arm=arm, data=data), tuple(self.rollouts),
+            self.step, Batch(tuple(r.task for r in self.attempts), arm=arm, data=data), tuple(self.attempts),
             tuple(self.lessons), outcome.context, outcome.applied, outcome.refused, (), self.clock.stop(), val,
         )  # fmt: skip

@@ -19,7 +19,7 @@ from practicum.core.clashes import needs
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
-from practicum.core.types import Instructions, Lesson, Rollout, Task, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Task, Turn
 from practicum.core.views import View, count_tokens, render_selected
 from practicum.core.visible import visible_to_model
 from practicum.engine.loop import Method, sources_of
@@ -77,11 +77,11 @@ class Sheet(Output):
     sheet: Annotated[str, MaxChars(4_000, 40_000)] = Field(description="the whole cheatsheet, written anew")
 
 
-async def attempts_as_lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def attempts_as_lessons(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """Each attempt as it was: the writer of the sheet judges it, as in the paper. If a sheet was written for the task,
     the lesson has it, and rests on what it was written from too."""
     lessons = []
-    for made in rollouts:
+    for made in attempts:
         if not made.trace.lost:
             found = [entry for id, _ in made.retrieved if (entry := context.get(id)) is not None]
             sources = ordered_union([made.sources, *(entry.sources for entry in found)])
@@ -110,15 +110,15 @@ class Synthesis:
         view, _ = await self._written(context, task, run)
         return view
 
-    async def act(self, task: Task, context: Context, run: Run) -> Rollout:
+    async def act(self, task: Task, context: Context, run: Run) -> Attempt:
         """An attempt whose trace keeps the sheet that was written for it, "" if none was."""
         view, text = await self._written(context, task, run)
 
         async def shown(context: Context, task: Task, run: Run) -> View:
             return view
 
-        rollout = await answer(shown)(task, context, run)
-        return replace(rollout, trace=replace(rollout.trace, data={**rollout.trace.data, "sheet": text}))
+        attempt = await answer(shown)(task, context, run)
+        return replace(attempt, trace=replace(attempt.trace, data={**attempt.trace.data, "sheet": text}))
 
     async def _written(self, context: Context, task: Task, run: Run) -> tuple[View, str]:
         found = await run.nearest(context, task.input, self.k, Filter(section=CASES))

@@ -16,7 +16,7 @@ from pydantic import Field
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Vote
-from practicum.core.types import Instructions, Lesson, Rating, Rollout, Task
+from practicum.core.types import Attempt, Instructions, Lesson, Rating, Task
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import AcceptSeam, Method, ReflectSeam, ShowSeam, UpdateSeam
 from practicum.engine.run import Run
@@ -117,7 +117,7 @@ def by_exemplars(most: int) -> Critic:
     """Work out typical failures, then say what is wrong with the instruction: up to `most` points, a lesson each. An
     exemplar whose answer is not the task's right one is dropped."""
 
-    async def criticised(parent: Entry | None, group: Sequence[Rollout], run: Run) -> list[Lesson]:
+    async def criticised(parent: Entry | None, group: Sequence[Attempt], run: Run) -> list[Lesson]:
         errors = "\n\n".join(f"Case {n}\n{evidence(r)}" for n, r in enumerate(group, 1))
         said, sources = await asked_about(parent, group, errors, REFLECT, Reflected, run)
         if said is None:
@@ -143,9 +143,9 @@ def by_exemplars(most: int) -> Critic:
 def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
     """`reflect`, and a vote for each exemplar that an attempt of the step was shown: by whether it succeeded."""
 
-    async def reflected(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        lessons = await reflect(rollouts, context, run)
-        for r in rollouts:
+    async def reflected(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        lessons = await reflect(attempts, context, run)
+        for r in attempts:
             if r.retrieved and r.feedback.success is not None and not r.trace.lost:
                 rating: Rating = "helpful" if r.feedback.success else "harmful"
                 votes = dict.fromkeys((id for id, _ in r.retrieved), rating)
@@ -192,8 +192,8 @@ def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
     """`accept`, then a vote on every criticism that instructions were written from: helpful if one of these was kept.
     A new criticism is remembered only then, and only if none like it is remembered already."""
 
-    async def accepted(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-        kept = await accept(context, delta, rollouts, run)
+    async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
+        kept = await accept(context, delta, attempts, run)
         tried = {id for add in new_candidates(delta) for id in add.lessons}
         helped = {id for add in new_candidates(kept) for id in add.lessons}
         memory = context.in_section(FEEDBACK)

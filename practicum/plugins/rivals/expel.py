@@ -18,7 +18,7 @@ from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Update, Vote
-from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Turn
 from practicum.core.views import render_full
 from practicum.engine.loop import Method, UpdateSeam, sources_of
 from practicum.engine.provenance import traced
@@ -88,29 +88,29 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
     return update
 
 
-async def solved_and_compared(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def solved_and_compared(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """For each task that was solved at last, a lesson with its answer and the successful try, and before it one with
     the failed tries beside that one, if there were any. A task that was never solved teaches nothing."""
     lessons = []
-    for rollout in map(without_target, rollouts):
-        tries = [rollout, *_retries(rollout)]
+    for attempt in map(without_target, attempts):
+        tries = [attempt, *_retries(attempt)]
         solved = next((one for one in tries if one.feedback.success is True and not one.trace.lost), None)
         if solved is None:
             continue
         failed = [one for one in tries if one.feedback.success is False and not one.trace.lost]
         if failed:
             shown = [*(f"Failed:\n{evidence(one)}" for one in failed), f"Succeeded:\n{evidence(solved)}"]
-            pair = Lesson(f"{rollout.place}/pair", "", "\n\n".join(shown), sources=rollout.sources, data={PAIR: True})
+            pair = Lesson(f"{attempt.place}/pair", "", "\n\n".join(shown), sources=attempt.sources, data={PAIR: True})
             lessons.append(pair)
         data = {**solved_as(solved.trace), "good": True}
-        lessons.append(Lesson(rollout.place, rollout.task.input, evidence(solved), sources=rollout.sources, data=data))
+        lessons.append(Lesson(attempt.place, attempt.task.input, evidence(solved), sources=attempt.sources, data=data))
     return lessons
 
 
-def _retries(rollout: Rollout) -> list[Rollout]:
+def _retries(attempt: Attempt) -> list[Attempt]:
     """The tries after the first one."""
-    made = [(one.trace, one.feedback) for one in rollout.rounds]
-    return [replace(rollout, trace=t, feedback=f) for t, f in made if t is not None and f is not None]
+    made = [(one.trace, one.feedback) for one in attempt.rounds]
+    return [replace(attempt, trace=t, feedback=f) for t, f in made if t is not None and f is not None]
 
 
 class Operation(Output):

@@ -183,21 +183,21 @@ class ParetoSearch(PackageSearch):
         child on all tasks to compare on. The very first instruction is compared before the first iteration."""
         context = only(text)
         if not self.vals or self.tries == 2:
-            rollouts = await self.compared(tasks, context, f"compared {len(self.vals)}")
-            self.vals[text] = mean_score(rollouts)
+            attempts = await self.compared(tasks, context, f"compared {len(self.vals)}")
+            self.vals[text] = mean_score(attempts)
         elif self.tries == 0:
-            rollouts = self.rollouts = await self.method.attempt(Batch(tasks), context, self.at.at("attempt"))
+            attempts = self.attempts = await self.method.attempt(Batch(tasks), context, self.at.at("attempt"))
             self.tries = 1
         else:
-            rollouts = await once(self.method.act)(Batch(tasks), context, self.at.at("trial"))
+            attempts = await once(self.method.act)(Batch(tasks), context, self.at.at("trial"))
             self.tries = 2
-        return [visible_score(rollout, self.run) or 0.0 for rollout in rollouts]
+        return [visible_score(attempt, self.run) or 0.0 for attempt in attempts]
 
     async def _rewritten(self, text: str) -> str:
         """A better instruction, learned from the parent's attempts; "" if there is none."""
         context = only(text)
-        self.run.require_own(sources_of(self.rollouts))
-        self.lessons = await self.method.reflect(self.rollouts, context, self.at.at("reflect"))
+        self.run.require_own(sources_of(self.attempts))
+        self.lessons = await self.method.reflect(self.attempts, context, self.at.at("reflect"))
         if not self.lessons:
             return ""
         delta = await self.method.update(self.lessons, context, self.at.at("update", sources_of(self.lessons)))
@@ -206,7 +206,7 @@ class ParetoSearch(PackageSearch):
 
     async def _ended(self, state: Any) -> StepReport:
         """The step that an iteration was. `state` holds all candidates by number, the first one as 0."""
-        self.losses.count(self.rollouts, self.lessons)
+        self.losses.count(self.attempts, self.lessons)
         arm, before = self.ids[state.full_program_trace[-1]["selected_program_candidate"]], len(self.ids)
         scores = list(state.program_full_scores_val_set)
         best = scores.index(max(scores))  # the oldest on ties

@@ -23,7 +23,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update, ordered_union
 from practicum.core.errors import UsageError
-from practicum.core.types import Instructions, Prompt, Rollout, Task, Turn
+from practicum.core.types import Attempt, Instructions, Prompt, Task, Turn
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import Batch, Method, Schedule, StepReport, sources_of
 from practicum.engine.run import Run
@@ -144,8 +144,8 @@ class BayesianSearch(PackageSearch):
     how: Settings
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: int = 0
-    tried: dict[tuple[Candidate, str], Rollout] = field(default_factory=dict)
-    scored: dict[tuple[Candidate, str], Rollout] = field(default_factory=dict)
+    tried: dict[tuple[Candidate, str], Attempt] = field(default_factory=dict)
+    scored: dict[tuple[Candidate, str], Attempt] = field(default_factory=dict)
     parts: dict[Candidate, list[float]] = field(default_factory=dict)
     wholes: dict[Candidate, float] = field(default_factory=dict)
     ids: dict[str | tuple[str, str], str] = field(default_factory=dict)
@@ -226,9 +226,9 @@ class BayesianSearch(PackageSearch):
         """A comparison begins: all of its attempts are made at once."""
         tasks = [one.task.task for one in inputs["devset"] or instance.devset]
         candidate = self._candidate(inputs["program"].signature, inputs["program"].demos)
-        rollouts = self.ask(partial(self._tried, candidate, tasks))
-        self.ask(partial(self._ended, candidate, rollouts))
-        self.known = {task.id: self._outputs(made) for task, made in zip(tasks, rollouts, strict=True)}
+        attempts = self.ask(partial(self._tried, candidate, tasks))
+        self.ask(partial(self._ended, candidate, attempts))
+        self.known = {task.id: self._outputs(made) for task, made in zip(tasks, attempts, strict=True)}
 
     def metric(self, example: Any, prediction: Any, trace: Any = None) -> float | bool:
         """The score; where demonstrations are drawn, whether the attempt can be one."""
@@ -239,10 +239,10 @@ class BayesianSearch(PackageSearch):
         known = ((demo.task.task.id, str(demo.get("answer") or "")) for demo in demos)
         return Candidate(text, tuple(dict.fromkeys(demo for demo in known if demo[1])))
 
-    def _outputs(self, rollout: Rollout) -> dict[str, Any]:
+    def _outputs(self, attempt: Attempt) -> dict[str, Any]:
         """An attempt as the package sees it: whether it can be a demonstration, and its score if learning sees one."""
-        good = rollout.feedback.success is True and bool(rollout.trace.answer)
-        return {"answer": rollout.trace.answer, "score": visible_score(rollout, self.run) or 0.0, "good": good}
+        good = attempt.feedback.success is True and bool(attempt.trace.answer)
+        return {"answer": attempt.trace.answer, "score": visible_score(attempt, self.run) or 0.0, "good": good}
 
     # ---- in the event loop
 
@@ -250,10 +250,10 @@ class BayesianSearch(PackageSearch):
         """An attempt under the same candidate is made once: the package asks again for each of its sets."""
         key = candidate, task.id
         if key not in self.tried:
-            place = self.at.at(f"attempt {len(self.rollouts) + 1}")
+            place = self.at.at(f"attempt {len(self.attempts) + 1}")
             (self.tried[key],) = made = await self.method.attempt(Batch((task,)), self._shown(candidate), place)
             self.losses.count(made, ())
-            self.rollouts += made
+            self.attempts += made
             self.run.require_own(sources_of(made))
         return self._outputs(self.tried[key])
 
@@ -266,7 +266,7 @@ class BayesianSearch(PackageSearch):
             return dict.fromkeys(form.model_fields, "")
         return {name: str(text).strip() for name, text in said.model_dump().items()}
 
-    async def _tried(self, candidate: Candidate, tasks: Sequence[Task]) -> list[Rollout]:
+    async def _tried(self, candidate: Candidate, tasks: Sequence[Task]) -> list[Attempt]:
         """An attempt at each task; none that is known of this candidate is made again."""
         todo = [task for task in tasks if (candidate, task.id) not in self.scored]
         if todo:
@@ -290,9 +290,9 @@ class BayesianSearch(PackageSearch):
         sources = ordered_union([task.sources, sources_of(made)])
         return Add(DEMOS, task.input, data={"answer": text, "turn": turn}, sources=sources)
 
-    async def _ended(self, candidate: Candidate, rollouts: Sequence[Rollout]) -> StepReport:
-        score = fmean(visible_score(rollout, self.run) or 0.0 for rollout in rollouts)
-        if len(rollouts) == len(self.others):
+    async def _ended(self, candidate: Candidate, attempts: Sequence[Attempt]) -> StepReport:
+        score = fmean(visible_score(attempt, self.run) or 0.0 for attempt in attempts)
+        if len(attempts) == len(self.others):
             self.wholes.setdefault(candidate, score)
         self.parts.setdefault(candidate, []).append(score)
         # As in the package: only what was compared on all tasks can be the best, and the older one on ties.
@@ -301,7 +301,7 @@ class BayesianSearch(PackageSearch):
         instruction, demos = self._entries(candidate)
         data = {
             "instruction": instruction, "demonstrations": demos,
-            "score": round(score, 6), "compared": len(rollouts), "best_score": round(self.wholes[best], 6),
+            "score": round(score, 6), "compared": len(attempts), "best_score": round(self.wholes[best], 6),
         }  # fmt: skip
         return self.report(delta, instruction, data, self.wholes[best] if self.validation is not None else None)
 

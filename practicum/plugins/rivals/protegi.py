@@ -18,7 +18,7 @@ from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, ordered_union
-from practicum.core.types import Instructions, Lesson, Rollout
+from practicum.core.types import Attempt, Instructions, Lesson
 from practicum.engine.loop import Method, ReflectSeam, UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.methods.blocks.reflect import evidence
@@ -94,7 +94,7 @@ class Criticism(Output):
     reasons: Annotated[str, MaxChars(400)] = Field(description="why it led to these failures, and what it lacks")
 
 
-Critic = Callable[[Entry | None, Sequence[Rollout], Run], Awaitable[list[Lesson]]]
+Critic = Callable[[Entry | None, Sequence[Attempt], Run], Awaitable[list[Lesson]]]
 """Criticises an instruction (None: that there is none) by some of its failures. The data of each lesson names the
 instruction as `parent`, and its detail shows the failures."""
 
@@ -103,24 +103,24 @@ def gradients(critic: Critic, groups: int, errors: int) -> ReflectSeam:
     """Attempt the tasks of the step under every instruction of the beam, and criticise each by `groups` groups of up to
     `errors` of its failures. An instruction without failures gets no criticism."""
 
-    async def one(parent: Entry | None, rollouts: Sequence[Rollout], run: Run) -> list[Lesson]:
+    async def one(parent: Entry | None, attempts: Sequence[Attempt], run: Run) -> list[Lesson]:
         text = "" if parent is None else parent.text
-        made = await attempted(text, [r.task for r in rollouts], run.at("attempt"))
+        made = await attempted(text, [r.task for r in attempts], run.at("attempt"))
         wrong = [r for r in made if r.feedback.success is False and not r.trace.lost]
         rng, size = run.rng("errors"), min(errors, len(wrong))
         samples = [rng.sample(wrong, size) for _ in range(groups if wrong else 0)]
         jobs = [(f"gradient {n}", partial(critic, parent, group)) for n, group in enumerate(samples, 1)]
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         parents: list[Entry | None] = [*ranked(context)] or [None]
-        jobs = [("none" if p is None else p.id, partial(one, p, rollouts)) for p in parents]
+        jobs = [("none" if p is None else p.id, partial(one, p, attempts)) for p in parents]
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
 
 
-async def criticism(parent: Entry | None, group: Sequence[Rollout], run: Run) -> list[Lesson]:
+async def criticism(parent: Entry | None, group: Sequence[Attempt], run: Run) -> list[Lesson]:
     """Say why the instruction led to these failures (section 2.1)."""
     errors = "\n\n".join(evidence(r) for r in group)
     said, sources = await asked_about(parent, group, errors, GRADIENT, Criticism, run)
@@ -131,7 +131,7 @@ async def criticism(parent: Entry | None, group: Sequence[Rollout], run: Run) ->
 
 
 async def asked_about(
-    parent: Entry | None, group: Sequence[Rollout], errors: str, told: Instructions, form: type[F], run: Run
+    parent: Entry | None, group: Sequence[Attempt], errors: str, told: Instructions, form: type[F], run: Run
 ) -> tuple[F | None, tuple[str, ...]]:
     """What a reflector says in this form about an instruction and its failures, None if that was lost; and the sources
     that it rests on."""

@@ -19,7 +19,7 @@ from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry
-from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round, Task, Turn
+from practicum.core.types import Attempt, Feedback, Instructions, Lesson, Round, Task, Turn
 from practicum.core.views import View, render_selected
 from practicum.engine.loop import Batch, History, Method, SampleSeam, ShowSeam, sources_of
 from practicum.engine.run import Run
@@ -77,7 +77,7 @@ def trials(most: int, batch: int) -> SampleSeam:
             left = picked(order, [at for at, id in enumerate(ids(order)) if id not in solved]) if solved else order
             for start in range(0, len(left), batch):
                 yield Batch(tuple(left[start : start + batch]), trial)
-                solved.update(r.task.id for step in history[read:] for r in step.rollouts if r.feedback.success is True)
+                solved.update(r.task.id for step in history[read:] for r in step.attempts if r.feedback.success is True)
                 read = len(history)
 
     return sample
@@ -99,12 +99,12 @@ def own(context: Context, task: Task) -> list[Entry]:
     return [entry for entry in context.in_section(SECTION) if entry.key == task.input]
 
 
-async def remembering(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+async def remembering(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
     """Reflect on a failure after reading the earlier reflections on the task. The lesson has the task by which it will
     be found."""
-    before = [Round(Lesson(e.id, e.text)) for e in own(context, rollout.task)]
-    lesson = await by_self(rollout, context, [*before, *earlier], run)
-    return lesson and replace(lesson, data={**lesson.data, "task": rollout.task.input})
+    before = [Round(Lesson(e.id, e.text)) for e in own(context, attempt.task)]
+    lesson = await by_self(attempt, context, [*before, *earlier], run)
+    return lesson and replace(lesson, data={**lesson.data, "task": attempt.task.input})
 
 
 async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -141,11 +141,11 @@ class SelfReflection(Output):
         return {"reflection": values["insight"]}
 
 
-def without_target(rollout: Rollout) -> Rollout:
+def without_target(attempt: Attempt) -> Attempt:
     """The same attempts, with feedback that says whether they succeeded and not what would have been right. What an
     environment or a judge says stays."""
-    rounds = (replace(one, feedback=one.feedback and _outcome(one.feedback)) for one in rollout.rounds)
-    return replace(rollout, feedback=_outcome(rollout.feedback), rounds=tuple(rounds))
+    rounds = (replace(one, feedback=one.feedback and _outcome(one.feedback)) for one in attempt.rounds)
+    return replace(attempt, feedback=_outcome(attempt.feedback), rounds=tuple(rounds))
 
 
 def _outcome(known: Feedback) -> Feedback:
@@ -155,17 +155,17 @@ def _outcome(known: Feedback) -> Feedback:
     return Feedback(known.success, f"The answer is {'right' if known.success else 'wrong'}.")
 
 
-async def by_self(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+async def by_self(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
     """Ask the reflector about one attempt, without its right answer. It reads its earlier reflections on the task. A
     reflection that fails or cannot be parsed is None, and counted."""
-    tried = evidence(without_target(rollout))
+    tried = evidence(without_target(attempt))
     before = "\n\n".join(one.lesson.text for one in earlier if one.lesson.text)
     said_before = [f"# Your earlier reflections on this task\n{before}"] if before else []
     prompt = SELF.prompt(run.profile, [*run.agent_instructions, *said_before, f"# The attempt\n{tried}"])
     said = await run.try_ask("reflector", prompt, SelfReflection, Count.LOST_REFLECTIONS)
     if said is None:
         return None
-    return Lesson(run.place, clean(said.reflection), tried, judged_by_outcome(rollout), rollout.sources)
+    return Lesson(run.place, clean(said.reflection), tried, judged_by_outcome(attempt), attempt.sources)
 
 
 def _example(told: str, attempt: str, kind: str, diagnosis: str, insight: str) -> Turn:

@@ -23,7 +23,7 @@ from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, changed_entries, ordered_union
-from practicum.core.types import Instructions, Lesson, Rollout, Task
+from practicum.core.types import Attempt, Instructions, Lesson, Task
 from practicum.core.views import View, count_tokens
 from practicum.core.visible import visible_to_model
 from practicum.engine.loop import AcceptSeam, AttemptSeam, Batch, Method, UpdateSeam, sources_of
@@ -177,19 +177,19 @@ def propose(plan: Plan, warmth: float) -> UpdateSeam:
 # ---- evaluate
 
 
-def visible_score(rollout: Rollout, run: Run) -> float | None:
+def visible_score(attempt: Attempt, run: Run) -> float | None:
     """What learning may see of an attempt: its score, or without labels whether it succeeded; None if neither is known
     or if the attempt was lost, which tells nothing about the candidate."""
-    if rollout.trace.lost:
+    if attempt.trace.lost:
         return None
-    if rollout.score is not None and run.labels:
-        return rollout.score.value
-    return None if rollout.feedback.success is None else float(rollout.feedback.success)
+    if attempt.score is not None and run.labels:
+        return attempt.score.value
+    return None if attempt.feedback.success is None else float(attempt.feedback.success)
 
 
-def mean_of(rollouts: Sequence[Rollout], run: Run) -> Mean | None:
+def mean_of(attempts: Sequence[Attempt], run: Run) -> Mean | None:
     """The mean of the scores that learning may see; None if there are none."""
-    seen = [score for rollout in rollouts if (score := visible_score(rollout, run)) is not None]
+    seen = [score for attempt in attempts if (score := visible_score(attempt, run)) is not None]
     return (sum(seen) / len(seen), len(seen)) if seen else None
 
 
@@ -197,17 +197,17 @@ def each_once(act: Answer) -> AttemptSeam:
     """Attempt each task of the batch under the best candidate. An attempt at a task under an instruction is made once
     in a run, and returned again after that; an attempt that failed with an error is made anew."""
 
-    async def one(task: Task, context: Context, run: Run) -> Rollout:
+    async def one(task: Task, context: Context, run: Run) -> Attempt:
         known, key = run.reusable.setdefault(context.digest, {}), (act, task.id, run.member)
         if old := known.get(key):
             run.count(Count.REUSED_ATTEMPTS)
             return replace(old, place=run.place, of=old.of or old.place)
-        rollout = await act(task, context, run)
-        if rollout.trace.error is None:
-            known[key] = rollout
-        return rollout
+        made = await act(task, context, run)
+        if made.trace.error is None:
+            known[key] = made
+        return made
 
-    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         shown = best(context)
         return await once(one)(batch, only("" if shown is None else shown.text), run)
 
@@ -218,26 +218,26 @@ ATTEMPT = each_once(answer(best_instruction))
 """Attempts by which candidates are compared."""
 
 
-async def attempted(text: str, tasks: Sequence[Task], run: Run) -> list[Rollout]:
+async def attempted(text: str, tasks: Sequence[Task], run: Run) -> list[Attempt]:
     """An attempt at each task under this instruction; "" is none."""
     return await ATTEMPT(Batch(tuple(tasks)), only(text), run)
 
 
 Evaluate = Callable[
-    [Sequence[Entry], Sequence[Add], Sequence[Rollout], Run], Awaitable[tuple[list[Mean | None], Mean | None]]
+    [Sequence[Entry], Sequence[Add], Sequence[Attempt], Run], Awaitable[tuple[list[Mean | None], Mean | None]]
 ]
 """The means of the old and of the new candidates on the tasks of these attempts, None for those that keep their score
 or have none; and the mean without any candidate."""
 
 
 async def on_all(
-    old: Sequence[Entry], new: Sequence[Add], rollouts: Sequence[Rollout], run: Run
+    old: Sequence[Entry], new: Sequence[Add], attempts: Sequence[Attempt], run: Run
 ) -> tuple[list[Mean | None], Mean | None]:
     """All tasks: the new candidates, the old ones that have no score yet, and none, all at once."""
     texts = {"none": "", **{e.id: e.text for e in old if "n" not in e.data}}
     texts |= {str(n): add.text for n, add in enumerate(new)}
     run.count(Count.TRIED_CANDIDATES, len(texts) - 1)
-    jobs = [(name, partial(attempted, text, [r.task for r in rollouts])) for name, text in texts.items()]
+    jobs = [(name, partial(attempted, text, [r.task for r in attempts])) for name, text in texts.items()]
     means = {name: mean_of(made, run) for name, made in zip(texts, await run.gather(jobs), strict=True)}
     return [*(means.get(e.id) for e in old), *(means[str(n)] for n in range(len(new)))], means["none"]
 
@@ -248,7 +248,7 @@ class Arm:
 
     text: str
     tried: int = 0
-    made: list[Rollout] = field(default_factory=list)
+    made: list[Attempt] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +263,15 @@ class Bandit:
     samples: int
 
     async def __call__(
-        self, old: Sequence[Entry], new: Sequence[Add], rollouts: Sequence[Rollout], run: Run
+        self, old: Sequence[Entry], new: Sequence[Add], attempts: Sequence[Attempt], run: Run
     ) -> tuple[list[Mean | None], Mean | None]:
         arms = [Arm(text) for text in (*(e.text for e in old), *(add.text for add in new))]
-        tasks = [r.task for r in rollouts]
+        tasks = [r.task for r in attempts]
         run.count(Count.TRIED_CANDIDATES, len(new))
         await Bandit(1, len(old), len(tasks)).explore(arms[: len(old)], tasks, run.at("beam"))
         await self.explore(arms, tasks, run)
         before = next(((float(e.data["none"]), 0) for e in old if "none" in e.data), None)
-        return [mean_of(arm.made, run) for arm in arms], before if old else mean_of(rollouts, run)
+        return [mean_of(arm.made, run) for arm in arms], before if old else mean_of(attempts, run)
 
     async def explore(self, arms: Sequence[Arm], tasks: Sequence[Task], run: Run) -> None:
         """Try the arms, none twice on a task."""
@@ -319,10 +319,10 @@ def select(beam: int, evaluate: Evaluate = on_all) -> AcceptSeam:
     """Evaluate the candidates and keep the `beam` best of old and new, without those that the delta deletes. On ties
     the older one is kept. Edits of other sections are kept."""
 
-    async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         new, gone = new_candidates(delta), {edit.id for edit in delta.edits if isinstance(edit, Delete)}
         old = sorted(context.in_section(SECTION), key=lambda e: e.number)
-        means, none = await evaluate(old, new, rollouts, run)
+        means, none = await evaluate(old, new, attempts, run)
         tried: list[Entry | Add] = [*old, *new]
         pool = [
             scored(candidate, mean, none)
@@ -353,11 +353,11 @@ def cases(lessons: Sequence[Lesson]) -> str:
     return "# Attempts\n\n" + "\n\n".join(lesson.detail or lesson.text for lesson in lessons)
 
 
-async def demonstrations(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def demonstrations(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """Each task with its right answer, if learning may see that, else the attempt at it with what is known of it. The
     detail of a lesson is the attempt, if it succeeded."""
     lessons = []
-    for made in rollouts:
+    for made in attempts:
         right = made.task.target if run.labels else None
         if right is not None or not made.trace.lost:
             text = evidence(made) if right is None else f"Input: {made.task.input}\nOutput: {right}"

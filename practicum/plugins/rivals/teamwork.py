@@ -11,7 +11,7 @@ from pydantic import Field
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.errors import OutputError, ProviderError, RequestError
-from practicum.core.types import Instructions, Rollout, Step, Task, Trace
+from practicum.core.types import Attempt, Instructions, Step, Task, Trace
 from practicum.core.views import truncate
 from practicum.engine.run import ActSeam, Run
 from practicum.methods.blocks.show import full_view, learning_feedback
@@ -32,7 +32,7 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
     """One attempt: the team works, then its last agent answers the task as in any other attempt, with the whole context
     and, as a note, the text that the team came to. If a member's model fails, there is no answer."""
 
-    async def act(task: Task, context: Context, run: Run) -> Rollout:
+    async def act(task: Task, context: Context, run: Run) -> Attempt:
         working = replace(run, warmth=warmth)
         view = await full_view(context, task, run)
         try:
@@ -45,7 +45,7 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
             trace = await working.at("answer").agent(task, view.with_note(note))
             trace = replace(trace, steps=(*steps, *trace.steps))
         score = await run.score(task, trace)
-        return Rollout(task, trace, score, await learning_feedback(task, trace, score, run), run.place)
+        return Attempt(task, trace, score, await learning_feedback(task, trace, score, run), run.place)
 
     return act
 

@@ -18,7 +18,7 @@ from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Update
-from practicum.core.types import Instructions, Lesson, Rollout
+from practicum.core.types import Attempt, Instructions, Lesson
 from practicum.engine.loop import Batch, Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
@@ -76,26 +76,26 @@ class Gradient(Output):
     )
 
 
-async def criticisms(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def criticisms(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """A criticism of each attempt, all at once."""
     shown = best(context)
     jobs = [
-        (f"{n}.{rollout.task.id}", partial(_criticised, rollout, NONE if shown is None else shown.text))
-        for n, rollout in enumerate(rollouts)
-        if not rollout.trace.lost
+        (f"{n}.{attempt.task.id}", partial(_criticised, attempt, NONE if shown is None else shown.text))
+        for n, attempt in enumerate(attempts)
+        if not attempt.trace.lost
     ]
     return [lesson for lesson in await run.gather(jobs) if lesson is not None]
 
 
-async def _criticised(rollout: Rollout, instructions: str, run: Run) -> Lesson | None:
-    parts = [_instructions(instructions), f"# The attempt\n{evidence(rollout)}"]
+async def _criticised(attempt: Attempt, instructions: str, run: Run) -> Lesson | None:
+    parts = [_instructions(instructions), f"# The attempt\n{evidence(attempt)}"]
     prompt = GRADIENT.prompt(run.profile, [*run.agent_instructions, *parts])
-    run = replace(run, about=rollout.sources)
+    run = replace(run, about=attempt.sources)
     said = await run.try_ask("reflector", prompt, Gradient, Count.LOST_REFLECTIONS)
     if said is None:
         return None
     data = {"answer": clean(said.answer)}
-    return Lesson(run.place, clean(said.instructions), evidence(rollout), sources=rollout.sources, data=data)
+    return Lesson(run.place, clean(said.instructions), evidence(attempt), sources=attempt.sources, data=data)
 
 
 def _instructions(text: str) -> str:
@@ -124,7 +124,7 @@ def descent(momentum: int, warmth: float) -> UpdateSeam:
     return update
 
 
-async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+async def keep_if_no_worse(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
     """Try the new text on the tasks of the step. It replaces the old one unless it scores lower there. Edits of other
     sections are kept."""
     new, known = next(iter(new_candidates(delta)), None), ranked(context)
@@ -132,9 +132,9 @@ async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Ro
         return delta
     rest = others(delta, known)
     run.count(Count.TRIED_CANDIDATES)
-    tasks = tuple(r.task for r in rollouts)
+    tasks = tuple(r.task for r in attempts)
     mean = mean_of(await once(answer(best_instruction))(Batch(tasks), only(new.text), run), run)
-    now = mean_of(rollouts, run)
+    now = mean_of(attempts, run)
     if mean is None or now is None or mean[0] < now[0]:
         return rest
     new = scored(new, mean, None)

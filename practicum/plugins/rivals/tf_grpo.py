@@ -16,7 +16,7 @@ from pydantic import Field
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.types import Attempt, Instructions, Lesson, Turn
 from practicum.core.views import render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
@@ -76,16 +76,16 @@ class Advantage(Output):
     )
 
 
-async def advantages(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def advantages(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """Contrast the attempts of each group; all groups at once."""
-    jobs = [(f"{i}.{rollout.task.id}", partial(_advantage, rollout, context)) for i, rollout in enumerate(rollouts)]
+    jobs = [(f"{i}.{attempt.task.id}", partial(_advantage, attempt, context)) for i, attempt in enumerate(attempts)]
     return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
 
-async def _advantage(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
+async def _advantage(attempt: Attempt, context: Context, run: Run) -> list[Lesson]:
     """The votes of the attempts and, if their scores differ, what makes the difference."""
-    run = replace(run, about=rollout.sources)
-    made = [r for r in rollout.group if not r.trace.lost]
+    run = replace(run, about=attempt.sources)
+    made = [r for r in attempt.group if not r.trace.lost]
     used = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(made, 1)]
     scores = [visible_score(r, run) for r in made]
     if len(set(scores)) < 2:
@@ -99,7 +99,7 @@ async def _advantage(rollout: Rollout, context: Context, run: Run) -> list[Lesso
         return used
     texts = [*dict.fromkeys(text for one in said.experiences if (text := clean(one)))]
     first, data = f"{run.place}/1", {"reasoning": clean(said.why)}
-    one = Lesson(first, "", sources=rollout.sources, data=data)
+    one = Lesson(first, "", sources=attempt.sources, data=data)
     others = (replace(one, id=f"{run.place}/{n}", text=text, of=first) for n, text in enumerate(texts[1:], 2))
     return [*used, *([replace(one, text=texts[0])] if texts else []), *others]
 

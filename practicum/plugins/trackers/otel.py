@@ -104,9 +104,9 @@ class Otel(Watch):
     def stepped(self, report: StepReport, progress: Progress) -> None:
         for unit, spans in [*self._open.items()]:
             if unit[-1] == f"step {report.step}":
-                for rollout in (one for tried in report.rollouts for one in tried.group):
-                    if (span := spans.get(_path(rollout.place))) is not None:
-                        span.set_attributes(self._attempt(rollout.task.id) | self._score(rollout.score))
+                for attempt in (one for tried in report.attempts for one in tried.group):
+                    if (span := spans.get(_path(attempt.place))) is not None:
+                        span.set_attributes(self._attempt(attempt.task.id) | self._score(attempt.score))
                 context, score = report.context, progress.score
                 about = {"practicum.entries": len(context), "practicum.version": context.version}
                 spans[unit].set_attributes(about | ({} if score is None else {"practicum.score": score}))

@@ -68,7 +68,7 @@ def step_values(report: StepReport, progress: Progress) -> dict[str, float]:
     found = {
         "score": progress.score,
         "best_of_k": progress.best_of_k,
-        "step_score": mean_score(report.rollouts) if any(r.first.score for r in report.rollouts) else None,
+        "step_score": mean_score(report.attempts) if any(r.first.score for r in report.attempts) else None,
         "val": report.val,
         "val_best": progress.best_score,
         "version": report.context.version,

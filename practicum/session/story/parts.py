@@ -206,7 +206,7 @@ class CallStory(Plain):
     def attempts(self) -> tuple[str, ...]:
         """The ids of the attempts that it is about."""
         if self.place.startswith("evaluate "):
-            return self._reader.attempts_of([f"rollout:{top_place(self.place)}"])
+            return self._reader.attempts_of([f"attempt:{top_place(self.place)}"])
         return self._reader.attempts_of(self.sources)
 
     def as_json(self, texts: bool = False) -> dict[str, Any]:

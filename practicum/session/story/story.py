@@ -18,11 +18,11 @@ from sqlalchemy import ColumnElement, Table, func
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Edit, Merge, Resolution
 from practicum.core.errors import UsageError
-from practicum.core.types import Lesson, Rollout, Task, Usage
+from practicum.core.types import Attempt, Lesson, Task, Usage
 from practicum.methods.blocks.scaling import number_of, place_of_all
 from practicum.session.config import Config
 from practicum.session.corrections import LETTER, read_corrections
-from practicum.session.records import LESSON, REFUSED, ROLLOUT, last_report, read_config, run_summary, seconds_spent
+from practicum.session.records import ATTEMPT, LESSON, REFUSED, last_report, read_config, run_summary, seconds_spent
 from practicum.session.review import read_reviews
 from practicum.session.story.parts import (
     STEP,
@@ -77,8 +77,8 @@ class Evaluation:
         return f"evaluate {self.split} {self.digest} {self.repeat}"
 
 
-Named = list[tuple[Rollout, list[str]]]
-"""The rollouts of a step or an evaluation, each with the ids of all attempts of its group."""
+Named = list[tuple[Attempt, list[str]]]
+"""The reported attempts of a step or an evaluation, each with the ids of its group."""
 
 
 class Story:
@@ -189,19 +189,19 @@ class Story:
         for scope, group in groupby(rows, lambda row: row.step or Evaluation.at(row.place)):
             if isinstance(scope, Evaluation) and split not in (None, self._label(scope), self._split(scope)):
                 continue
-            for rollout, ids in self._ids(scope, [ROLLOUT.validate_json(row.data) for row in group]):
-                if task is None or rollout.task.id == task:
-                    yield from (line for line in self._lines(scope, rollout, ids) if line.failed or not failed)
+            for attempt, ids in self._ids(scope, [ATTEMPT.validate_json(row.data) for row in group]):
+                if task is None or attempt.task.id == task:
+                    yield from (line for line in self._lines(scope, attempt, ids) if line.failed or not failed)
 
     def attempt(self, id: str) -> AttemptStory:
         """One attempt, by its id or its place. Raises UsageError that names similar ids if there is none."""
-        scope, rollout, ids = self._find(id)
-        members, lines = in_order(rollout), self._lines(scope, rollout, ids)
+        scope, attempt, ids = self._find(id)
+        members, lines = in_order(attempt), self._lines(scope, attempt, ids)
         line, one = next(both for both in zip(lines, members, strict=True) if id in (both[0].id, both[0].place))
         evaluated = isinstance(scope, Evaluation)
         version = line.version if isinstance(scope, Evaluation) else self._version_before(scope)
         context = Context() if version is None else self.context(version)
-        calls, judging, reflecting, updating = self._calls_about(rollout, one, members)
+        calls, judging, reflecting, updating = self._calls_about(attempt, one, members)
         paid = [*calls, *judging, *reflecting]
         return AttemptStory(
             line=line,
@@ -216,11 +216,11 @@ class Story:
             judging=tuple(judging),
             rounds=tuple(map(_round, one.rounds)),
             group=tuple(lines) if len(lines) > 1 else (),
-            choice=rollout.choice,
-            twin=rollout.twin,
-            reused=next(iter(self.attempts_of([f"rollout:{one.of}"])), one.of) if one.of else "",
+            choice=attempt.choice,
+            twin=attempt.twin,
+            reused=next(iter(self.attempts_of([f"attempt:{one.of}"])), one.of) if one.of else "",
             recorded=one.task.recorded is not None and self.config.from_traces,
-            lessons=() if isinstance(scope, Evaluation) else self._lessons_of(scope, rollout),
+            lessons=() if isinstance(scope, Evaluation) else self._lessons_of(scope, attempt),
             reflecting=tuple(reflecting),
             updating=tuple(updating),
             usage=sum((call.usage for call in paid), Usage()),
@@ -233,7 +233,7 @@ class Story:
 
     def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
         """The ids of the attempts among the sources of a lesson, an edit or a call."""
-        places = (source.removeprefix("rollout:") for source in sources if source.startswith("rollout:"))
+        places = (source.removeprefix("attempt:") for source in sources if source.startswith("attempt:"))
         return tuple(dict.fromkeys(id for place in places if (id := self._id_at(place)) is not None))
 
     @property
@@ -339,9 +339,9 @@ class Story:
         named = table.c.data.contains(json.dumps(entry), autoescape=True)
         for row in self._rows(table, table.c.place, table.c.step, where=[named]):
             scope = row.step or Evaluation.at(row.place)
-            for rollout, ids in self._scope(scope):
-                if rollout.place == row.place:
-                    members = zip(self._lines(scope, rollout, ids), in_order(rollout), strict=True)
+            for attempt, ids in self._scope(scope):
+                if attempt.place == row.place:
+                    members = zip(self._lines(scope, attempt, ids), in_order(attempt), strict=True)
                     for line, member in members:
                         if entry in member.trace.used or entry in dict(member.retrieved):
                             yield line
@@ -422,22 +422,22 @@ class Story:
             return split + again
         return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
 
-    def _ids(self, scope: int | Evaluation, rollouts: Sequence[Rollout]) -> Named:
-        """The rollouts of a step or an evaluation with the ids of their attempts. A task that comes twice in a step has
+    def _ids(self, scope: int | Evaluation, attempts: Sequence[Attempt]) -> Named:
+        """The attempts of a step or an evaluation, each with the ids of its group. A task that comes twice has
         `~2` behind its second time."""
         label = f"{scope}" if isinstance(scope, int) else self._label(scope)
         taken: set[str] = set()
         named: Named = []
-        for rollout in rollouts:
-            base, time = f"{label}.{rollout.task.id}", 1
+        for attempt in attempts:
+            base, time = f"{label}.{attempt.task.id}", 1
             while True:
                 name = base if time == 1 else f"{base}~{time}"
-                ids = [name, *(f"{name}.{n}" for n in range(2, len(rollout.group) + 1))]
+                ids = [name, *(f"{name}.{n}" for n in range(2, len(attempt.group) + 1))]
                 if taken.isdisjoint(ids):
                     break
                 time += 1
             taken.update(ids)
-            named.append((rollout, ids))
+            named.append((attempt, ids))
         return named
 
     def _scope(self, scope: int | Evaluation) -> Named:
@@ -449,13 +449,13 @@ class Story:
             rows = self._of_step(table, scope, table.c.data)
         else:
             rows = self.store.rows(self.store.select(table.c.data).where(_under(table, scope.place)).order_by(ROW))
-        named = self._ids(scope, [ROLLOUT.validate_json(row.data) for row in rows])
+        named = self._ids(scope, [ATTEMPT.validate_json(row.data) for row in rows])
         if isinstance(scope, int) and named:
             self._keep(self._named, scope, named)
         return named
 
-    def _lines(self, scope: int | Evaluation, rollout: Rollout, ids: Sequence[str]) -> list[AttemptLine]:
-        members = in_order(rollout)
+    def _lines(self, scope: int | Evaluation, attempt: Attempt, ids: Sequence[str]) -> list[AttemptLine]:
+        members = in_order(attempt)
         return [
             AttemptLine(
                 id=id,
@@ -473,15 +473,15 @@ class Story:
                 feedback=one.feedback.text,
                 number=number,
                 tries=len(members),
-                chosen=bool(rollout.choice) and one is rollout,
+                chosen=bool(attempt.choice) and one is attempt,
                 reused=one.of,
                 place=one.place,
             )
             for number, (id, one) in enumerate(zip(ids, members, strict=True), 1)
         ]
 
-    def _find(self, id: str) -> tuple[int | Evaluation, Rollout, list[str]]:
-        """The rollout that holds this attempt, with the ids of its group."""
+    def _find(self, id: str) -> tuple[int | Evaluation, Attempt, list[str]]:
+        """The reported attempt whose group has this attempt, with the ids of the group."""
         scopes: list[int | Evaluation] = []
         if "/" in id and (row := self._row_near(id)) is not None:
             scopes.append(row.step or Evaluation.at(row.place))
@@ -492,11 +492,11 @@ class Story:
             scopes += [one for one in self._evaluations() if label in (self._label(one), self._alias(one))]
         close: list[str] = []
         for scope in scopes:
-            for rollout, ids in self._scope(scope):
-                if id in ids or any(id == member.place for member in rollout.group):
-                    return scope, rollout, ids
+            for attempt, ids in self._scope(scope):
+                if id in ids or any(id == member.place for member in attempt.group):
+                    return scope, attempt, ids
                 if label == "before" and f"test{id.removeprefix('before')}" in ids:
-                    return scope, rollout, [f"before{own.removeprefix('test')}" for own in ids]
+                    return scope, attempt, [f"before{own.removeprefix('test')}" for own in ids]
                 close += ids
         raise UsageError("attempt.unknown", self._no_attempt(id, close))
 
@@ -514,7 +514,7 @@ class Story:
         return f"{said}: practicum show {self.folder} --attempts lists them"
 
     def _row_near(self, place: str) -> Any:
-        """The row of a rollout at a place, above it or below it; None if there is none. Of several attempts that are
+        """The row of an attempt at a place, above it or below it; None if there is none. Of several attempts that are
         made at once, one row holds all."""
         table = schema.attempts
         columns = self.store.select(table.c.place, table.c.step)
@@ -533,8 +533,8 @@ class Story:
         row = self._row_near(place)
         if row is None:
             return None
-        for rollout, ids in self._scope(row.step or Evaluation.at(row.place)):
-            for id, member in zip(ids, in_order(rollout), strict=True):
+        for attempt, ids in self._scope(row.step or Evaluation.at(row.place)):
+            for id, member in zip(ids, in_order(attempt), strict=True):
                 if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
                     return id
         return None
@@ -553,16 +553,16 @@ class Story:
         return 0 if version is None and read_parents(self.store) else version
 
     def _calls_about(
-        self, rollout: Rollout, one: Rollout, members: Sequence[Rollout]
+        self, attempt: Attempt, one: Attempt, members: Sequence[Attempt]
     ) -> tuple[list[CallStory], list[CallStory], list[CallStory], list[CallStory]]:
         """The calls of an attempt, those that judged it, those that reflected on it, and those that made edits."""
         calls: list[CallStory] = []
         judging: list[CallStory] = []
         reflecting: list[CallStory] = []
         updating: list[CallStory] = []
-        together = place_of_all(rollout.place)
+        together = place_of_all(attempt.place)
         others = tuple(f"{member.place}/" for member in members if member.place != one.place)
-        about = f"rollout:{rollout.place}"
+        about = f"attempt:{attempt.place}"
         for call in self._calls_of_scope(one.place):
             inner = call.place.removeprefix(f"{one.place}/")
             if inner != call.place:
@@ -616,7 +616,7 @@ class Story:
         data = next((one for one in self.steps() if one.step == step), None)
         if data is None:
             raise UsageError("step.unknown", f"{self.folder} has no step {step}", step=step)
-        tops = {top_place(rollout.place) for rollout, _ in self._scope(step)} or {f"step {step}"}
+        tops = {top_place(attempt.place) for attempt, _ in self._scope(step)} or {f"step {step}"}
         if "group" in data.sampled:
             # In the same leg of the run as its attempts.
             group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
@@ -628,12 +628,12 @@ class Story:
 
     # What became of lessons
 
-    def _lessons_of(self, step: int, rollout: Rollout) -> tuple[LessonStory, ...]:
-        table, about = schema.lessons, f"rollout:{rollout.place}"
+    def _lessons_of(self, step: int, attempt: Attempt) -> tuple[LessonStory, ...]:
+        table, about = schema.lessons, f"attempt:{attempt.place}"
         rows = self._of_step(table, step, table.c.sources, table.c.data)
         lessons = (LESSON.validate_json(row.data) for row in rows if about in json.loads(row.sources))
         # A reflection on many attempts names all of them, and is about one.
-        own = (x for x in lessons if x.data.get("task_id", rollout.task.id) == rollout.task.id)
+        own = (x for x in lessons if x.data.get("task_id", attempt.task.id) == attempt.task.id)
         return tuple(self._lesson(step, lesson) for lesson in own)
 
     def _lesson(self, step: int, lesson: Lesson) -> LessonStory:
@@ -704,9 +704,9 @@ class Story:
         return found
 
 
-def in_order(rollout: Rollout) -> list[Rollout]:
+def in_order(attempt: Attempt) -> list[Attempt]:
     """All attempts at a task at once, in the order of their numbers; the first is the one that reports count."""
-    return sorted(rollout.group, key=number_of) if rollout.choice else list(rollout.group)
+    return sorted(attempt.group, key=number_of) if attempt.choice else list(attempt.group)
 
 
 def _below(table: Table, first: str, stop: str) -> ColumnElement[bool]:

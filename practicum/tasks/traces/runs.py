@@ -15,13 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from practicum.core.errors import StoreError
-from practicum.core.types import Recorded, Rollout, Task
+from practicum.core.types import Attempt, Recorded, Task
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.tasks.traces.fields import text_at
 from practicum.tasks.traces.trace import Place, Source, known_values
 
-_ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
+_ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)
 
 
 def read(source: Source) -> Iterator[Task]:
@@ -40,14 +40,14 @@ def read(source: Source) -> Iterator[Task]:
         warn("a run without an attempt")
     for row in rows:
         try:
-            rollout = _ROLLOUT.validate_json(row.data)
+            attempt = _ATTEMPT.validate_json(row.data)
         except ValidationError as error:
             warn("an attempt that cannot be read", f"{row.place}: {error.errors()[0]['msg']}")
             continue
-        if rollout.of:
+        if attempt.of:
             continue
-        if rollout.trace.lost:
+        if attempt.trace.lost:
             warn("an attempt that was lost to the provider or could not be parsed")
             continue
-        meta = {**rollout.task.meta, **settings, "step": row.step, "place": row.place}
-        yield replace(rollout.task, meta=meta, recorded=Recorded(rollout.trace, rollout.score))
+        meta = {**attempt.task.meta, **settings, "step": row.step, "place": row.place}
+        yield replace(attempt.task, meta=meta, recorded=Recorded(attempt.trace, attempt.score))

@@ -257,7 +257,7 @@ def test_what_would_attempt_again_is_refused_before_anything_is_paid_for(
 
 @pytest.mark.parametrize(
     "method", ["ace", "combee", "naive", "top_k", "summarized", "reasoning_bank", "unified", "episodes",
-               "rcl --set group=1 --set twin=false --set replay=0 --set rollouts=none"],
+               "rcl --set group=1 --set twin=false --set replay=0 --set attempted=none"],
 )  # fmt: skip
 def test_these_methods_learn_from_traces_and_run_no_agent(shell: Shell, model: Model, method: str) -> None:
     value = shell.json(

@@ -58,7 +58,7 @@ def test_the_agent_reads_the_whole_playbook_and_cites_what_it_used(tmp_path: Pat
     (attempt,) = seen.calls("agent")
     assert f"[e0] (rules) {lesson(0)}" in attempt.prompt.head
     assert "[e1] (rules) If in doubt, look it up." in attempt.prompt.head
-    assert seen.steps[0].rollouts[0].trace.used == ("e0",)
+    assert seen.steps[0].attempts[0].trace.used == ("e0",)
     assert seen.result.context.get("e0").uses == 1
     assert seen.result.context.get("e1").uses == 0
 
@@ -67,7 +67,7 @@ def test_ids_that_the_agent_was_not_shown_are_dropped_and_counted(tmp_path: Path
     seen = learned(
         tmp_path, ONE, model(agent=citing("e0", "e7", "e99")), settings=ONCE, seed_context=playbook(tmp_path, "Look.")
     )
-    assert seen.steps[0].rollouts[0].trace.used == ("e0",)
+    assert seen.steps[0].attempts[0].trace.used == ("e0",)
     assert seen.result.errors["unknown_ids"] == 2
 
 
@@ -150,10 +150,10 @@ def test_the_first_success_ends_the_retries_and_confirms_its_insight(tmp_path: P
 
     seen = learned(tmp_path, ONE, model(agent=second, reflector=nth_insight), settings={"rounds": 5})
     assert seen.roles == {"agent": 3, "reflector": 2, "curator": 1}
-    (rollout,) = seen.steps[0].rollouts
-    assert [each.lesson.confirmed for each in rollout.rounds] == [False, True]
+    (attempt,) = seen.steps[0].attempts
+    assert [each.lesson.confirmed for each in attempt.rounds] == [False, True]
     # Reports count the first attempt: what a retry adds is no score.
-    assert rollout.score.value == 0.0
+    assert attempt.score.value == 0.0
     assert learned(
         tmp_path / "confirmed", ONE, model(agent=second, reflector=nth_insight),
         settings={"rounds": 5, "lessons": "confirmed"},
@@ -451,7 +451,7 @@ def test_the_budget_is_held_by_code_in_the_order_of_worth(tmp_path: Path, gone: 
 
 def test_each_epoch_takes_all_tasks_in_another_order(tmp_path: Path) -> None:
     seen = learned(tmp_path, messages(*range(8)), settings={"epochs": 3, "batch": 4, "curator": "append"})
-    order = [[rollout.task.id for rollout in report.rollouts] for report in seen.steps]
+    order = [[attempt.task.id for attempt in report.attempts] for report in seen.steps]
     epochs = [tuple(order[n] + order[n + 1]) for n in (0, 2, 4)]
     assert [report.batch.epoch for report in seen.steps] == [1, 1, 2, 2, 3, 3]
     assert all(sorted(epoch) == [f"t{n}" for n in range(8)] for epoch in epochs)
@@ -491,7 +491,7 @@ def test_online_may_start_from_what_was_learned_offline(tmp_path: Path) -> None:
     online = learned(
         tmp_path / "online", stream, settings={**ONCE, "online": True}, seed_context=offline.result.context
     )
-    assert [report.rollouts[0].score.value for report in online.steps] == [1.0, 1.0, 1.0, 0.0]
+    assert [report.attempts[0].score.value for report in online.steps] == [1.0, 1.0, 1.0, 0.0]
     assert online.result.scores["online"] == 0.75
 
 
@@ -523,4 +523,4 @@ def test_a_harmful_entry_costs_its_share_and_not_the_run(tmp_path: Path) -> None
 def test_a_task_may_be_any_text_and_its_target_too(tmp_path: Path) -> None:
     tasks = [Task("ä", "Message 0: wie heißt das Wort?", "wörd—0"), message(1)]
     seen = learned(tmp_path, tasks, settings=ONCE, test=tasks)
-    assert {rollout.task.id for report in seen.steps for rollout in report.rollouts} == {"ä", "t1"}
+    assert {attempt.task.id for report in seen.steps for attempt in report.attempts} == {"ä", "t1"}

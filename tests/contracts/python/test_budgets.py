@@ -107,7 +107,7 @@ def test_a_part_of_the_budget_is_held_back_for_the_final_evaluation(tmp_path: Pa
     seen = learned(tmp_path, SIX, settings={"batch": 1}, test=messages(0, 1, 2, 80), max_calls=14)
     assert seen.result.stopped is not None
     assert len(seen.model.calls) <= 14
-    assert len(seen.result.rollouts["test"]) == 4
+    assert len(seen.result.attempts["test"]) == 4
     assert "test" in seen.result.scores
     # With more, it learns on; the evaluation is then that of the last context.
     again = resumed(seen.folder, seen.model, max_calls=1000)

@@ -29,7 +29,7 @@ from python_kit import (
 )
 
 import practicum
-from practicum import Add, Batch, Context, Delta, Feedback, Lesson, Method, Rollout, Run, Task, View
+from practicum import Add, Attempt, Batch, Context, Delta, Feedback, Lesson, Method, Run, Task, View
 
 # ---- a method: its seams, by hand
 
@@ -40,12 +40,12 @@ async def show(context: Context, task: Task, run: Run) -> View:
     return View(pages=(notes,) if notes else (), ids=context, citable=bool(notes))
 
 
-async def act(task: Task, context: Context, run: Run) -> Rollout:
+async def act(task: Task, context: Context, run: Run) -> Attempt:
     """One attempt with all notes shown."""
     trace = await run.agent(task, await show(context, task, run))
     score = await run.score(task, trace)
     right = score is not None and score.correct
-    return Rollout(task, trace, score, Feedback(right, f"The right answer is {task.target}.", task.target), run.place)
+    return Attempt(task, trace, score, Feedback(right, f"The right answer is {task.target}.", task.target), run.place)
 
 
 def sample(tasks: Sequence[Task], history: Any, run: Run) -> Any:
@@ -53,19 +53,19 @@ def sample(tasks: Sequence[Task], history: Any, run: Run) -> Any:
         yield Batch((task,))
 
 
-async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
     return [await act(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
 
 
-async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    return [Lesson(f"{r.place}/note", f"It is {r.task.target}: {r.task.input}", sources=r.sources) for r in rollouts]
+async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+    return [Lesson(f"{r.place}/note", f"It is {r.task.target}: {r.task.input}", sources=r.sources) for r in attempts]
 
 
 async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     return Delta(tuple(Add("notes", x.text, sources=x.sources, lessons=(x.id,)) for x in lessons))
 
 
-async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
     return delta
 
 
@@ -98,10 +98,10 @@ def test_a_resume_needs_the_method_again_and_pays_nothing_twice(tmp_path: Path) 
 def test_a_changed_method_does_not_go_on_with_another_one_s_results(tmp_path: Path) -> None:
     cut = learned(tmp_path, messages(*range(6)), method=NOTES, max_calls=3)
 
-    async def other(task: Task, context: Context, run: Run) -> Rollout:
+    async def other(task: Task, context: Context, run: Run) -> Attempt:
         return await act(replace(task, input=f"{task.input} Be brief."), context, run)
 
-    async def other_attempts(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def other_attempts(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return [await other(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
 
     changed = replace(NOTES, act=other, attempt=other_attempts)
@@ -138,11 +138,11 @@ async def failing(context: Context, task: Task, run: Run) -> View:
 def showing(show: Any) -> Method:
     """Notes whose agent sees another view."""
 
-    async def act(task: Task, context: Context, run: Run) -> Rollout:
+    async def act(task: Task, context: Context, run: Run) -> Attempt:
         trace = await run.agent(task, await show(context, task, run))
-        return Rollout(task, trace, await run.score(task, trace), Feedback(False, ""), run.place)
+        return Attempt(task, trace, await run.score(task, trace), Feedback(False, ""), run.place)
 
-    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return [await act(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
 
     return replace(NOTES, show=show, act=act, attempt=attempt)
@@ -179,7 +179,7 @@ def test_learning_waits_for_a_slow_view(tmp_path: Path) -> None:
 
 
 def test_an_effect_needs_a_place_of_its_own(tmp_path: Path) -> None:
-    async def twice(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    async def twice(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return [await act(task, context, run.at("the same")) for task in (*batch.tasks, *batch.tasks)]
 
     with refused("journal.place_taken"):
@@ -190,12 +190,12 @@ def test_a_run_offers_models_chance_notes_and_counters(tmp_path: Path) -> None:
     """Whatever passes through it is journaled, so a resume finds the same."""
     drawn: list[float] = []
 
-    async def reflecting_(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    async def reflecting_(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         drawn.append(run.rng("draw").random())
-        said = await run.at("thought").ask_text("reflector", practicum.Prompt("Be brief.", rollouts[0].task.input))
+        said = await run.at("thought").ask_text("reflector", practicum.Prompt("Be brief.", attempts[0].task.input))
         vectors = await run.embed([said, "another"])
         assert vectors.shape[0] == 2
-        return [Lesson(f"{rollouts[0].place}/l", said, sources=rollouts[0].sources)]
+        return [Lesson(f"{attempts[0].place}/l", said, sources=attempts[0].sources)]
 
     thinking = replace(NOTES, reflect=reflecting_, roles=("reflector",))
     played = model(reflector=lambda call: {"answer": f"Thought about {lesson(number(call))}"})
@@ -233,7 +233,7 @@ def test_a_function_is_an_agent_that_is_given_the_task_and_the_context(tmp_path:
     assert got[0] == ("Message 0: which word?", "")
     assert lesson(0) in got[-1][1]
     assert seen.result.scores["test"] == 1.0
-    assert seen.result.rollouts["test"][0].trace.used == ("e0",)
+    assert seen.result.attempts["test"][0].trace.used == ("e0",)
     assert "looked it up" in seen.calls("reflector")[0].text
     assert "agent" not in seen.roles
 
@@ -264,7 +264,7 @@ def test_a_program_is_an_agent_that_reads_and_writes_json(tmp_path: Path) -> Non
     book = playbook(tmp_path, lesson(0))
     work = practicum.evaluate(again(0, 1), book, method="ace", agent=f"command:{sys.executable} {program}")
     done = practicum.run_sync(work)
-    assert [rollout.trace.answer for rollout in done.rollouts] == ["word0", "word0"]
+    assert [attempt.trace.answer for attempt in done.attempts] == ["word0", "word0"]
     assert done.score == 0.5
 
 
@@ -289,9 +289,9 @@ def test_an_agent_with_tools_acts_and_observes_in_turns(tmp_path: Path) -> None:
     )  # fmt: skip
     done = practicum.run_sync(work)
     assert done.score == 1.0
-    steps = [(step.kind, step.text) for step in done.rollouts[0].trace.steps]
+    steps = [(step.kind, step.text) for step in done.attempts[0].trace.steps]
     assert any(kind == "observation" and "message 0 has word0" in text for kind, text in steps)
-    assert done.rollouts[0].trace.trust == "tool"
+    assert done.attempts[0].trace.trust == "tool"
 
 
 def json_of(call: Any, said: dict[str, Any]) -> str:
@@ -353,7 +353,7 @@ def test_built_in_scorers_compare_answers(tmp_path: Path, scorer: str, target: s
     own = practicum.Parts(agent=lambda text, context: answer)
     work = practicum.evaluate([Task("a", "Which?", target)], Context(), method="none", scorer=scorer, parts=own)
     done = practicum.run_sync(work)
-    assert done.rollouts[0].score.correct is right
+    assert done.attempts[0].score.correct is right
 
 
 def test_choices_are_told_and_read_from_an_answer(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_choices_are_told_and_read_from_an_answer(tmp_path: Path) -> None:
         [task], Context(), method="none", choices=("Falcon", "Heron"), parts=practicum.Parts(clients={"agent": played})
     )
     done = practicum.run_sync(work)
-    assert (done.score, done.rollouts[0].trace.answer) == (1.0, "Falcon")
+    assert (done.score, done.attempts[0].trace.answer) == (1.0, "Falcon")
     assert "Heron" in played.calls[0].text
     unclear = model(agent=lambda call: {"answer": "Falcon or Heron"})
     work = practicum.evaluate(

@@ -181,7 +181,7 @@ def test_a_stream_of_traces_is_learned_from_as_it_is_read(tmp_path: Path) -> Non
     seen = learned(tmp_path, stream, settings={"batch": 5}, judged=True)
     assert (stream.count, dict(stream.formats)) == (5, {"chat": 5})
     assert "agent" not in seen.roles
-    assert len(seen.steps[0].rollouts) == 5
+    assert len(seen.steps[0].attempts) == 5
 
 
 @pytest.mark.parametrize(("name", "code"), [("none", "traces.not_found"), ("empty.jsonl", "traces.unreadable")])
@@ -201,7 +201,7 @@ TEXT = st.lists(LINE, min_size=1, max_size=6).map("\n".join).map(str.strip).filt
 ADD = st.builds(
     Add, st.sampled_from(["rules", "two words", "Ü"]), TEXT, st.sampled_from(["", "key"]),
     st.sampled_from([{}, {"answer": "x", "n": [1, {"deep": None}]}]), st.integers(0, 3), st.integers(0, 3),
-    sources=st.sampled_from([("seed",), ("task:1", "rollout:p")]),
+    sources=st.sampled_from([("seed",), ("task:1", "attempt:p")]),
 )  # fmt: skip
 
 
@@ -320,7 +320,7 @@ def test_a_context_that_starts_another_run_keeps_its_entries_and_names_their_ori
     old, new = second.result.context
     assert "task:t0" in old.sources
     assert (old.born, new.born) == (0, 1)
-    assert any(source.startswith("rollout:seed ") for source in old.sources)
+    assert any(source.startswith("attempt:seed ") for source in old.sources)
 
 
 def test_deleting_leaves_a_hole(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another_order(tmp_path
     assert one.exported == eight.exported
     assert one.result.by_role == eight.result.by_role
     assert sorted(call.text for call in one.model.calls) == sorted(call.text for call in eight.model.calls)
-    order = [[rollout.task.id for r in seen.steps for rollout in r.rollouts] for seen in runs]
+    order = [[attempt.task.id for r in seen.steps for attempt in r.attempts] for seen in runs]
     assert order[0] == order[1] != order[2]
 
 
@@ -275,8 +275,8 @@ def test_a_failure_of_the_provider_is_counted_and_the_run_goes_on(tmp_path: Path
     assert sorted(seen.texts) == [lesson(0), lesson(2)]
     # A lost attempt has no score: it is left out, and is no failure of the agent.
     assert seen.result.scores["test"] == 1.0 or seen.result.scores["test"] == 0.5
-    lost = [rollout for report in seen.steps for rollout in report.rollouts if rollout.trace.lost]
-    assert [rollout.task.id for rollout in lost] == ["t1"]
+    lost = [attempt for report in seen.steps for attempt in report.attempts if attempt.trace.lost]
+    assert [attempt.task.id for attempt in lost] == ["t1"]
 
 
 def test_three_lost_steps_in_a_row_stop_the_run_and_a_resume_tries_them_again(tmp_path: Path) -> None:

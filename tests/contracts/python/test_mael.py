@@ -134,14 +134,14 @@ def test_a_step_whose_judge_failed_is_no_experience(tmp_path: Path) -> None:
 SHOWN = "experience"
 
 
-def moves(rollout: Any) -> list[Mapping[str, Any]]:
-    return list(rollout.trace.data["moves"])
+def moves(attempt: Any) -> list[Mapping[str, Any]]:
+    return list(attempt.trace.data["moves"])
 
 
 def test_evaluation_reads_the_pools_and_never_grows_them(tmp_path: Path) -> None:
     seen = mael(tmp_path, messages(1, 3), test=messages(80))
     assert seen.result.context == seen.steps[-1].context
-    (tested,) = seen.result.rollouts["test"]
+    (tested,) = seen.result.attempts["test"]
     assert all(move[SHOWN] for move in moves(tested))
     # The judge of parts is for learning alone.
     assert not any(re.search(r"essage 80", call.text) for call in seen.calls("judge"))
@@ -154,13 +154,13 @@ def test_no_experience_is_shown_while_learning_but_in_a_stream(
     tmp_path: Path, settings: dict[str, Any], shown: bool
 ) -> None:
     seen = mael(tmp_path, messages(1, 3), settings)
-    second = seen.steps[1].rollouts[0]
+    second = seen.steps[1].attempts[0]
     assert all(bool(move[SHOWN]) is shown for move in moves(second))
 
 
 def test_each_step_is_shown_the_experience_of_its_own_agent_and_kind(tmp_path: Path) -> None:
     seen = mael(tmp_path, messages(1, 3), test=messages(80))
-    (tested,) = seen.result.rollouts["test"]
+    (tested,) = seen.result.attempts["test"]
     for move in moves(tested):
         entry = seen.result.context.get(move[SHOWN])
         assert (entry.section, entry.data["kind"]) == (f"pool {move['agent']}", move["kind"])
@@ -170,7 +170,7 @@ def test_each_step_is_shown_the_experience_of_its_own_agent_and_kind(tmp_path: P
 
 def test_by_task_one_whole_trace_is_shown_throughout(tmp_path: Path) -> None:
     seen = mael(tmp_path, messages(1, 3, 5), {"experience": "task"}, test=messages(80))
-    (tested,) = seen.result.rollouts["test"]
+    (tested,) = seen.result.attempts["test"]
     shown = [seen.result.context.get(move[SHOWN]) for move in moves(tested)]
     assert len({entry.data["trace"] for entry in shown}) == 1
 
@@ -178,7 +178,7 @@ def test_by_task_one_whole_trace_is_shown_throughout(tmp_path: Path) -> None:
 def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
     seen = mael(tmp_path, messages(1, 3), {"experience": "none"}, test=messages(80))
     assert len(seen.result.context) == 2 * 9
-    (tested,) = seen.result.rollouts["test"]
+    (tested,) = seen.result.attempts["test"]
     assert not any(move[SHOWN] for move in moves(tested))
 
 
@@ -186,7 +186,7 @@ def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
 def test_retrieval_weighs_similarity_against_reward(tmp_path: Path, alpha: float, reward: str, shown: float) -> None:
     """With α = 0 the reward alone decides: agent2 solved its half as 0.5 first, and then as 0.9."""
     seen = mael(tmp_path, ONE, {"alpha": alpha, "reward": reward}, test=messages(80))
-    (tested,) = seen.result.rollouts["test"]
+    (tested,) = seen.result.attempts["test"]
     solve = next(move for move in moves(tested) if (move["kind"], move["agent"]) == ("solve", "agent2"))
     assert seen.result.context.get(solve[SHOWN]).data["reward"] == shown
 

@@ -248,11 +248,11 @@ def test_online_every_task_is_predicted_before_it_is_learned_from(tmp_path: Path
     if name == "combee":
         settings["batch"] = 1
     if name == "rcl":
-        settings |= {"replay": 0, "rollouts": None}
+        settings |= {"replay": 0, "attempted": None}
     table = METHODS[name]
     seen = learned(tmp_path, LEARNED, model(), name, settings)
     assert seen.result.scores["online"] == 0.0
-    order = [rollout.task.id for report in seen.steps for rollout in report.rollouts]
+    order = [attempt.task.id for report in seen.steps for attempt in report.attempts]
     assert order == [task.id for task in LEARNED]
     assert table.score == 0.0 or seen.roles["agent"] >= len(LEARNED)
 

@@ -63,26 +63,26 @@ def test_a_step_attempts_many_and_reflects_on_a_few_failures(tmp_path: Path, ref
         )  # fmt: skip
 
     seen = primitive(
-        tmp_path, 12, {"rollouts": 6, "batch": 3, "reflection": reflection}, rules={"reflector": reflector}
+        tmp_path, 12, {"attempted": 6, "batch": 3, "reflection": reflection}, rules={"reflector": reflector}
     )
-    assert [len(report.rollouts) for report in seen.steps] == [6, 6]
+    assert [len(report.attempts) for report in seen.steps] == [6, 6]
     assert seen.roles == {"agent": 12, "reflector": 6 if reflection == "per_trace" else 2, "curator": 2}
     assert [len(report.lessons) >= 3 for report in seen.steps] == [True, True]
     assert len(seen.texts) == 6
 
 
 def test_without_a_failure_there_is_no_diagnosis_and_no_edit(tmp_path: Path) -> None:
-    seen = primitive(tmp_path, 6, {"rollouts": 6, "batch": 3}, rules={"agent": knowing})
+    seen = primitive(tmp_path, 6, {"attempted": 6, "batch": 3}, rules={"agent": knowing})
     assert seen.roles == {"agent": 6}
     assert len(seen.result.context) == 0
 
 
-def test_rollouts_are_sized_by_the_failure_rate(tmp_path: Path) -> None:
+def test_attempts_are_sized_by_the_failure_rate(tmp_path: Path) -> None:
     def mostly(call: Any) -> Any:
         return (knowing if number(call) % 5 else ignorant)(call)
 
-    seen = primitive(tmp_path, 60, {"rollouts": "auto", "batch": 2}, rules={"agent": mostly})
-    sizes = [len(report.rollouts) for report in seen.steps]
+    seen = primitive(tmp_path, 60, {"attempted": "auto", "batch": 2}, rules={"agent": mostly})
+    sizes = [len(report.attempts) for report in seen.steps]
     assert sizes[0] < 8 < max(sizes) <= 20
     assert all(report.batch.data["why"] for report in seen.steps)
 
@@ -90,13 +90,13 @@ def test_rollouts_are_sized_by_the_failure_rate(tmp_path: Path) -> None:
 def test_only_attempts_that_were_reflected_on_may_vote_against_an_entry(tmp_path: Path) -> None:
     rules = {"agent": citing("e0"), "reflector": lambda call: reflecting(lesson(number(call)), tags={"e0": "harmful"})}
     seen = primitive(
-        tmp_path, 6, {"rollouts": 6, "batch": 1, "harmful": 0}, rules=rules, seed_context=playbook(tmp_path, "Look.")
+        tmp_path, 6, {"attempted": 6, "batch": 1, "harmful": 0}, rules=rules, seed_context=playbook(tmp_path, "Look.")
     )
     rule = seen.result.context.get("e0")
     assert (rule.harmful, rule.uses) == (1, 6)
 
 
-# ---- grouped rollouts
+# ---- grouped attempts
 
 
 def test_each_task_runs_as_a_group_and_a_contrast_shows_a_passing_and_a_failing_run(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_each_task_runs_as_a_group_and_a_contrast_shows_a_passing_and_a_failing_
 
     seen = primitive(tmp_path, 1, {"group": 3}, rules={"agent": varying})
     assert [call.options.temperature or 0 for call in seen.calls("agent")].count(0.7) == 2
-    (rollout,) = seen.steps[0].rollouts
-    assert len(rollout.group) == 3
+    (attempt,) = seen.steps[0].attempts
+    assert len(attempt.group) == 3
     # Reports count the first run alone, which is made as in evaluation.
-    assert rollout.score.value == 0.0
+    assert attempt.score.value == 0.0
     (call,) = seen.calls("reflector")
     assert "Answer: unsure" in call.text
     assert f"Answer: {word(0)}" in call.text
@@ -118,7 +118,7 @@ def test_groups_with_contrast_are_reflected_on_first(tmp_path: Path) -> None:
     def one_of_them(call: Any) -> Any:
         return (knowing if further(call) and number(call) == 4 else ignorant)(call)
 
-    seen = primitive(tmp_path, 6, {"group": 2, "rollouts": 6, "batch": 1}, rules={"agent": one_of_them})
+    seen = primitive(tmp_path, 6, {"group": 2, "attempted": 6, "batch": 1}, rules={"agent": one_of_them})
     assert [number(call) for call in seen.calls("reflector")] == [4]
 
 
@@ -135,7 +135,7 @@ def test_the_annotated_twin_reaches_the_reflector_and_no_score(tmp_path: Path) -
     assert sorted(map(annotated, seen.calls("agent"))) == [False, False, True, True]
     assert any('<entry id="e0"' in call.text for call in seen.calls("agent"))
     assert all("A list of words." in call.text for call in seen.calls("reflector"))
-    assert all(rollout.score.value == 0.0 and rollout.twin is not None for r in seen.steps for rollout in r.rollouts)
+    assert all(attempt.score.value == 0.0 and attempt.twin is not None for r in seen.steps for attempt in r.attempts)
     assert seen.result.context.get("e0").helpful == 0
 
 
@@ -177,20 +177,20 @@ def test_chance_and_what_is_beyond_guidance_vote_against_no_entry(
 
 
 def test_half_of_a_step_is_drawn_from_what_failed_before(tmp_path: Path) -> None:
-    seen = primitive(tmp_path, 12, {"rollouts": 4, "replay": 0.5})
+    seen = primitive(tmp_path, 12, {"attempted": 4, "replay": 0.5})
     assert [len(report.batch.data["replayed"]) for report in seen.steps][:3] == [0, 2, 2]
-    assert all(len(report.rollouts) == 4 for report in seen.steps)
+    assert all(len(report.attempts) == 4 for report in seen.steps)
     failed: set[str] = set()
     for report in seen.steps:
         assert set(report.batch.data["replayed"]) <= failed
-        failed |= {rollout.task.id for rollout in report.rollouts}
+        failed |= {attempt.task.id for attempt in report.attempts}
     assert failed == {f"t{n}" for n in range(12)}
 
 
 def test_a_task_leaves_the_buffer_after_three_failures_that_were_reflected_on(tmp_path: Path) -> None:
     """Each time in vain: no insight helps this agent."""
-    seen = primitive(tmp_path, 3, {"rollouts": 2, "batch": 2, "replay": 0.5, "steps": 24, "evict": 2})
-    attempts = [rollout.task.id for report in seen.steps for rollout in report.rollouts]
+    seen = primitive(tmp_path, 3, {"attempted": 2, "batch": 2, "replay": 0.5, "steps": 24, "evict": 2})
+    attempts = [attempt.task.id for report in seen.steps for attempt in report.attempts]
     replayed = [id for report in seen.steps for id in report.batch.data["replayed"]]
     assert set(attempts) == {"t0", "t1", "t2"}
     # A task enters at its failure and is evicted at the second one in a row: one replay for each entry.
@@ -258,7 +258,7 @@ def test_rcl_switches_all_primitives_on(tmp_path: Path) -> None:
     seen = primitive(tmp_path, 12, {}, "rcl")
     second = seen.steps[1]
     assert second.batch.data["replayed"]
-    assert all(len(rollout.group) == 3 and rollout.twin is not None for rollout in second.rollouts)
+    assert all(len(attempt.group) == 3 and attempt.twin is not None for attempt in second.attempts)
     assert len(seen.calls("reflector")) == 3 * 3 * len(seen.steps)
     assert any(entry.section == ".state" for entry in second.context)
 
@@ -266,7 +266,7 @@ def test_rcl_switches_all_primitives_on(tmp_path: Path) -> None:
 def test_ace_with_all_primitives_asks_what_rcl_asks_prompt_by_prompt(tmp_path: Path) -> None:
     """So rows of a comparison differ by the primitive alone."""
     everything = {
-        **BASE, "batch": 3, "rollouts": "auto", "group": 3, "twin": True, "heads": True, "replay": 0.5, "state": True,
+        **BASE, "batch": 3, "attempted": "auto", "group": 3, "twin": True, "heads": True, "replay": 0.5, "state": True,
     }  # fmt: skip
     rcl = primitive(tmp_path / "rcl", 5, {}, "rcl")
     ace = learned(tmp_path / "ace", messages(*range(5)), model(
@@ -277,7 +277,7 @@ def test_ace_with_all_primitives_asks_what_rcl_asks_prompt_by_prompt(tmp_path: P
 
 def test_adaptive_primitives_measure_before_they_choose(tmp_path: Path) -> None:
     seen = primitive(tmp_path, 16, {"primitives": "adaptive", "batch": 2, "curator": "edits"})
-    assert [max(len(rollout.group) for rollout in report.rollouts) for report in seen.steps][:3] == [3, 3, 3]
+    assert [max(len(attempt.group) for attempt in report.attempts) for report in seen.steps][:3] == [3, 3, 3]
     # An agent that fails whatever it does shows no contrast: groups are switched off after the probe.
-    assert len(seen.steps[3].rollouts[0].group) == 1
+    assert len(seen.steps[3].attempts[0].group) == 1
     assert all("primitives" in str(report.batch.data) or report.batch.data for report in seen.steps)

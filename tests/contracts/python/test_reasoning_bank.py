@@ -125,8 +125,8 @@ def test_the_most_similar_memories_are_shown_as_instructions(tmp_path: Path, mem
     last = seen.calls("agent")[-1]
     assert last.prompt.head.startswith("Be kind.")
     assert len(re.findall(r"^\[e\d+\] \(memories\)", last.prompt.head, re.MULTILINE)) == shown
-    assert len(seen.steps[-1].rollouts[0].retrieved) == shown
-    nearness = [similarity for _, similarity in seen.steps[-1].rollouts[0].retrieved]
+    assert len(seen.steps[-1].attempts[0].retrieved) == shown
+    nearness = [similarity for _, similarity in seen.steps[-1].attempts[0].retrieved]
     assert nearness == sorted(nearness, reverse=True)
 
 
@@ -225,18 +225,18 @@ def test_notes_are_read_by_the_next_pass_and_by_the_extraction(tmp_path: Path) -
 def test_reports_count_first_attempts_and_the_best_of_k_beside_them(tmp_path: Path) -> None:
     """What is chosen from three by its score says nothing of what was learned."""
     seen = bank(tmp_path, messages(0, 1), rules={"agent": second_is_right()}, test=messages(80, 81))
-    made = [rollout for report in seen.steps for rollout in report.rollouts]
+    made = [attempt for report in seen.steps for attempt in report.attempts]
     assert [(r.choice["number"], r.score.value, r.first.score.value) for r in made] == [(2, 1.0, 0.0)] * 2
     assert all(
-        rollout.score.value == 1 and rollout.first.score.value == 0 for r in seen.steps for rollout in r.rollouts
+        attempt.score.value == 1 and attempt.first.score.value == 0 for r in seen.steps for attempt in r.attempts
     )
     assert seen.result.scores == {"test": 0.0, "test_best_of_k": 1.0}
-    assert {rollout.choice["by"] for rollout in made} == {"score"}
+    assert {attempt.choice["by"] for attempt in made} == {"score"}
 
 
 def test_no_score_chooses_an_attempt_that_is_reported(tmp_path: Path) -> None:
     seen = bank(tmp_path, rules={"agent": second_is_right(), "judge": refusing}, test=messages(80))
-    (tested,) = seen.result.rollouts["test"]
+    (tested,) = seen.result.attempts["test"]
     assert tested.choice["by"] != "score"
     assert seen.result.scores["test_best_of_k"] == 0.0
 

@@ -40,7 +40,7 @@ PLUMS = "If it is ripe, ask for zanzibar plums."
 """What a stranger's trace teaches."""
 
 ONLINE: dict[str, Any] = {"rounds": 0, "online": True}
-OFF: dict[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None}
+OFF: dict[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None}
 READING: dict[str, dict[str, Any]] = {
     "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
     "reasoning_bank": {}, "unified": {}, "dynamic_cheatsheet": {}, "expel": {},

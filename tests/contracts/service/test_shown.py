@@ -328,7 +328,7 @@ def test_no_text_of_a_solved_task_looks_like_another_one(tmp_path: Path, service
 
 PLUGIN = """
 import asyncio
-from practicum import Feedback, Method, Rollout, View
+from practicum import Attempt, Feedback, Method, View
 
 async def show(context, task, run):
     if "raise" in task.input:
@@ -338,7 +338,7 @@ async def show(context, task, run):
     return View(("The view.",), fixed=1) if "return" not in task.input else 3
 
 async def act(task, context, run):
-    return Rollout(task, await run.agent(task, await show(context, task, run)), None, Feedback(None, ""), run.place)
+    return Attempt(task, await run.agent(task, await show(context, task, run)), None, Feedback(None, ""), run.place)
 
 async def same(*given):
     return given[1]

@@ -66,10 +66,10 @@ def server() -> Iterator[AppWorlds]:
 
 
 def test_code_is_run_the_world_is_judged_and_closed(server: AppWorlds) -> None:
-    [rollout] = evaluated([server], coding(solved), sums("s3_4"), tool_timeout=7.0).rollouts
-    trace = rollout.trace
+    [attempt] = evaluated([server], coding(solved), sums("s3_4"), tool_timeout=7.0).attempts
+    trace = attempt.trace
     assert [step.text for step in trace.steps if step.kind == "observation"] == ["7\n", "Execution successful."]
-    assert (rollout.score.value, rollout.score.correct, rollout.score.note) == (1.0, True, "2 of 2 tests pass.")
+    assert (attempt.score.value, attempt.score.correct, attempt.score.note) == (1.0, True, "2 of 2 tests pass.")
     assert trace.data["state"]["evaluation"]["success"] is True
     assert [name for name, _ in server.seen] == ["initialize", "execute", "execute", "evaluate", "close"]
     assert {id for _, id in server.seen} == {"s3_4"}
@@ -80,23 +80,23 @@ def test_code_is_run_the_world_is_judged_and_closed(server: AppWorlds) -> None:
 
 def test_failed_tests_are_in_the_feedback_with_the_values_found(server: AppWorlds) -> None:
     model = coding(lambda id, turn: ["apis.supervisor.complete_task(answer=1)", None][turn - 1])
-    [rollout] = evaluated([server], model, sums("s3_4")).rollouts
-    assert (rollout.score.value, rollout.score.correct) == (0.0, False)
-    assert rollout.score.note == (
+    [attempt] = evaluated([server], model, sums("s3_4")).attempts
+    assert (attempt.score.value, attempt.score.correct) == (0.0, False)
+    assert attempt.score.note == (
         "1 of 2 tests pass. These fail:\n- The sum is right. AssertionError:  '1' == '7'"
     )  # fmt: skip
 
 
 def test_code_that_fails_or_takes_too_long_is_observed(server: AppWorlds) -> None:
     model = coding(lambda id, turn: ["1/0", HUNG, "print('on')", None][turn - 1])
-    [rollout] = evaluated([server], model, sums("s1_1"), tool_timeout=3.0).rollouts
-    seen = [step.text for step in rollout.trace.steps if step.kind == "observation"]
+    [attempt] = evaluated([server], model, sums("s1_1"), tool_timeout=3.0).attempts
+    seen = [step.text for step in attempt.trace.steps if step.kind == "observation"]
     assert seen == [
         "Execution failed. Traceback:\nZeroDivisionError: division by zero",
         "Execution failed. Traceback:\nException: Execution timed out after 3 seconds.",
         "on\n",
     ]
-    assert rollout.trace.error is None
+    assert attempt.trace.error is None
 
 
 def test_a_server_holds_one_world_at_a_time_and_several_servers_work_at_once() -> None:
@@ -234,7 +234,7 @@ def test_an_unknown_task_is_lost_and_named(server: AppWorlds) -> None:
         evaluated([server], model, [Task("who", "Do who, please.")])
     assert model.calls == []
     found = evaluated([server], coding(solved), [Task("who", "Do who, please."), *sums("s1_1")])
-    assert [rollout.trace.lost for rollout in found.rollouts] == [True, False]
+    assert [attempt.trace.lost for attempt in found.attempts] == [True, False]
     assert server.world is None
 
 

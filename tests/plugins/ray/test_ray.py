@@ -91,7 +91,7 @@ def test_failures_come_back_as_they_are_on_one_machine(tmp_path: Path) -> None:
     parts = practicum.Parts(agent=failing, clients={"agent": client()})
     here = learned(tmp_path / "here", parts)
     there = learned(tmp_path / "there", parts, engine="ray", resources=SHARED)
-    errors = [[r.trace.error for r in result.rollouts["test"]] for result in (here, there)]
+    errors = [[r.trace.error for r in result.attempts["test"]] for result in (here, there)]
     assert errors[0] == errors[1]
     assert any(error and "LookupError: no such page" in error for error in errors[0])
     assert journal(tmp_path / "here") == journal(tmp_path / "there")
@@ -132,7 +132,7 @@ def test_a_node_that_is_lost_costs_nothing_that_was_answered(tmp_path: Path, clu
 def test_an_attempt_that_ends_its_worker_is_a_failed_attempt(tmp_path: Path) -> None:
     parts = practicum.Parts(agent=dying, clients={"agent": client()})
     tried = practicum.run_sync(practicum.evaluate(make_tasks(3), Context(), parts=parts, engine="ray"))
-    errors = [rollout.trace.error or "" for rollout in tried.rollouts]
+    errors = [attempt.trace.error or "" for attempt in tried.attempts]
     assert [bool(error) for error in errors] == [False, True, False]
     assert errors[1].startswith("the worker process ended 3 times under this attempt")
 
@@ -171,7 +171,7 @@ def test_another_cluster_than_the_one_that_was_joined_is_refused(cluster: Any) -
 
     joined = cluster.address
     for same in ("auto", joined, f"localhost:{joined.rpartition(':')[2]}"):
-        assert evaluated(same).rollouts[0].trace.error is None
+        assert evaluated(same).attempts[0].trace.error is None
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with refused("cluster.mismatch"):
