@@ -44,7 +44,7 @@ from practicum.core import playbook
 from practicum.core.context import seed_context
 from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.plugins.ray.messages import Outcome
+from practicum.plugins.ray.messages import RayOutcome
 from practicum.plugins.ray.pool import Pool
 
 ADDED = 40.0
@@ -180,13 +180,13 @@ class Simulated(Pool):
         await asyncio.sleep(self.seconds * self.random.uniform(0.8, 1.2))
         moved(node, -1)
         self.in_flight -= 1
-        outcome: Outcome = pickle.loads(pickle.dumps(Outcome(Trace("done"))))
+        outcome: RayOutcome = pickle.loads(pickle.dumps(RayOutcome(Trace("done"))))
         return outcome.value
 
 
 async def simulated(folder: Path, at_once: int, n: int, seconds: float) -> dict[str, float]:
     """`n` attempts of so many seconds with `at_once` in flight, in the driver alone."""
-    from practicum.plugins.ray.remote import Remote, RemoteAgent
+    from practicum.plugins.ray.remote import RemoteAgent, RemoteWork
     from practicum.session import evaluate, opening
 
     pool = Simulated(seconds)
@@ -195,7 +195,7 @@ async def simulated(folder: Path, at_once: int, n: int, seconds: float) -> dict[
     @asynccontextmanager
     async def on_pool(*given: Any, **how: Any) -> Any:
         async with opened(*given, **how) as state:
-            agent, remote = state.agent, Remote(pool, None, state)  # type: ignore[arg-type]
+            agent, remote = state.agent, RemoteWork(pool, None, state)  # type: ignore[arg-type]
             state.agent = RemoteAgent(remote, agent.journaled, agent.max_turns, agent.identity)
             yield state
 

@@ -35,7 +35,7 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.serve.protocols import read_request
 from practicum.serve.service import Service
 from practicum.serve.sessions import Caller
-from practicum.serve.settings import Settings
+from practicum.serve.settings import ServiceSettings
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
 from practicum.session.records import begin, create
@@ -137,7 +137,7 @@ def request_path(folder: Path, method: str) -> dict[str, dict[str, int]]:
     path, texts = Trail(), [task.input for task in tasks(COUNTED)]
 
     async def ask() -> None:
-        service = Service(Settings(store=folder, folder=folder, learn=False))
+        service = Service(ServiceSettings(store=folder, folder=folder, learn=False))
         try:
             await service.start()
             for n, text in enumerate(texts, 1):

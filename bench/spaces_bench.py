@@ -27,7 +27,7 @@ from practicum.core.edits import Add
 from practicum.core.files import allow_many_files
 from practicum.retrieval.vectors import WordLlama
 from practicum.serve.service import Service
-from practicum.serve.settings import Settings
+from practicum.serve.settings import ServiceSettings
 from practicum.session.config import Splits
 from practicum.session.records import begin, read_config
 from practicum.store import schema
@@ -48,7 +48,7 @@ class SpacesPlan:
 
     spaces: int
     requests: int = 4_000
-    memory: int = Settings.memory
+    memory: int = ServiceSettings.memory
     folder: Path | None = None
 
 
@@ -139,9 +139,9 @@ async def _make_others(database: Database, spaces: int, there: Collection[str], 
             report(f"{number:,} spaces made")
 
 
-def _settings(folder: Path, **more: Any) -> Settings:
+def _settings(folder: Path, **more: Any) -> ServiceSettings:
     store = folder / "store"
-    return Settings(store=store, folder=store, spaces=("s0",), method="unified", learn=False, **more)
+    return ServiceSettings(store=store, folder=store, spaces=("s0",), method="unified", learn=False, **more)
 
 
 async def _measure(folder: Path, plan: SpacesPlan, report: OnResult) -> SpacesResult:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from practicum.agents.base import TeamRun
-from practicum.agents.team import Team
+from practicum.agents.team import AgentTeam
 from practicum.core.counts import Count
 from practicum.core.errors import AgentError, OutputError, ProviderError, RequestError
 from practicum.core.graph import distances
@@ -113,7 +113,7 @@ class Network(Generic[R]):
     """Solves tasks with a team. `depth` is the most levels of decomposition, `rounds` the most rounds of critique of a
     part. An agent hands parts only to neighbours that are not above it, so no task goes in circles."""
 
-    team: Team
+    team: AgentTeam
     decide: Callable[[Question, R], Awaitable[StepOutput]]
     rounds: int = 2
     depth: int = 1

@@ -23,7 +23,7 @@ SHAPES = ("complete", "ring", "star", "chain", "random")
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TeamMember:
     """An agent of the team. `role` describes it to itself; `model` is empty if it uses the team's model."""
 
     name: str
@@ -32,12 +32,12 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Team:
+class AgentTeam:
     """Members, and the pairs of names that may hand each other work. Raises UsageError if there are no members, if the
     names of two are the same but for case and spaces, if a link names none of them, or if the graph is not connected.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[TeamMember, ...]
     edges: frozenset[tuple[str, str]]
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Team:
         """The names of the agents that an agent may hand work to, sorted."""
         return self.links[name]
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> TeamMember:
         """The agent of this name."""
         return next(member for member in self.members if member.name == name)
 
@@ -92,7 +92,7 @@ class Team:
         return {"agents": [asdict(member) for member in self.members], "links": [list(e) for e in sorted(self.edges)]}
 
 
-def make_team(size: int, shape: str, seed: int = 0) -> Team:
+def make_team(size: int, shape: str, seed: int = 0) -> AgentTeam:
     """A team of `size` equal agents, linked in a shape of `SHAPES`. A random team is connected and about half as dense
     as a complete one."""
     names = [f"agent{n}" for n in range(1, size + 1)]
@@ -113,10 +113,10 @@ def make_team(size: int, shape: str, seed: int = 0) -> Team:
             edges += [(a, b) for b in range(size) for a in range(b) if rng.random() < 0.5]
         case _:
             raise UsageError("team.invalid", f"unknown topology {shape!r}: give one of {', '.join(SHAPES)}, or a file")
-    return Team(tuple(map(Member, names)), frozenset((names[a], names[b]) for a, b in edges))
+    return AgentTeam(tuple(map(TeamMember, names)), frozenset((names[a], names[b]) for a, b in edges))
 
 
-def load_team(source: Path | str | Mapping[str, Any]) -> Team:
+def load_team(source: Path | str | Mapping[str, Any]) -> AgentTeam:
     """Read a team from a file, or from a JSON object as such a file holds. A file is GraphML or JSON: {"agents":
     [{"name", "role"?, "model"?}], "links": [[name, name]]}, or networkx's node-link data. Raises UsageError with the
     file's name and what is wrong in it."""
@@ -150,7 +150,7 @@ def _read_graphml(path: Path) -> dict[str, Any]:
     return {"nodes": nodes, "links": links}
 
 
-def _from_json(value: Any) -> Team:
+def _from_json(value: Any) -> AgentTeam:
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object with 'agents' and 'links'")
     if "nodes" in value:
@@ -165,9 +165,9 @@ def _from_json(value: Any) -> Team:
             raise ValueError(f"agent {agent.get('name')!r} has an unknown field {min(unknown)!r}")
         if not all(isinstance(value, str) for value in agent.values()) or not _is_name(agent["name"]):
             raise ValueError(f"agent {agent.get('name')!r}: name, role and model must be texts, the name one line")
-        members.append(Member(**agent))
+        members.append(TeamMember(**agent))
     links = [(str(a), str(b)) for a, b in value.get("links", [])]
-    return Team(tuple(members), frozenset((min(a, b), max(a, b)) for a, b in links if a != b))
+    return AgentTeam(tuple(members), frozenset((min(a, b), max(a, b)) for a, b in links if a != b))
 
 
 def _is_name(name: str) -> bool:

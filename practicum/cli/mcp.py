@@ -15,7 +15,7 @@ from practicum.core.errors import PracticumError, UsageError
 from practicum.store.spaces import require_space_name
 
 if TYPE_CHECKING:
-    from practicum.serve.mcp_stdio import Outside
+    from practicum.serve.mcp_stdio import HttpCaller
 
 
 class AgentRole(StrEnum):
@@ -48,7 +48,7 @@ def mcp(
         raise UsageError("settings.unused", "--learner is for a store: a service has its own")
     if store is not None and key_env is not None:
         raise UsageError("settings.unused", "--key-env is for a service: a store has no keys")
-    from practicum.serve.mcp_stdio import Remote, Shared, run
+    from practicum.serve.mcp_stdio import ServiceCaller, StoreCaller, run
 
     # They are loaded after the client is answered.
     if missing := [name for name in ("aiohttp", "mcp", "uvicorn") if find_spec(name) is None]:
@@ -64,9 +64,9 @@ def mcp(
 
         require_model_name(learner)
     roles = frozenset(role)
-    caller: Outside
+    caller: HttpCaller
     if service is not None:
-        caller = Remote(service, roles, space, _key(key_env))
+        caller = ServiceCaller(service, roles, space, _key(key_env))
     elif store is not None and "://" in store:
         raise UsageError(
             "store.unsupported", "--store is a folder: for a database, start practicum serve, and give --service URL"
@@ -74,7 +74,7 @@ def mcp(
     else:
         # Agents start commands without a shell, which would have expanded ~.
         store = str(Path(store or "").expanduser().absolute())
-        caller = Shared(Path(store), roles, space or "default", learner)
+        caller = StoreCaller(Path(store), roles, space or "default", learner)
     if json_:
         given = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
         arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", value)]

@@ -13,7 +13,7 @@ from practicum.core.errors import UsageError
 from practicum.core.words import one_line
 
 if TYPE_CHECKING:
-    from practicum.analysis.network.pools import Pool
+    from practicum.analysis.network.pools import ExperiencePool
 
 SHOWN = 5
 """How many of the most used experiences are listed."""
@@ -63,7 +63,7 @@ def pools(
         out.print(f"picture written to {plot}")
 
 
-def _row(name: str, pool: Pool) -> tuple[object, ...]:
+def _row(name: str, pool: ExperiencePool) -> tuple[object, ...]:
     rewards = pool.rewards
     spread = (pool.mean, rewards[0], pool.median, rewards[-1])
     return name, len(rewards), *(f"{reward:.2f}" for reward in spread), pool.shown

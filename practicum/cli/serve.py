@@ -78,7 +78,7 @@ def serve(
     """
     try:
         from practicum.serve.server import run as start
-        from practicum.serve.settings import Settings
+        from practicum.serve.settings import ServiceSettings
         from practicum.session.outcomes import Trusted
     except ImportError as error:
         from practicum.core.requirements import pip_install
@@ -87,7 +87,7 @@ def serve(
     if unknown := {*log} - {"json", "otel"}:
         raise UsageError("settings.invalid", f"there is no log {min(unknown)!r:.80} for --log: known are json, otel")
     where, folder = place(run, folder)
-    settings = Settings(
+    settings = ServiceSettings(
         store=where, folder=folder, spaces=tuple(dict.fromkeys(space)), context=context, method=method, profile=profile,
         settings=pairs(set_, "--set"), review=review, learn=not no_learning, judge=judge, learner=learner,
         trusted=Trusted(users=trust_users, tools=trust_tools),

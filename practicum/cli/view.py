@@ -25,7 +25,7 @@ def view(
 
     The pages are made when they are opened: a reload shows what a run at work has done since. Ctrl-C ends it.
     """
-    from practicum.analysis.view.server import Server
+    from practicum.analysis.view.server import PageServer
     from practicum.analysis.view.site import Site
 
     if output is not None and (port is not None or no_open):
@@ -39,7 +39,7 @@ def view(
         out.result({"pages": pages, "index": str(first)})
         out.print(f"{pages:,} pages written: open {first}")
         return
-    with suppress(KeyboardInterrupt), Server(site.page, port or 0) as server:
+    with suppress(KeyboardInterrupt), PageServer(site.page, port or 0) as server:
         out.announce({"address": server.address})
         out.print(f"{server.address} shows {', '.join(map(str, runs))}; Ctrl-C ends it")
         sys.stdout.flush()

@@ -8,7 +8,7 @@ with client.open("http://127.0.0.1:8700", space="support") as space:   # or a fo
     space.feedback_sync(client.interaction(), target="the right answer")
 """
 
-from practicum.client.blocks import Report, Session, Task, interaction
-from practicum.client.space import Space, open
+from practicum.client.blocks import ReportFields, SessionBlock, TaskBlock, interaction
+from practicum.client.space import SpaceClient, open
 
-__all__ = ["Report", "Session", "Space", "Task", "interaction", "open"]
+__all__ = ["ReportFields", "SessionBlock", "SpaceClient", "TaskBlock", "interaction", "open"]

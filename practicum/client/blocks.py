@@ -21,7 +21,7 @@ MOST_NAME = 200
 """Characters of a session's or a user's name: it travels in a header."""
 
 
-class Report(TypedDict, total=False):
+class ReportFields(TypedDict, total=False):
     """What came of an answer. `score` is in [0, 1], `target` the right answer, `comment` what was wrong in words,
     `label` a word such as thumbs_up, and `answer` what was answered, where practicum has not seen it."""
 
@@ -32,7 +32,7 @@ class Report(TypedDict, total=False):
     answer: str | None
 
 
-def body_of(said: Report, **about: str | None) -> bytes:
+def body_of(said: ReportFields, **about: str | None) -> bytes:
     """The body of feedback. Raises UsageError that says what is wrong with it."""
     from practicum.session.outcomes import read_report
 
@@ -76,9 +76,9 @@ class _Block:
         self.outcome: dict[str, Any] | None = None
         self.last: str | None = None
         self._link = link
-        self._said: Report = {}
+        self._said: ReportFields = {}
 
-    def report(self, **said: Unpack[Report]) -> None:
+    def report(self, **said: Unpack[ReportFields]) -> None:
         """Say what came of it. It is sent when the block ends, and then on the disk. Where the block has a user, it is
         that user's word. Raises UsageError for what is no report."""
         body_of(said, session="-")
@@ -118,11 +118,11 @@ class _Block:
         await self._end(self._link.wait, kind is not None)
 
 
-class Session(_Block):
+class SessionBlock(_Block):
     """A session: a conversation, a ticket. A report is about its last answer and, with its score, about all of them."""
 
 
-class Task(_Block):
+class TaskBlock(_Block):
     """A task of an agent that puts its prompt together itself.
 
     `context` is the text for the prompt: what was learned, as of `version`; `entries` were looked up, with their

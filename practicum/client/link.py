@@ -1,7 +1,7 @@
 """The link from a program to a space: a thread with an event loop of its own, for programs with and without one.
 
-`Remote` and `Local` are the two kinds. What is written once as a coroutine serves both kinds of programs: it waits by a
-function that it is given, and where that function blocks, the coroutine ends without a pause.
+`ServiceLink` and `StoreLink` are the two kinds. What is written once as a coroutine serves both kinds of programs: it
+waits by a function that it is given, and where that function blocks, the coroutine ends without a pause.
 """
 
 from __future__ import annotations

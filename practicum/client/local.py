@@ -24,7 +24,7 @@ PATIENCE = 20.0
 _REWRITTEN = ("content-length", "accept-encoding")
 
 
-class Local(Link):
+class StoreLink(Link):
     """A link to a store. With a `learner`, a model's name, what is reported is learned from in the background.
     `trust_users` and `trust_tools` say whose words need not wait for review."""
 
@@ -36,14 +36,14 @@ class Local(Link):
     async def _open(self) -> None:
         try:
             from practicum.serve.service import Service
-            from practicum.serve.settings import Settings
+            from practicum.serve.settings import ServiceSettings
             from practicum.session.outcomes import Trusted
         except ImportError as error:
             from practicum.core.requirements import pip_install
 
             raise UsageError("extra.missing", f"a local space needs: {pip_install('serve')} ({error})") from error
         learns = self._learner is not None
-        settings = Settings(
+        settings = ServiceSettings(
             store=self._store, folder=self._store, spaces=(self._space,), learn=learns, learner=self._learner,
             trusted=Trusted(users=self._trust_users, tools=self._trust_tools),
         )  # fmt: skip

@@ -21,7 +21,7 @@ PATIENCE = 10.0
 _OF_A_KEY = ("authorization", "x-api-key", "api-key")
 
 
-class Remote(Link):
+class ServiceLink(Link):
     """A link to the service at an address. `space` is the service's first one, or the one of the key, if it is None."""
 
     def __init__(self, address: str, space: str | None, key: str | None, pass_key: bool) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from practicum.client import http
-from practicum.client.blocks import Report, Session, Task, body_of, checked
+from practicum.client.blocks import ReportFields, SessionBlock, TaskBlock, body_of, checked
 from practicum.client.link import Link
-from practicum.client.local import Local
-from practicum.client.remote import Remote
+from practicum.client.local import StoreLink
+from practicum.client.remote import ServiceLink
 from practicum.core.errors import UsageError
 from practicum.models.keys import ADDRESSES
 
@@ -39,7 +39,7 @@ def given(filters: Filters) -> dict[str, Any]:
 def open(
     where: str | Path, *, space: str | None = None, key: str | None = None, pass_key: bool = False,
     learner: str | None = None, trust_users: bool = False, trust_tools: bool = False,
-) -> Space:  # fmt: skip
+) -> SpaceClient:  # fmt: skip
     """Open a space: of the service at an address, or of a store, which is a folder.
 
     `space` is by default the service's first one, and "default" in a store. `key` is that of the service. Wrapped
@@ -58,16 +58,16 @@ def open(
                 raise UsageError(
                     "settings.unused", f"`{name}` is for a store: a service has its own (practicum serve --{option})"
                 )
-        return Space(Remote(where, space, key, pass_key))
+        return SpaceClient(ServiceLink(where, space, key, pass_key))
     if key is not None or pass_key:
         raise UsageError(
             "settings.unused",
             f"`key` and `pass_key` are for a service: {str(where)!r} is no address (http://host:port)",
         )
-    return Space(Local(Path(where), space or "default", learner, trust_users, trust_tools))
+    return SpaceClient(StoreLink(Path(where), space or "default", learner, trust_users, trust_tools))
 
 
-class Space:
+class SpaceClient:
     """An open space. `async with` or `with` closes it at the end."""
 
     def __init__(self, link: Link) -> None:
@@ -78,17 +78,17 @@ class Space:
         """What failed without stopping the agent: tasks without a context, reports that were dropped, ..."""
         return self._link.counts
 
-    def task(self, input: str, *, user: str | None = None, session: str | None = None) -> Task:
+    def task(self, input: str, *, user: str | None = None, session: str | None = None) -> TaskBlock:
         """A task, for `async with` or `with`: it has a context for the prompt, and takes the answer and a report."""
-        return Task(self._link, input, session, user)
+        return TaskBlock(self._link, input, session, user)
 
-    def session(self, session: str, *, user: str | None = None) -> Session:
+    def session(self, session: str, *, user: str | None = None) -> SessionBlock:
         """A session, for `async with` or `with`: all calls of wrapped clients inside belong to it."""
-        return Session(self._link, session, user)
+        return SessionBlock(self._link, session, user)
 
     async def feedback(
         self, interaction: str | None = None, *, session: str | None = None, user: str | None = None,
-        **said: Unpack[Report],
+        **said: Unpack[ReportFields],
     ) -> dict[str, Any]:  # fmt: skip
         """Say what came of an interaction, or of a session; it is on the disk when this returns. With a `user`, it is
         that user's word, which waits for review. The interaction may also be the id of the provider's response.
@@ -100,7 +100,7 @@ class Space:
 
     def feedback_sync(
         self, interaction: str | None = None, *, session: str | None = None, user: str | None = None,
-        **said: Unpack[Report],
+        **said: Unpack[ReportFields],
     ) -> dict[str, Any]:  # fmt: skip
         """`feedback` for programs without an event loop."""
         body = body_of(said, interaction=interaction, session=session)

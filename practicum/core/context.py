@@ -36,7 +36,7 @@ MOST_ENTRIES = 1 << 24
 """No entry has a number from this one on. A crafted id with a large number would fill the memory with empty pages."""
 
 
-class Origin(Protocol):
+class PageSource(Protocol):
     """A source that pages are read from when they are first accessed."""
 
     def page(self, index: int) -> dict[int, Entry]: ...
@@ -55,10 +55,10 @@ class Page:
         self._entries = entries
         self._index = 0
         self._renderings: dict[object, Any] = {} if like is None else like._renderings
-        self.origin: Origin | None = None
+        self.origin: PageSource | None = None
 
     @classmethod
-    def stored(cls, origin: Origin, index: int) -> Page:
+    def stored(cls, origin: PageSource, index: int) -> Page:
         """A page that is read from `origin` when it is first accessed."""
         page = cls(None)
         page.origin, page._index = origin, index

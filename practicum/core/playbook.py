@@ -227,7 +227,7 @@ _FENCE = re.compile(r"(`{3,}|~{3,})(?!.*`)")
 
 
 @dataclass(frozen=True)
-class Item:
+class MarkdownEntry:
     """An entry as it stands in a markdown file, from this line on. `id` is None if the file gives none."""
 
     line: int
@@ -253,7 +253,7 @@ def _from_markdown(text: str) -> tuple[Context, list[LeftOut]]:
     return initial_context(edits, ids), left_out
 
 
-def read_items(text: str) -> tuple[list[Item], list[LeftOut]]:
+def read_items(text: str) -> tuple[list[MarkdownEntry], list[LeftOut]]:
     """The entries of a markdown text, and the lines that are in no entry.
 
     List items are entries, and headings are sections, underlined ones too. The only first-level heading of a text that
@@ -370,7 +370,7 @@ class _Reader:
         first = [h for h in self.headings if h.level == 1]
         return first[0] if len(first) == 1 and (len(self.headings) > 1 or not self.found) else None
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[MarkdownEntry]:
         title = self._title()
         return [
             _item_of(line, "general" if heading in (None, title) else heading.name, text)
@@ -393,18 +393,18 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _item_of(line: int, section: str, item: list[str]) -> Item:
+def _item_of(line: int, section: str, item: list[str]) -> MarkdownEntry:
     """A list item with its id and counts, which stand around a single line and above several."""
     text = clean("\n".join(item))
     first, _, rest = text.partition("\n")
     found = (rest and _ABOVE.fullmatch(first)) or _ID.match(text)
     if not found:
         # What has no id was not written by `export`, and keeps its words.
-        return Item(line, section, None, text)
+        return MarkdownEntry(line, section, None, text)
     if found.re is _ABOVE:
         text, counts = clean(rest), found.groups("0")[1:]
     else:
         text = text[found.end() :]
         behind = _COUNTS.search(text)
         text, counts = (text[: behind.start()], behind.groups()) if behind else (text, ("0", "0"))
-    return Item(line, section, found[1], text, *map(int, counts))
+    return MarkdownEntry(line, section, found[1], text, *map(int, counts))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from practicum.core.counts import Count
 
 
-class Answer(NamedTuple):
+class SeparatedAnswer(NamedTuple):
     """An answer without its thoughts, and the thoughts."""
 
     text: str
@@ -58,7 +58,7 @@ _FRAMES = re.compile(
 _QUOTES = ("`", "'", '"')
 
 
-def split_thoughts(text: str) -> Answer:
+def split_thoughts(text: str) -> SeparatedAnswer:
     """The answer in a text, and the thoughts before it.
 
     All up to the last closing mark is thought, also if the opening mark is missing. Thoughts that are not closed are no
@@ -76,13 +76,13 @@ def split_thoughts(text: str) -> Answer:
         plain = [mark for mark in marks if not _is_quoted(text, mark)] or (marks if opening else [])
         end = plain[-1] if plain and not _is_json(text) else None
     if opening and not end:
-        return Answer("", text[begin:].strip())
+        return SeparatedAnswer("", text[begin:].strip())
     answer, thoughts = (text[end.end() :], text[begin : end.start()]) if end else (text, "")
     if again := _OPENS_AGAIN.search(answer):
         answer, thoughts = answer[: again.start()], f"{thoughts}\n{answer[again.end() :]}"
     elif not end:
-        return Answer(text)
-    return Answer(_FRAMES.sub("", answer).strip(), thoughts.strip())
+        return SeparatedAnswer(text)
+    return SeparatedAnswer(_FRAMES.sub("", answer).strip(), thoughts.strip())
 
 
 def _is_quoted(text: str, mark: re.Match[str]) -> bool:
@@ -101,7 +101,7 @@ def _is_json(text: str) -> bool:
 
 
 def silence(
-    answer: Answer, *, refused: bool = False, filtered: bool = False, cut: bool = False
+    answer: SeparatedAnswer, *, refused: bool = False, filtered: bool = False, cut: bool = False
 ) -> Count | None:  # fmt: skip
     """Why an answer says nothing; None if it says something. What a model wrote before it refused, or before a filter
     stopped it, is no answer. `cut` means that the answer reached its limit of tokens."""

@@ -20,7 +20,7 @@ from practicum.engine.proof import Proof
 from practicum.models.budget import Budget
 from practicum.models.client import CallOptions, Client, Wait
 from practicum.models.prompting import prompt_tokens, shorten_prompt
-from practicum.models.refused import Refused, in_words
+from practicum.models.refused import RefusedParameters, in_words
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.store.flight import Flight
@@ -164,7 +164,7 @@ class RunState:
     lost: dict[str, JournalRow] = field(default_factory=dict)
     rests_on: dict[tuple[str, str, str, int], frozenset[str]] = field(default_factory=dict)
     in_row: dict[tuple[str, str], tuple[str, list[str]]] = field(default_factory=dict)
-    refused: dict[str, Refused] = field(default_factory=dict)
+    refused: dict[str, RefusedParameters] = field(default_factory=dict)
     unparsed: list[str] = field(default_factory=list)
     token_ratio: dict[str, float] = field(default_factory=dict)
     output_ratio: dict[str, float] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class RunState:
             raise ProviderError("model.not_open", f"no model is open here for the role {role}")
         return seat
 
-    def refused_by(self, model: str) -> Refused:
+    def refused_by(self, model: str) -> RefusedParameters:
         """The parameters that the server of a model refused; those that it refuses from now on are counted, noted and
         said once."""
 
@@ -210,7 +210,7 @@ class RunState:
             self.observer.warned(in_words(model, name, instead, sentence))
 
         if model not in self.refused:
-            self.refused[model] = Refused(said=said)
+            self.refused[model] = RefusedParameters(said=said)
         return self.refused[model]
 
     def restore_refused(self) -> None:

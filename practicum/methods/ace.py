@@ -21,7 +21,7 @@ from practicum.methods.blocks.gate import always
 from practicum.methods.blocks.reflect import Reflector, by_model, per_trace, without_reflector
 from practicum.methods.blocks.sample import batches
 from practicum.methods.blocks.scan import Uncovered, accounted
-from practicum.methods.blocks.show import Answer, answer, full_view, reused
+from practicum.methods.blocks.show import ActWithNote, answer, full_view, reused
 from practicum.methods.primitives import PrimitiveSettings, with_primitives
 from practicum.methods.settings import PlaybookSettings
 from practicum.methods.worked_examples import CURATED, EXAMPLES, WITHOUT_RULES
@@ -55,7 +55,7 @@ def method(settings: Settings) -> Method:
 
 
 def playbook(
-    s: PlaybookSettings, name: str, update: UpdateSeam, batch: int, act: Answer = ACT,
+    s: PlaybookSettings, name: str, update: UpdateSeam, batch: int, act: ActWithNote = ACT,
     costs: str = "reflections, retries, one curation a step",
 ) -> Method:  # fmt: skip
     """ACE's loop. Methods that grow a playbook differ in `update`: how the lessons of a step become edits."""
@@ -73,7 +73,7 @@ def playbook(
     )
 
 
-def attempts(s: PlaybookSettings, act: Answer) -> AttemptSeam:
+def attempts(s: PlaybookSettings, act: ActWithNote) -> AttemptSeam:
     """Try each task, and try it again with the reflection after a failure."""
     # A raw attempt holds the right answer, which no retry may see.
     if s.whole_step or not s.reflector:

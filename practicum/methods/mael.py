@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 
 from practicum.agents.network import ACCEPTED
-from practicum.agents.team import SHAPES, Team, load_team, make_team
+from practicum.agents.team import SHAPES, AgentTeam, load_team, make_team
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.clashes import Clash, needs
 from practicum.core.context import Context
@@ -119,7 +119,7 @@ def method(s: Settings) -> Method:
     )
 
 
-def team_of(s: Settings, seed: int) -> Team:
+def team_of(s: Settings, seed: int) -> AgentTeam:
     """The network of these settings; the seed of the run makes the links of a random one."""
     return make_team(s.agents, s.topology, seed) if isinstance(s.topology, str) else load_team(s.topology)
 

@@ -12,7 +12,7 @@ from practicum.core.clashes import Clash, needs
 from practicum.engine.loop import ShowSeam
 from practicum.methods.blocks.memory import Extract, Index
 from practicum.methods.blocks.scaling import By, Scaling, Until, in_parallel, in_sequence
-from practicum.methods.blocks.show import Answer, answer, noting
+from practicum.methods.blocks.show import ActWithNote, answer, noting
 from practicum.methods.settings import Batched, RetrievalSettings, SameFrom
 
 
@@ -140,7 +140,7 @@ class MemorySettings(Batched, RetrievalSettings):
         return self.attempts * (1 + len(self.act_roles))
 
 
-def acting(s: MemorySettings, show: ShowSeam, *, blind: bool) -> Answer:
+def acting(s: MemorySettings, show: ShowSeam, *, blind: bool) -> ActWithNote:
     """An act of one or several attempts. A `blind` act sees no score, as in evaluation."""
     act = answer(show)
     if s.scaling == "sequential" and s.attempts > 1:

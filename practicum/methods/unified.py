@@ -48,7 +48,7 @@ from practicum.methods.blocks.reflect import (
 from practicum.methods.blocks.sample import batches
 from practicum.methods.blocks.show import (
     AVOID,
-    Answer,
+    ActWithNote,
     answer,
     by_outcome,
     joined,
@@ -229,7 +229,7 @@ def paying(parts: Parts, changed: str = "") -> ShowSeam:
     return show
 
 
-def compared(act: Answer, parts: Parts, warmth: float | None = None) -> Answer:
+def compared(act: ActWithNote, parts: Parts, warmth: float | None = None) -> ActWithNote:
     """Apply `act`, which shows the parts that pay; beside it attempt the task with one part changed, drawn by chance
     from those that have something to show, at the temperature `warmth`. The attempt of `act` stands; the other one is a
     round of it, whose lesson votes on the part. A try with a note is not compared, nor is one at a task that is

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from practicum.core.counts import Count
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Prompt, Usage
-from practicum.models.refused import Refused
+from practicum.models.refused import RefusedParameters
 
 T = TypeVar("T")
 JSON = dict[str, Any]
@@ -61,7 +61,7 @@ class CallOptions:
     timeout: float = 120.0
     seed: int | None = None
     wait: Callable[[Wait], Awaitable[None]] = field(default=wait_out, compare=False, repr=False)
-    refused: Refused = field(default_factory=Refused, compare=False, repr=False)
+    refused: RefusedParameters = field(default_factory=RefusedParameters, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
 from practicum.models.prompting import prompt_tokens
 from practicum.models.receiving import within_limit
-from practicum.models.refused import Form, Refused, Structure
+from practicum.models.refused import Form, RefusedParameters, Structure
 from practicum.models.transport import RefusedReply
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _SentRequest:
     """What is sent: `sent` are the names of its parameters, and "system" if it has such a message. `replaced` is what
     the server had refused before."""
 
@@ -163,8 +163,8 @@ class ProviderClient:
         return settings
 
     def _request(
-        self, model: Model | ChatModel, prompt: Prompt, schema: JSON | None, settings: JSON, refused: Refused
-    ) -> _Request:
+        self, model: Model | ChatModel, prompt: Prompt, schema: JSON | None, settings: JSON, refused: RefusedParameters
+    ) -> _SentRequest:
         """The request, without what the server refused before."""
         form = refused.form(self.structure)
         if schema is not None and form != "grammar" and schema.keys() == {"enum"}:
@@ -177,9 +177,9 @@ class ProviderClient:
             sent.add("system")
         if schema is not None and form != "text":
             sent.add({"tool": "tools", "grammar": "grammar"}.get(form, "response_format"))
-        return _Request(form, prompt, schema, settings, frozenset(sent), {**refused.replaced})
+        return _SentRequest(form, prompt, schema, settings, frozenset(sent), {**refused.replaced})
 
-    async def _ask(self, model: Model | ChatModel, request: _Request) -> Reply:
+    async def _ask(self, model: Model | ChatModel, request: _SentRequest) -> Reply:
         """Send a request once."""
         form, schema, settings = request.form, request.schema, request.settings
         if isinstance(model, ChatModel):

@@ -31,7 +31,7 @@ _PHRASES: Mapping[str, str] = {
 
 
 @dataclass
-class Refused:
+class RefusedParameters:
     """What a model's server refused: by the name of the parameter, what is sent in its place. That is another parameter
     ("max_completion_tokens"), a form of answer ("json_object"), "user" for messages of the system, or None.
 

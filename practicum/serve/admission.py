@@ -34,7 +34,7 @@ _NAMED = frozenset({b"mcp-session-id"})
 _OWN = b"x-practicum-"
 
 
-class Refused(PracticumError):
+class RequestRefused(PracticumError):
     """A request that is answered with an error: its code decides the status. `headers` are those of the answer."""
 
     def __init__(self, code: str, message: str, *headers: tuple[bytes, bytes], **fields: Json) -> None:
@@ -43,18 +43,18 @@ class Refused(PracticumError):
 
 
 def require_clear(scope: Mapping[str, Any]) -> None:
-    """Check the request of an ASGI scope. Raises Refused (400 or 405) if it can be read in more than one way."""
+    """Check the request of an ASGI scope. Raises RequestRefused (400 or 405) if it can be read in more than one way."""
     if (method := scope["method"]) not in METHODS:
         headers = (b"allow", ", ".join(METHODS).encode()), (b"connection", b"close")
-        raise Refused("request.wrong_verb", f"the method {method:.20} is not supported", *headers)
+        raise RequestRefused("request.wrong_verb", f"the method {method:.20} is not supported", *headers)
     if not is_normal(scope["raw_path"]):
-        raise Refused(
+        raise RequestRefused(
             "request.malformed",
             "the path is not in normal form: it begins with / and has no empty, . or .. segments, no escapes of "
             r"letters, digits or -._~/\%; , no lower-case escapes, and no control characters"
         )  # fmt: skip
     if _NOT_IN_QUERY.search(scope["query_string"]):
-        raise Refused("request.malformed", "the query has control characters, or bytes that must be escaped")
+        raise RequestRefused("request.malformed", "the query has control characters, or bytes that must be escaped")
     _require_clear_headers(scope["headers"])
 
 
@@ -82,15 +82,17 @@ def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
     seen = set[bytes]()
     for name, value in headers:
         if name == b"connection" and _OWN in value.lower():
-            raise Refused(
+            raise RequestRefused(
                 "request.malformed", "the header connection names a header of practicum, which a proxy would drop"
             )
         named = name.startswith(_OWN) or name in _NAMED
         if named and is_blank(header_text(value)):
-            raise Refused(
+            raise RequestRefused(
                 "request.malformed", f"the header {name.decode('latin-1')} is blank: leave it out, or give it a value"
             )
         if named or name in _ONCE:
             if name in seen:
-                raise Refused("request.malformed", f"the header {name.decode('latin-1')} was sent more than once")
+                raise RequestRefused(
+                    "request.malformed", f"the header {name.decode('latin-1')} was sent more than once"
+                )
             seen.add(name)

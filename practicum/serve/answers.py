@@ -74,7 +74,7 @@ class PlaybookEntry(TypedDict):
     trust: Trust
 
 
-class Playbook(TypedDict):
+class PlaybookPage(TypedDict):
     """Entries of the live version, of `total` that match, and the names of all its sections."""
 
     space: str
@@ -125,7 +125,7 @@ class Erasure(TypedDict):
     state: Literal["removed", "forgotten", "done"]
 
 
-class History(TypedDict):
+class SpaceHistory(TypedDict):
     """What became of versions, and removals of users' data, the newest first."""
 
     space: str
@@ -150,7 +150,7 @@ class StoredCorrection(TypedDict):
     user: str | None
 
 
-class Corrections(TypedDict):
+class CorrectionList(TypedDict):
     """Corrections and notes in a state, of `total` that are in it."""
 
     space: str
@@ -200,13 +200,13 @@ class Edited(TypedDict):
     version: int
 
 
-class Live(TypedDict):
+class LiveVersion(TypedDict):
     """The version that is live."""
 
     version: int
 
 
-class Learning(TypedDict):
+class LearningStart(TypedDict):
     """When a round of learning begins."""
 
     space: str
@@ -270,7 +270,7 @@ class UserData(TypedDict):
     items: list[dict[str, Any]]
 
 
-class Forgotten(TypedDict):
+class ForgottenUser(TypedDict):
     """How much was removed of a user. `again` counts the outcomes of sessions with others that will be learned from
     again, `alike` what still has rare words of the user, copied or by chance. `left` must be 0. `state` says that no
     stage is left to do: a removal that is not finished is an error (507)."""

@@ -35,23 +35,23 @@ from practicum.core.errors import (
 )
 from practicum.models.keys import is_loopback
 from practicum.serve.access import EVERYBODY, Forbidden, Grant, Keys, Role, TooMany, Wrong, require_key_of
-from practicum.serve.admission import Refused, require_clear
+from practicum.serve.admission import RequestRefused, require_clear
 from practicum.serve.answers import Health
-from practicum.serve.call import JSON_TYPE, RETRY, Asgi, Call, Held, Left, Receive, Send
+from practicum.serve.call import JSON_TYPE, RETRY, Asgi, HeldBytes, Left, Receive, Send, ServedCall
 from practicum.serve.lines import requests
 from practicum.serve.mcp_http import Agents
 from practicum.serve.metrics import Metrics
 from practicum.serve.openapi import document
-from practicum.serve.operations import OPERATIONS, At, Operation, perform
+from practicum.serve.operations import OPERATIONS, At, ServiceOperation, perform
 from practicum.serve.passing import Passing
 from practicum.serve.protocols import (
     PROTOCOLS,
-    Answer,
     Kind,
     Oversized,
     Request,
     StreamReader,
     Unreadable,
+    UpstreamAnswer,
     is_dense,
     read_answer,
     read_request,
@@ -61,7 +61,7 @@ from practicum.serve.protocols import (
 from practicum.serve.purpose import is_housekeeping
 from practicum.serve.service import Service
 from practicum.serve.sessions import Caller
-from practicum.serve.space import Shown
+from practicum.serve.space import RequestView
 from practicum.serve.spans import Span, Spans
 from practicum.serve.upstream import RETURNED, Upstream, decoded
 from practicum.session.outcomes import Conflict, Unknown, new_id
@@ -113,7 +113,7 @@ def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ..
     """The status of the answer that an error is, and its headers."""
     by_kind = (status for kind, status in _STATUSES if isinstance(error, kind))
     status = _STATUSES_OF_CODES.get(error.code) or next(by_kind, 500)
-    headers = error.headers if isinstance(error, Refused) else ()
+    headers = error.headers if isinstance(error, RequestRefused) else ()
     if status == 401:
         return status, (*headers, (b"www-authenticate", b"Bearer"))
     if status in (429, 503):
@@ -138,12 +138,12 @@ class App:
         self.pages, self.agents, self.spans = pages, agents, spans
         self.most_read = service.settings.max_read * 2**20
         """Bytes of the largest request, answer or event that is read."""
-        self.metrics, self.held = Metrics(service), Held()
+        self.metrics, self.held = Metrics(service), HeldBytes()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        call = Call(scope, receive, send, self.service.endings, self.held)
+        call = ServedCall(scope, receive, send, self.service.endings, self.held)
         try:
             require_clear(scope)
             await self._route(call)
@@ -167,12 +167,12 @@ class App:
             self.held.bytes -= call.size
             self._ended(call)
 
-    def _ended(self, call: Call) -> None:
+    def _ended(self, call: ServedCall) -> None:
         """Count a request, and write its line."""
         route, status, seconds = _route_of(call), call.status or 500, time.monotonic() - call.started
         self.metrics.count(route, status, seconds, call.added)
         if requests.isEnabledFor(logging.INFO):
-            answer = call.told or Answer()
+            answer = call.told or UpstreamAnswer()
             line = {
                 "method": call.method, "route": route, "status": status, "seconds": round(seconds, 4),
                 "space": call.space, "key": call.grant and call.grant.name, "interaction": call.interaction,
@@ -181,7 +181,7 @@ class App:
             }  # fmt: skip
             requests.info("%s %s", call.method, route, extra={"request": line})
 
-    async def _route(self, call: Call) -> None:
+    async def _route(self, call: ServedCall) -> None:
         path, method = call.path, call.method
         if (operation := OPERATIONS.get((method, path))) is not None:
             await self._operate(call, operation)
@@ -197,11 +197,11 @@ class App:
             await self._tell_metrics(call)
         elif path in _OWN_PATHS:
             allowed = ", ".join(known for known, own in OPERATIONS if own == path) or "GET"
-            raise Refused(
+            raise RequestRefused(
                 "request.wrong_verb", f"{method} is not for {path}: {allowed} is", (b"allow", allowed.encode())
             )
         elif (right := _right_address(call)) is not None:
-            raise Refused("request.unknown_path", f"there is nothing at {path:.200}: {right}")
+            raise RequestRefused("request.unknown_path", f"there is nothing at {path:.200}: {right}")
         elif method == "POST" and path in PROTOCOLS:
             _, space = await self.enter(call, "ask")
             await self._complete(call, PROTOCOLS[path], space)
@@ -227,43 +227,43 @@ class App:
                     self._require_origin(call)
             await self.pages(call.scope, call.receive, call.send)
         else:
-            raise Refused("request.unknown_path", f"there is nothing at {path:.200}: the API begins with /v1")
+            raise RequestRefused("request.unknown_path", f"there is nothing at {path:.200}: the API begins with /v1")
 
-    async def _health(self, call: Call) -> Health:
+    async def _health(self, call: ServedCall) -> Health:
         """How the service is; to who has no key for all spaces, that it is there."""
         try:
             grant, _ = await self.enter(call, "ask")
-        except (Refused, Wrong, TooMany):
+        except (RequestRefused, Wrong, TooMany):
             return {"status": "ok"}
         return {"status": "ok"} if grant.space else self.service.health()
 
-    async def _tell_metrics(self, call: Call) -> None:
+    async def _tell_metrics(self, call: ServedCall) -> None:
         grant, _ = await self.enter(call, "ask")
         if grant.space:
-            raise Refused("key.forbidden", f"this is about all spaces, and the key is for {grant.space}")
+            raise RequestRefused("key.forbidden", f"this is about all spaces, and the key is for {grant.space}")
         body = await asyncio.to_thread(self.metrics.text)
         await call.answer_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
 
     # Who asks
 
-    def _require_host(self, call: Call) -> None:
+    def _require_host(self, call: ServedCall) -> None:
         """Refuse what could come from another machine, of a service without keys."""
         host = call.headers.get(b"host", "")
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
-            raise Refused("request.malformed", "the header host is not an address") from None
+            raise RequestRefused("request.malformed", "the header host is not an address") from None
         if not _FORWARDED.isdisjoint(call.headers):
             # A proxy may name this machine as the host, whoever asks.
-            raise Refused(
+            raise RequestRefused(
                 "key.not_configured", "a service without keys answers to no proxy: configure a key (practicum key add)"
             )
         if not is_loopback(name):
-            raise Refused(
+            raise RequestRefused(
                 "key.not_configured", "a service without keys answers to this machine alone: configure a key (--key)"
             )
 
-    def _require_origin(self, call: Call) -> None:
+    def _require_origin(self, call: ServedCall) -> None:
         """Refuse what a page of another site, or of another port, could make a browser send to a service without
         keys."""
         host, origin = call.headers.get(b"host", ""), call.headers.get(b"origin")
@@ -271,14 +271,14 @@ class App:
         # "null" is the origin of any page that wants to hide its own, unless the browser says that it is this one.
         site = call.headers.get(b"sec-fetch-site")
         if origin is not None and origin.lower() != own and not (origin == "null" and site == "same-origin"):
-            raise Refused(
+            raise RequestRefused(
                 "key.not_configured",
                 f"a service without keys answers to pages of {own:.200} alone: configure a key (--key)",
             )
 
-    async def enter(self, call: Call, role: Role | None) -> tuple[Grant, str]:
-        """What a request may do, and its space. Raises Refused without a right key of this role (None: of any), or
-        TooMany."""
+    async def enter(self, call: ServedCall, role: Role | None) -> tuple[Grant, str]:
+        """What a request may do, and its space. Raises RequestRefused without a right key of this role (None: of
+        any), or TooMany."""
         await self.keys.refresh()
         wanted = call.header(b"x-practicum-space")
         if not self.keys.required:
@@ -290,28 +290,28 @@ class App:
         self.keys.count(grant)
         if role is not None and not grant.may(role):
             text = f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
-            raise Refused("key.forbidden", text, role=role)
+            raise RequestRefused("key.forbidden", text, role=role)
         if grant.space and wanted not in (None, grant.space):
-            raise Refused("key.forbidden", f"this key is for space {grant.space}: leave out x-practicum-space")
+            raise RequestRefused("key.forbidden", f"this key is for space {grant.space}: leave out x-practicum-space")
         call.space = grant.space or wanted or self.service.settings.spaces[0]
         return grant, call.space
 
-    def _key(self, call: Call) -> str:
+    def _key(self, call: ServedCall) -> str:
         key = call.headers.get(b"x-practicum-key", "")
         if not key and not self.pass_key:
             scheme, _, bearer = call.headers.get(b"authorization", "").partition(" ")
             key = bearer.strip() if scheme.lower() == "bearer" else call.headers.get(b"x-api-key", "")
         if not key:
             where = "x-practicum-key: KEY" if self.pass_key else "Authorization: Bearer KEY"
-            raise Refused("key.missing", f"there is no key: send {where}")
+            raise RequestRefused("key.missing", f"there is no key: send {where}")
         return key
 
     # The service's own operations
 
-    async def _operate(self, call: Call, operation: Operation) -> None:
+    async def _operate(self, call: ServedCall, operation: ServiceOperation) -> None:
         grant, space = await self.enter(call, operation.role)
         if operation.whole and grant.space:
-            raise Refused("key.forbidden", f"this is about all spaces, and the key is for {grant.space}")
+            raise RequestRefused("key.forbidden", f"this is about all spaces, and the key is for {grant.space}")
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         screened = call.header(AGENT) is not None
         at = At(self.service, self.keys, grant, space, call.endings, session, user, screened)
@@ -329,7 +329,7 @@ class App:
 
     # The proxy
 
-    async def _complete(self, call: Call, kind: Kind, space: str) -> None:
+    async def _complete(self, call: ServedCall, kind: Kind, space: str) -> None:
         body = await self._body(call, space)
         arrived = time.monotonic()
         caller = _caller(call)
@@ -358,9 +358,9 @@ class App:
         finally:
             self._end_span(span, call)
 
-    async def _body(self, call: Call, space: str) -> bytes:
-        """The body for the upstream. Raises Refused for one that goes on from a response of another space, unless the
-        operator sends it."""
+    async def _body(self, call: ServedCall, space: str) -> bytes:
+        """The body for the upstream. Raises RequestRefused for one that goes on from a response of another space,
+        unless the operator sends it."""
         body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
         if call.grant is not None and call.grant.is_operator:
             return body
@@ -372,21 +372,21 @@ class App:
         await self._require_made(call, space, previous)
         return body
 
-    async def _require_made(self, call: Call, space: str, response: str | None) -> None:
-        """Raise Refused for a response of the upstream that was not made in this space, which may be another's. The
-        operator may ask for any: not all responses are kept."""
+    async def _require_made(self, call: ServedCall, space: str, response: str | None) -> None:
+        """Raise RequestRefused for a response of the upstream that was not made in this space, which may be another's.
+        The operator may ask for any: not all responses are kept."""
         if response is None or (call.grant is not None and call.grant.is_operator):
             return
         if not await self.service.made_response(space, response):
-            raise Refused(
+            raise RequestRefused(
                 "response.unknown",
                 f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
                 "service with --pass /v1/responses"
             )  # fmt: skip
 
     async def _prepare(
-        self, call: Call, kind: Kind, space: str, caller: Caller, body: bytes
-    ) -> tuple[Request | None, Shown | None, bytes]:  # fmt: skip
+        self, call: ServedCall, kind: Kind, space: str, caller: Caller, body: bytes
+    ) -> tuple[Request | None, RequestView | None, bytes]:  # fmt: skip
         """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
         goes on as it came. Raises UnknownSpace, and Forbidden for a key of an earlier space with this name."""
         self.service.require_since(space, call.endings)
@@ -413,7 +413,7 @@ class App:
             self.service.faults.note("preparing a request", error)
         return request, None, body
 
-    def _begin_span(self, call: Call, request: Request | None, headers: CIMultiDict[str]) -> Span | None:
+    def _begin_span(self, call: ServedCall, request: Request | None, headers: CIMultiDict[str]) -> Span | None:
         """Begin a span, and put its trace into the headers of the request to the upstream."""
         if self.spans is None:
             return None
@@ -429,7 +429,7 @@ class App:
             return None
         return span
 
-    def _end_span(self, span: Span | None, call: Call) -> None:
+    def _end_span(self, span: Span | None, call: ServedCall) -> None:
         if span is None:
             return
         about = {"space": call.space, "version": call.version, "interaction": call.interaction}
@@ -455,7 +455,7 @@ class App:
                 urlsplit(self.upstream.address).netloc.rpartition("@")[2], type(error).__name__, error, QUIET,
             )  # fmt: skip
 
-    async def _pass_on(self, call: Call, body: bytes) -> None:
+    async def _pass_on(self, call: ServedCall, body: bytes) -> None:
         """Pass on a request of which nothing is kept."""
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
         path, began, ended = _upstream_path(call), False, False
@@ -482,13 +482,13 @@ class App:
             await call.answer(status, error_answer(call.path, status, failure))
 
 
-def _caller(call: Call) -> Caller:
+def _caller(call: ServedCall) -> Caller:
     session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
     return Caller(new_id(), session, user, call.headers)
 
 
 @asynccontextmanager
-async def _while_connected(call: Call) -> AsyncIterator[None]:
+async def _while_connected(call: ServedCall) -> AsyncIterator[None]:
     """Cancel what is in the block when the client leaves. Raises Left then."""
     task = asyncio.current_task()
     assert task is not None
@@ -516,11 +516,11 @@ class _Relay:
     """
 
     app: App
-    call: Call
+    call: ServedCall
     kind: Kind
     space: str
     request: Request | None
-    shown: Shown | None
+    shown: RequestView | None
     id: str
     user: str | None
     status: int = 200
@@ -531,9 +531,9 @@ class _Relay:
     _unread: deque[bytes] = field(default_factory=deque)
     """What was received of a stream and was not read yet."""
     _reader: StreamReader | None = None
-    _reading: asyncio.Future[Answer | None] | None = None
+    _reading: asyncio.Future[UpstreamAnswer | None] | None = None
     _is_read: bool = False
-    _said: Answer | None = None
+    _said: UpstreamAnswer | None = None
     """What was complete and was read; None if it could not be read."""
     _events: _Events | None = None
     _encoding: str = ""
@@ -652,7 +652,7 @@ class _Relay:
         elif self._reader is not None and not self._is_read:
             await self._read_all()
 
-    def _take(self, read: Callable[[], Answer | None]) -> None:
+    def _take(self, read: Callable[[], UpstreamAnswer | None]) -> None:
         self._is_read = True
         try:
             self._said = read()
@@ -704,7 +704,7 @@ class _Relay:
             service.counts["unread answers"] += answer is None or answer.unread
         if answer is None and self._is_page:
             return False
-        answer = self.call.told = answer or Answer()
+        answer = self.call.told = answer or UpstreamAnswer()
         self.is_whole = answer.whole
         service.counts["wrong numbers"] += len(answer.wrong)
         if answer.failed:
@@ -723,7 +723,7 @@ class _Relay:
         )  # fmt: skip
         return True
 
-    def _received_answer(self, most: int) -> Answer | None:
+    def _received_answer(self, most: int) -> UpstreamAnswer | None:
         """The answer, as far as it was received; None if it cannot be read, or has more than `most` bytes."""
         if self._reader is None:
             return self._answer(b"".join(self._chunks), most)
@@ -732,7 +732,7 @@ class _Relay:
         # Some servers answer with JSON that they call a stream, or the other way round.
         return read_answer(bytes(self._reader.other)) if answer is None else answer
 
-    def _answer(self, body: bytes, most: int) -> Answer | None:
+    def _answer(self, body: bytes, most: int) -> UpstreamAnswer | None:
         """What a response answers; None if it cannot be read, or has more than `most` bytes."""
         plain = decoded(body, self._encoding, most)
         if plain is None or len(plain) > most:
@@ -817,7 +817,7 @@ def _returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in response.raw_headers if name.lower().startswith(RETURNED)]
 
 
-def _upstream_path(call: Call) -> str:
+def _upstream_path(call: ServedCall) -> str:
     """The path and the query for the upstream, as the client wrote them."""
     query = str(call.scope["query_string"], "latin-1")
     return call.path.removeprefix("/v1") + (f"?{query}" if query else "")
@@ -831,7 +831,7 @@ _ELSEWHERE = re.compile(
 _GEMINI = re.compile(r"/v1(?:alpha|beta)\d*/.*|/v1/models/[^/]+:(?:generateContent|streamGenerateContent|countTokens)")
 
 
-def _right_address(call: Call) -> str | None:
+def _right_address(call: ServedCall) -> str | None:
     """What a client should use in place of an address that belongs to another API, or lacks its /v1."""
     path = call.path
     twice = path.startswith("/v1/v1/")
@@ -887,7 +887,7 @@ _PIECES = json.JSONEncoder(ensure_ascii=False)
 _NAMES = {**PROTOCOLS, **{path: path[1:] for path in ("/health", "/ready", "/metrics", "/openapi.json", "/mcp")}}
 
 
-def _route_of(call: Call) -> str:
+def _route_of(call: ServedCall) -> str:
     """What was asked, as one of a few words."""
     if (operation := OPERATIONS.get((call.method, call.path))) is not None:
         return operation.name

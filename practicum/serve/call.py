@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from practicum.serve.access import Grant, TooMany
-from practicum.serve.admission import Refused
+from practicum.serve.admission import RequestRefused
 from practicum.serve.operations import MOST
-from practicum.serve.protocols import Answer
+from practicum.serve.protocols import UpstreamAnswer
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -42,14 +42,14 @@ class Left(Exception):
 
 
 @dataclass
-class Held:
+class HeldBytes:
     """The bytes of requests and answers that are in memory."""
 
     bytes: int = 0
 
 
 @dataclass
-class Call:
+class ServedCall:
     """A request, as it came in, and what is known of it when it ends."""
 
     scope: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Call:
     out: Send
     endings: int
     """`Service.endings` when it came in."""
-    held: Held = field(default_factory=Held)
+    held: HeldBytes = field(default_factory=HeldBytes)
     size: int = 0
     """Bytes of it and of its answer that are in memory."""
     started: float = field(default_factory=time.monotonic)
@@ -69,7 +69,7 @@ class Call:
     space: str = ""
     interaction: str | None = None
     version: int | None = None
-    told: Answer | None = None
+    told: UpstreamAnswer | None = None
     """What the upstream answered."""
     error: str = ""
     """How the upstream failed."""
@@ -93,12 +93,12 @@ class Call:
         return {name: value.decode("latin-1") for name, value in self.scope["headers"]}
 
     def header(self, name: bytes, most: int = 200) -> str | None:
-        """A header of practicum's own, in UTF-8. Raises Refused if it is too long."""
+        """A header of practicum's own, in UTF-8. Raises RequestRefused if it is too long."""
         value = self.headers.get(name)
         with suppress(UnicodeDecodeError):
             value = value and value.encode("latin-1").decode()
         if value is not None and len(value) > most:
-            raise Refused("request.malformed", f"the header {name.decode()} is longer than {most} characters")
+            raise RequestRefused("request.malformed", f"the header {name.decode()} is longer than {most} characters")
         return value or None
 
     def hold(self, size: int) -> bool:
@@ -108,8 +108,8 @@ class Call:
         return self.held.bytes <= MOST_HELD
 
     async def body(self, most: int) -> bytes:
-        """The body. Raises Refused if it has more bytes than `most`, and TooMany if there is no room for it."""
-        too_large = Refused("request.too_large", f"the body has more than {most:,} bytes", limit=most)
+        """The body. Raises RequestRefused if it has more bytes than `most`, and TooMany if there is no room for it."""
+        too_large = RequestRefused("request.too_large", f"the body has more than {most:,} bytes", limit=most)
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
         parts, size, more = list[bytes](), 0, True
@@ -132,7 +132,7 @@ class Call:
             return await self.body(MOST)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if twice := [name for name, values in query.items() if len(values) > 1]:
-            raise Refused("request.malformed", f"the query has {twice[0]!r:.80} more than once")
+            raise RequestRefused("request.malformed", f"the query has {twice[0]!r:.80} more than once")
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:

@@ -18,13 +18,13 @@ from practicum.core.errors import RunBusy, UsageError
 from practicum.serve.answers import Decided, Edited, SpaceGone
 from practicum.serve.reporting import decide_correction
 from practicum.serve.service import Service
-from practicum.serve.space import Space
+from practicum.serve.space import ServedSpace
 from practicum.session import review as reviews
 from practicum.session.amend import BY_HAND, apply_edits, show_at_once, writing
 from practicum.session.corrections import BY_REVIEW
 from practicum.session.outcomes import Conflict, Unknown
 from practicum.session.records import to_the_end
-from practicum.session.rollout import PROMOTED, TAKEN_BACK, Decision
+from practicum.session.rollout import PROMOTED, TAKEN_BACK, RolloutDecision
 from practicum.store.database import Store
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.spaces import unknown
@@ -35,7 +35,7 @@ PATIENCE = 5.0
 
 
 @asynccontextmanager
-async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
+async def _changing(service: Service, space: ServedSpace) -> AsyncIterator[Store]:
     """The run of a space, whose versions are changed. Raises Conflict while the space learns."""
     async with _writing(service, space) as store:
         yield store
@@ -44,7 +44,7 @@ async def _changing(service: Service, space: Space) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def _writing(service: Service, space: Space) -> AsyncIterator[Store]:
+async def _writing(service: Service, space: ServedSpace) -> AsyncIterator[Store]:
     """The run of a space, open for writing. The space is not deleted until the block ends. Raises Conflict while it
     learns, and UnknownSpace if it was deleted: the run may be that of another space with its name."""
     async with AsyncExitStack() as stack:
@@ -142,7 +142,7 @@ async def decide_rollout(service: Service, name: str, number: int, promoted: boo
         rollout = space.rollout
         if rollout is None or rollout.number != number:
             raise Conflict("rollout.decided", f"it was decided before: version {space.live} is live")
-        await service.decide(space, rollout, Decision(PROMOTED if promoted else TAKEN_BACK, "by hand"))
+        await service.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, "by hand"))
     return {"version": space.live}
 
 

@@ -9,7 +9,7 @@ from traceback import extract_tb
 logger = logging.getLogger("practicum.serve")
 
 
-class Faults:
+class FaultCounter:
     """Counts failures in `counts`. A kind is what was being done, the type of the error and the line that raised it."""
 
     def __init__(self, counts: Counter[str]) -> None:

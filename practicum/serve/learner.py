@@ -30,8 +30,8 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.retrieval.vectors import cut
-from practicum.serve.settings import Settings
-from practicum.serve.space import Space
+from practicum.serve.settings import ServiceSettings
+from practicum.serve.space import ServedSpace
 from practicum.serve.upstream import Upstream
 from practicum.serve.watch import Alarm
 from practicum.session.amend import roll_back, writing
@@ -42,7 +42,15 @@ from practicum.session.opening import open_state, run_embedder
 from practicum.session.outcomes import HELD, LEARNED, WAITING, count_waiting
 from practicum.session.reports import learn_reports
 from practicum.session.result import Watch
-from practicum.session.rollout import DROPPED, KINDS_FROM, PROMOTED, Decision, Rollout, begin_rollout, next_number
+from practicum.session.rollout import (
+    DROPPED,
+    KINDS_FROM,
+    PROMOTED,
+    Rollout,
+    RolloutDecision,
+    begin_rollout,
+    next_number,
+)
 from practicum.session.setup import set_up
 from practicum.store import schema
 from practicum.store.database import Database, Store
@@ -75,7 +83,7 @@ class Spent:
     usd: float
 
 
-def _spent(space: Space) -> Spent:
+def _spent(space: ServedSpace) -> Spent:
     """What learning has cost in a space until now."""
     spent = Journal(space.store).before
     return Spent(spent.calls, spent.usd or 0.0)
@@ -89,23 +97,23 @@ class LearningHost(Protocol):
     """What the learner needs of its service. `call_soon` runs a coroutine in the event loop of the service and returns
     its result; the coroutines here run there."""
 
-    settings: Settings
+    settings: ServiceSettings
     upstream: Upstream | None
     database: Database
     counts: Counter[str]
-    spaces: dict[str, Space]
+    spaces: dict[str, ServedSpace]
 
     def call_soon(self, work: Any) -> Any: ...
 
-    def is_live(self, space: Space) -> bool: ...
+    def is_live(self, space: ServedSpace) -> bool: ...
 
     def alarm(self, id: str, alarm: Alarm) -> None: ...
 
-    async def refresh(self, space: Space) -> None: ...
+    async def refresh(self, space: ServedSpace) -> None: ...
 
-    async def begin_rollout(self, space: Space, rollout: Rollout) -> bool: ...
+    async def begin_rollout(self, space: ServedSpace, rollout: Rollout) -> bool: ...
 
-    async def decide(self, space: Space, rollout: Rollout, decision: Decision) -> None: ...
+    async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None: ...
 
 
 class Learner(threading.Thread):
@@ -142,7 +150,7 @@ class Learner(threading.Thread):
         self._after.pop(space, None)
         self.wake()
 
-    def forget(self, space: Space) -> None:
+    def forget(self, space: ServedSpace) -> None:
         """Know nothing of a space any more, which is deleted."""
         self._wanted.discard(space.name)
         self._after.pop(space.name, None)
@@ -208,25 +216,25 @@ class Learner(threading.Thread):
                 self._round, self.status, self.at = None, "waiting", ""
                 self._turns[space.name] += 1
 
-    async def _catch_up(self, space: Space) -> None:
+    async def _catch_up(self, space: ServedSpace) -> None:
         """Learn what others did in a space."""
         # Written, so that they are counted.
         self.service.database.do(lambda at: None).result()
         self.service.call_soon(self.service.refresh(space))
 
-    def _pause(self, space: Space, seconds: float) -> None:
+    def _pause(self, space: ServedSpace, seconds: float) -> None:
         """Begin no round in a space for so long, unless one is wanted."""
         self._after[space.name] = time.monotonic() + seconds
 
-    def _failed(self, space: Space, what: str) -> None:
+    def _failed(self, space: ServedSpace, what: str) -> None:
         self._pause(space, PAUSE)
         self.service.counts["rounds that failed"] += 1
         self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
-    async def _tell(self, space: Space, alarm: Alarm) -> None:
+    async def _tell(self, space: ServedSpace, alarm: Alarm) -> None:
         self.service.alarm(space.id, alarm)
 
-    def _due(self, space: Space) -> bool:
+    def _due(self, space: ServedSpace) -> bool:
         if space.rollout is not None or time.monotonic() < self._after.get(space.name, 0.0):
             return False
         settings = self.service.settings
@@ -234,11 +242,11 @@ class Learner(threading.Thread):
         many = space.waiting >= settings.learn_every or (space.waiting > 0 and late)
         return space.name in self._wanted or many or self.is_untried(space)
 
-    def is_untried(self, space: Space) -> bool:
+    def is_untried(self, space: ServedSpace) -> bool:
         """Whether the newest version of a space is still to be tried."""
         return space.last != space.live and not self._decided(space)
 
-    def _decided(self, space: Space) -> bool:
+    def _decided(self, space: ServedSpace) -> bool:
         """Whether it was decided before what becomes of the newest version."""
         if self._known.get(space.id) != space.last:
             t = schema.rollouts
@@ -249,7 +257,7 @@ class Learner(threading.Thread):
 
     # A round
 
-    async def _learn(self, space: Space, store: Store) -> None:
+    async def _learn(self, space: ServedSpace, store: Store) -> None:
         if space.last != space.live:
             if not self._decided(space):
                 # It was learned before the service ended, approved in a review, or edited by hand.
@@ -286,7 +294,7 @@ class Learner(threading.Thread):
         elif space.last != space.live:
             await self._try(space, store, space.last)
 
-    def _budget(self, space: Space) -> BudgetLimits | None:
+    def _budget(self, space: ServedSpace) -> BudgetLimits | None:
         """What is left of today's budget; None if nothing is."""
         settings, t = self.service.settings, schema.days
         spent = _spent(space)
@@ -303,7 +311,7 @@ class Learner(threading.Thread):
             return None
         return BudgetLimits(calls=left_calls, usd=left_usd)
 
-    def spent_today(self, spaces: Sequence[Space]) -> dict[str, Spent]:
+    def spent_today(self, spaces: Sequence[ServedSpace]) -> dict[str, Spent]:
         """What learning has cost today in each of these spaces, by identity, on all nodes, in any thread. Raises
         StoreError if it cannot be read."""
         t, today, found = schema.days, _today(), dict[str, Spent]()
@@ -321,7 +329,7 @@ class Learner(threading.Thread):
                 found[row.space] = known[2]
         return found
 
-    def _give_up(self, space: Space, store: Store, ids: Sequence[str]) -> None:
+    def _give_up(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
         """Drop what was learned while somebody made another version live by hand: it was made from the version that was
         taken back. The outcomes of the round, which had these `ids`, are learned from again."""
         o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
@@ -338,7 +346,7 @@ class Learner(threading.Thread):
 
     # A candidate
 
-    async def _try(self, space: Space, store: Store, version: int) -> None:
+    async def _try(self, space: ServedSpace, store: Store, version: int) -> None:
         """Try a version on held-out requests; then show it to a share of the sessions."""
         service, settings = self.service, self.service.settings
         base = space.live
@@ -366,21 +374,21 @@ class Learner(threading.Thread):
             return
         if old.digest == new.digest or not settings.canary:
             reason = "it shows the same" if old.digest == new.digest else "no canary is wanted"
-            service.call_soon(service.decide(space, rollout, Decision(PROMOTED, reason)))
+            service.call_soon(service.decide(space, rollout, RolloutDecision(PROMOTED, reason)))
 
-    def _rollout(self, space: Space, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
+    def _rollout(self, space: ServedSpace, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
         settings = self.service.settings
         number = space.store.change(partial(next_number, table=schema.rollouts))
         return Rollout.begin(number, version, space.live, settings.canary, settings.canary_length, vectors, evidence)
 
-    def _held_out(self, space: Space) -> list[Task]:
+    def _held_out(self, space: ServedSpace) -> list[Task]:
         o, i, store = schema.outcomes, schema.interactions, space.store
         both = store.select(o.c.id, o.c.data, i.c.data.label("asked")).where(i.c.id == o.c.id, o.c.state == HELD)
         rows = store.rows(both.order_by(i.c.number.desc()).limit(GATE_TASKS))
         found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
         return [Task(id, question, target) for id, question, target in found if question]
 
-    async def _replay(self, space: Space, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
+    async def _replay(self, space: ServedSpace, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
         """The paired test of the acceptance gate, on requests from which nothing was learned."""
         values = Origin.of(store, {}, self.parts, False).acting_values()
         setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
@@ -391,7 +399,7 @@ class Learner(threading.Thread):
             act, split = setup.method.act, setup.test_name("held-out")
             return await tried(Trial(GATE_ALPHA), act, split, tasks, old, new, run)
 
-    async def _vectors(self, space: Space) -> np.ndarray:
+    async def _vectors(self, space: ServedSpace) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""
         i = schema.interactions
         newest = space.store.select(i.c.data).order_by(i.c.number.desc()).limit(KINDS_FROM)

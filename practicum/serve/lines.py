@@ -23,7 +23,7 @@ requests = logging.getLogger("practicum.requests")
 def set_up(as_json: bool) -> None:
     """Write warnings to standard error, and with `as_json` a line for each request."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else Lines("%(asctime)s %(message)s"))
+    handler.setFormatter(JsonLines() if as_json else LineFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # It warns of each write that fails, which is raised too.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
@@ -43,7 +43,7 @@ def where(error: BaseException) -> list[str]:
     return found
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Records as text. A message is one line, and what a terminal would obey in it is escaped: it may quote a model
     server."""
 

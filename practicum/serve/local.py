@@ -19,9 +19,9 @@ import uvicorn
 
 from practicum.core.errors import PracticumError, StoreError
 from practicum.serve.access import Forbidden, Grant, Keys
-from practicum.serve.admission import Refused, require_clear
+from practicum.serve.admission import RequestRefused, require_clear
 from practicum.serve.app import AGENT, status_of
-from practicum.serve.call import Call, Receive, Send
+from practicum.serve.call import Receive, Send, ServedCall
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.service import Service
 from practicum.store.spaces import UnknownSpace
@@ -44,7 +44,7 @@ class Local:
         self._making = asyncio.Lock()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        call = Call(scope, receive, send, self._service.endings)
+        call = ServedCall(scope, receive, send, self._service.endings)
         try:
             require_clear(scope)
             await self._answer(call)
@@ -52,9 +52,9 @@ class Local:
             status, headers = status_of(error)
             await call.answer(status, {"error": error.body()}, *headers)
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: ServedCall) -> None:
         if (operation := OPERATIONS.get((call.method, call.path))) is None:
-            raise Refused("request.unknown_path", f"there is nothing at {call.path:.200}")
+            raise RequestRefused("request.unknown_path", f"there is nothing at {call.path:.200}")
         roles = (call.header(ROLES) or "").split(",")
         grant = Grant("this agent", "", frozenset(roles), "")
         if not grant.may(operation.role):
@@ -70,7 +70,7 @@ class Local:
         await call.answer(operation.status, await perform(operation, at, await call.given()))
 
 
-class _Server(uvicorn.Server):
+class _EmbeddedServer(uvicorn.Server):
     """A server that leaves signals to the process that it is in."""
 
     @contextmanager
@@ -88,7 +88,7 @@ async def listening(service: Service, folder: Path) -> AsyncIterator[None]:
         Local(service), lifespan="off", access_log=False, log_config=None, server_header=False, date_header=False,
         timeout_graceful_shutdown=DRAIN,
     )  # fmt: skip
-    server = _Server(config)
+    server = _EmbeddedServer(config)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     try:
         yield

@@ -1,6 +1,6 @@
 """The server of the Model Context Protocol: the tools of `serve.tools`, and the playbook as resources.
 
-Who calls, and how an operation of the service is reached, is a `Caller`: `mcp_http` has the service in its process,
+Who calls, and how an operation of the service is reached, is a `ToolCaller`: `mcp_http` has the service in its process,
 `mcp_stdio` asks another one.
 """
 
@@ -55,7 +55,7 @@ MOST_ARGUMENTS = 100
 """Arguments of the call of a tool, at most. Naming each of many as wrong would hold up other requests."""
 
 
-class Caller(Protocol):
+class ToolCaller(Protocol):
     """Somebody who calls tools, in some roles."""
 
     @property
@@ -66,7 +66,7 @@ class Caller(Protocol):
         """What an operation tells. Raises PracticumError."""
 
 
-def make_server(caller_of: Callable[[Any], Caller]) -> Server[Any]:
+def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
     """The server. `caller_of` says who calls, by the context of a request."""
 
     async def list_tools(ctx: Any, params: object) -> ListToolsResult:
@@ -151,14 +151,14 @@ def _listed(tool: type[Tool]) -> Listed:
 # The playbook as a resource
 
 
-async def _told(caller: Caller, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _told(caller: ToolCaller, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return await caller.ask(("GET", "/v1/playbook"), given)
     except PracticumError as error:
         raise MCPError(INVALID_PARAMS, str(error), error.body()) from error
 
 
-async def _playbook(caller: Caller, section: str) -> str:
+async def _playbook(caller: ToolCaller, section: str) -> str:
     """The playbook, or a section of it, as markdown."""
     told = await _told(caller, {"section": section, "limit": PAGE})
     if section and section not in told["sections"]:

@@ -15,8 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from practicum.serve.access import Limiter
-from practicum.serve.admission import Refused
-from practicum.serve.call import Call
+from practicum.serve.admission import RequestRefused
+from practicum.serve.call import ServedCall
 from practicum.serve.operations import MOST, OPERATIONS, At, perform
 from practicum.serve.tools import Route
 
@@ -78,8 +78,8 @@ class Agents:
                 self._manager = manager
         return self._manager
 
-    async def answer(self, call: Call, at: At) -> None:
-        """Answer a request. Raises Refused, or TooMany."""
+    async def answer(self, call: ServedCall, at: At) -> None:
+        """Answer a request. Raises RequestRefused, or TooMany."""
         counts = at.service.counts
         counts["MCP requests"] += 1
         limit = f"too many requests to /mcp of {at.grant.name}"
@@ -90,7 +90,7 @@ class Agents:
             await call.write(b"")
             return
         if call.method != "POST":
-            raise Refused(
+            raise RequestRefused(
                 "request.wrong_verb", "agents POST to /mcp, and nothing is sent unasked", (b"allow", b"POST, DELETE")
             )
         body: bytes | None = await call.body(MOST)

@@ -54,7 +54,7 @@ class Away(StoreError):
     """Nobody answers."""
 
 
-class Outside(ABC):
+class HttpCaller(ABC):
     """A caller whose service is asked over HTTP, within a block (`async with`)."""
 
     def __init__(self, base: str, roles: Collection[str], space: str | None, headers: Mapping[str, str]) -> None:
@@ -126,7 +126,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-class Remote(Outside):
+class ServiceCaller(HttpCaller):
     """The service at an address."""
 
     def __init__(self, address: str, roles: Collection[str], space: str | None, key: str | None) -> None:
@@ -150,7 +150,7 @@ class Remote(Outside):
         await self._client()
 
 
-class Shared(Outside):
+class StoreCaller(HttpCaller):
     """The service of a store in a folder, in this process or in another one. With a `learner`, a model's name, it
     learns in the background while this process has it."""
 
@@ -215,10 +215,10 @@ class Shared(Outside):
             await asyncio.to_thread(import_module, "practicum.serve.local")
             from practicum.serve.local import listening
             from practicum.serve.service import Service
-            from practicum.serve.settings import Settings
+            from practicum.serve.settings import ServiceSettings
 
             learns = self._learner is not None
-            settings = Settings(
+            settings = ServiceSettings(
                 store=self._store, folder=self._store, spaces=(self._space,), learn=learns, learner=self._learner
             )
             async with AsyncExitStack() as stack:
@@ -233,14 +233,14 @@ class Shared(Outside):
             self._opening = None
 
 
-def run(caller: Outside, failed: Callable[[PracticumError], object]) -> None:
+def run(caller: HttpCaller, failed: Callable[[PracticumError], object]) -> None:
     """Answer the agent at standard input and output until it closes them, or a signal comes. `failed` is called when
     the store cannot be opened; calls of tools try again, and answer with the error."""
     lines.set_up(as_json=False)
     asyncio.run(_run(caller, failed))
 
 
-async def _run(caller: Outside, failed: Callable[[PracticumError], object]) -> None:
+async def _run(caller: HttpCaller, failed: Callable[[PracticumError], object]) -> None:
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -331,7 +331,7 @@ class Wire:
         """Each line is sent at once."""
 
 
-async def _speak(caller: Outside, wire: Wire, failed: Callable[[PracticumError], object]) -> None:
+async def _speak(caller: HttpCaller, wire: Wire, failed: Callable[[PracticumError], object]) -> None:
     opening = Opening(caller.roles)
     loading: asyncio.Future[Any] | None = None
     reaching: asyncio.Task[None] | None = None
@@ -362,7 +362,7 @@ async def _speak(caller: Outside, wire: Wire, failed: Callable[[PracticumError],
 
 async def _reach(
     loading: asyncio.Future[Any],
-    caller: Outside,
+    caller: HttpCaller,
     opening: Opening,
     wire: Wire,
     failed: Callable[[PracticumError], object],

@@ -19,7 +19,7 @@ from practicum.core.errors import StoreError
 from practicum.core.thoughts import SILENCES
 from practicum.serve.learner import Spent
 from practicum.serve.service import AT_ONCE, TOKENS, Service
-from practicum.serve.space import Space
+from practicum.serve.space import ServedSpace
 from practicum.session.corrections import LETTER
 from practicum.store import schema
 from practicum.store.reviews import PENDING
@@ -114,7 +114,7 @@ class Metrics(Collector):
         yield _gauge("practicum_open_spaces_bytes", "Memory that open spaces take, about.", used)
         yield from self._of_spaces(spaces)
 
-    def _of_spaces(self, spaces: list[Space]) -> Iterator[Metric]:
+    def _of_spaces(self, spaces: list[ServedSpace]) -> Iterator[Metric]:
         """The metrics with the label `space`."""
         label = ("space",)
         scores = SummaryMetricFamily("practicum_score", "First scores of interactions.", labels=label)
@@ -142,7 +142,7 @@ class Metrics(Collector):
                 usd.add_metric((space.name,), cost.usd)
         yield from (scores, live, canary, outcomes, said, calls, usd)
 
-    def _waiting(self, spaces: list[Space]) -> Counter[str]:
+    def _waiting(self, spaces: list[ServedSpace]) -> Counter[str]:
         """The corrections and notes that wait for review, by the identity of their space."""
         t, found, database = schema.reviews, Counter[str](), self._service.database
         for start in range(0, len(spaces), AT_ONCE):

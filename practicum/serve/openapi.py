@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from practicum.serve import answers
-from practicum.serve.operations import OPERATIONS, Operation
+from practicum.serve.operations import OPERATIONS, ServiceOperation
 from practicum.serve.protocols import PROTOCOLS
 
 VERSION = "1"
@@ -100,7 +100,7 @@ def _answered(text: str, schema: Any, kind: str = "application/json") -> dict[st
     return {"description": text, "content": {kind: {"schema": schema}}}
 
 
-def _described(operation: Operation, schemas: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+def _described(operation: ServiceOperation, schemas: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """An operation: a form is the query of a GET, and the body otherwise."""
     about = cleandoc(operation.do.__doc__ or "")
     form, asked = operation.asked, schemas[str(operation.asked)]

@@ -63,7 +63,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ServiceOperation:
     """Something that can be asked. `whole`: it is about all spaces, so the key must be for all. `patience` is how many
     seconds it may take."""
 
@@ -82,7 +82,7 @@ class Operation:
         return self.do.__name__
 
 
-OPERATIONS: dict[tuple[str, str], Operation] = {}
+OPERATIONS: dict[tuple[str, str], ServiceOperation] = {}
 """All of them, by method and path."""
 
 
@@ -92,7 +92,7 @@ def _operation(
     def add(do: Callable[[At, Asked], Awaitable[Told]]) -> Callable[[At, Asked], Awaitable[Told]]:
         types = get_type_hints(do)
         given = types["asked"], types["return"], status, whole, patience
-        OPERATIONS[method, path] = Operation(method, path, role, do, *given)
+        OPERATIONS[method, path] = ServiceOperation(method, path, role, do, *given)
         return do
 
     return add
@@ -118,7 +118,7 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
         raise UsageError("request.malformed", text, param=wrong_field(error)) from error
 
 
-async def perform(operation: Operation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
+async def perform(operation: ServiceOperation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
     """Do what is asked. Raises UsageError for what is wrong, and StoreError if it cannot be done."""
     at.service.require_since(at.space, at.endings)
     if at.grant.identity:
@@ -230,7 +230,7 @@ class Listing(Form):
 
 
 @_operation("GET", "/v1/playbook", "ask")
-async def playbook(at: At, asked: Listing) -> answers.Playbook:
+async def playbook(at: At, asked: Listing) -> answers.PlaybookPage:
     """The entries of the playbook that is live, and its sections."""
     space = await at.service.space(at.space)
     version, live = space.live, space.context(space.live)
@@ -265,7 +265,7 @@ def _entry(entry: Entry) -> answers.PlaybookEntry:
 
 
 @_operation("GET", "/v1/history", "ask")
-async def history(at: At, asked: Nothing) -> answers.History:
+async def history(at: At, asked: Nothing) -> answers.SpaceHistory:
     """The last rollouts of versions with their evidence, the alarms, and how requests went that saw each entry."""
     return await at.service.history(at.space)
 
@@ -283,7 +283,7 @@ class States(Form):
 
 
 @_operation("GET", "/v1/corrections", "review")
-async def corrections(at: At, asked: States) -> answers.Corrections:
+async def corrections(at: At, asked: States) -> answers.CorrectionList:
     """The corrections and notes in a state, the oldest first, and how many there are in all."""
     return await reporting.list_corrections(at.service, at.space, asked.state, asked.after, asked.limit)
 
@@ -374,20 +374,20 @@ async def remove(at: At, asked: Removal) -> answers.Edited | answers.Decided:
     return await editing.edit_entry(at.service, at.space, asked.id, None, None, asked.seen)
 
 
-class Version(Form):
+class RollbackTarget(Form):
     """`version` is that which all are to see; without it, the one before the live one."""
 
     version: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] | None = None
 
 
 @_operation("POST", "/v1/rollback", "review")
-async def rollback(at: At, asked: Version) -> answers.Live:
+async def rollback(at: At, asked: RollbackTarget) -> answers.LiveVersion:
     """Let all see a version, and end the trial of a new one."""
     return await at.service.roll_back(at.space, asked.version)
 
 
 @_operation("POST", "/v1/learn", "review", 202)
-async def learn(at: At, asked: Nothing) -> answers.Learning:
+async def learn(at: At, asked: Nothing) -> answers.LearningStart:
     """Begin a round of learning as soon as possible, however few outcomes wait."""
     space = await at.service.space(at.space)
     if not at.service.settings.learn:
@@ -421,7 +421,7 @@ async def export_user(at: At, asked: User) -> answers.UserData:
 
 
 @_operation("DELETE", "/v1/user", "admin", patience=None)
-async def forget_user(at: At, asked: Forgetting) -> answers.Forgotten:
+async def forget_user(at: At, asked: Forgetting) -> answers.ForgottenUser:
     """Remove all that is kept of a user in the space, and all that was learned from it, for good."""
     done = await personal.forget_user(at.service, at.space, asked.user, text=asked.text)
     return done.as_json()

@@ -14,7 +14,7 @@ from json import detect_encoding
 import msgspec
 
 from practicum.core.errors import UsageError
-from practicum.serve.admission import Refused, is_normal
+from practicum.serve.admission import RequestRefused, is_normal
 from practicum.serve.protocols import is_dense
 
 _ASKING = frozenset(
@@ -55,7 +55,7 @@ class Passing:
 
     def response(self, method: str, path: str) -> str | None:
         """The id of the response that a request is about, which must have been made in the space; None if it is about
-        none. Raises Refused (403) if the request does not pass."""
+        none. Raises RequestRefused (403) if the request does not pass."""
         if self.has(path) or (method == "POST" and path in _ASKING):
             return None
         if method in ("GET", "HEAD") and f"{path}/".startswith("/v1/models/"):
@@ -66,7 +66,7 @@ class Passing:
                 return match[1]
         parts = path.split("/")
         prefix = "/".join(parts[: 4 if parts[2] in _FAMILIES else 3])
-        raise Refused(
+        raise RequestRefused(
             "request.not_passed",
             f"{method} {path:.200} does not pass to the model server, where it would use the service's key: to "
             f"let it pass, the operator starts the service with --pass {prefix:.200}"
@@ -74,17 +74,17 @@ class Passing:
 
     def previous_response(self, path: str, encoding: str, body: bytes) -> tuple[str | None, bytes]:
         """The id of the response that a request goes on from, which must have been made in the space (None: it goes on
-        from none), and the body, in which it stands once. Raises Refused for a body that goes on from a stored
+        from none), and the body, in which it stands once. Raises RequestRefused for a body that goes on from a stored
         conversation (403), cannot be read (400), or is compressed (415)."""
         if path not in _CONTINUING or self.has(path):
             return None, body
         if encoding not in ("", "identity"):
-            raise Refused("request.encoded", f"send the body of {path} without content-encoding")
+            raise RequestRefused("request.encoded", f"send the body of {path} without content-encoding")
         if is_dense(body):
             # In UTF-16 and UTF-32, which some servers read too, there is a NUL beside each of these characters.
             plain = body.translate(None, b"\0") if b"\0" in body else body
             if any(sign.encode() in plain for sign in _SIGNS):
-                raise Refused(
+                raise RequestRefused(
                     "request.too_large", "the body has too many values to be checked for what it goes on from"
                 )
             return None, body
@@ -96,17 +96,17 @@ class Passing:
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if _may_go_on(body):
-                raise Refused("request.malformed", "the body is not a JSON object in UTF-8") from None
+                raise RequestRefused("request.malformed", "the body is not a JSON object in UTF-8") from None
             # The model server says what is wrong with it.
             return None, body
         if conversation is not None and not self.has("/v1/conversations"):
-            raise Refused(
+            raise RequestRefused(
                 "request.not_passed",
                 "`conversation` names one that the model server keeps, which may be that of another space: to let "
                 "it pass, the operator starts the service with --pass /v1/conversations"
             )  # fmt: skip
         if not isinstance(previous, str | None):
-            raise Refused("request.malformed", "`previous_response_id` must be the id of a response")
+            raise RequestRefused("request.malformed", "`previous_response_id` must be the id of a response")
         if not fields.keys().isdisjoint(("previous_response_id", "conversation")):
             # A name that stands twice is read differently by different servers: the one that was checked is sent.
             body = b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())

@@ -33,7 +33,7 @@ from practicum.core.errors import PracticumError, RunBusy, StoreError
 from practicum.core.installation import derived_key
 from practicum.core.keeping import Bounded
 from practicum.serve import answers
-from practicum.serve.space import Space
+from practicum.serve.space import ServedSpace
 from practicum.session.corrections import LETTER, USER, Correction, every_correction
 from practicum.session.forget import forget
 from practicum.session.outcomes import LEARNED, WAITING, Interaction, Unknown, shown_items
@@ -79,7 +79,7 @@ class Forgotten:
     alike: int = 0
     left: int = 0
 
-    def as_json(self) -> answers.Forgotten:
+    def as_json(self) -> answers.ForgottenUser:
         """Plain values, without the texts that were removed."""
         return {**asdict(self), "state": "done"}  # type: ignore[typeddict-item]
 
@@ -135,11 +135,11 @@ class ErasingHost(Protocol):
     the removals that failed, by space."""
 
     database: Database
-    spaces: dict[str, Space]
+    spaces: dict[str, ServedSpace]
     unfinished: dict[str, Unfinished]
     recent: Bounded[Interaction]
 
-    async def space(self, name: str) -> Space: ...
+    async def space(self, name: str) -> ServedSpace: ...
 
     def identity(self, name: str) -> str | None: ...
 
@@ -149,9 +149,9 @@ class ErasingHost(Protocol):
 
     async def hold_back(self, error: Unfinished) -> None: ...
 
-    async def read_messages(self, space: Space) -> None: ...
+    async def read_messages(self, space: ServedSpace) -> None: ...
 
-    async def refresh(self, space: Space) -> None: ...
+    async def refresh(self, space: ServedSpace) -> None: ...
 
 
 async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[str, Any]]:
@@ -217,7 +217,7 @@ async def _erase_served(
             raise
 
 
-async def _clean(service: ErasingHost, space: Space, user: str | None, found: _Found) -> None:
+async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, found: _Found) -> None:
     """Remove what the service has of a user in memory, whose rows are removed."""
     # Beside no feedback, which may be about what is removed.
     async with space.lock:
@@ -232,7 +232,7 @@ async def _clean(service: ErasingHost, space: Space, user: str | None, found: _F
     await service.refresh(space)
 
 
-async def _read_again(service: ErasingHost, space: Space) -> None:
+async def _read_again(service: ErasingHost, space: ServedSpace) -> None:
     """Show nothing any more of what a space learned from a user."""
     await asyncio.to_thread(space.read_versions)
     await service.refresh(space)

@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from practicum.core.counts import Count
-from practicum.core.thoughts import Answer as Said
-from practicum.core.thoughts import silence, split_thoughts
+from practicum.core.thoughts import SeparatedAnswer, silence, split_thoughts
 from practicum.core.types import Turn
 
 Kind = Literal["chat", "responses", "messages"]
@@ -101,7 +100,7 @@ class _Function(Struct):
     arguments: Raw = NULL
 
 
-class _Call(Struct):
+class _ToolCall(Struct):
     function: _Function = msgspec.field(default_factory=_Function)
 
 
@@ -111,13 +110,13 @@ class _Item(Struct):
     role: str = ""
     type: str = ""
     content: Raw = NULL
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_ToolCall] | None = None
     name: str | None = None
     arguments: Raw = NULL
     output: Raw = NULL
 
 
-class _Block(Struct):
+class _ContentBlock(Struct):
     """A part of a message in the protocol of Anthropic."""
 
     type: str = ""
@@ -128,7 +127,7 @@ class _Block(Struct):
 
 
 @dataclass(frozen=True)
-class Learned:
+class Insertion:
     """What is put into a request: `note` goes before the text of a user's message, `turns` before the message as
     earlier messages."""
 
@@ -156,7 +155,7 @@ class Request:
     """Whether the conversation has results of tools, or documents."""
     _whole: bool = field(default=False)  # the input is one text and no list
 
-    def write(self, fixed: str, learned: Mapping[int, Learned], model: str = "") -> bytes:
+    def write(self, fixed: str, learned: Mapping[int, Insertion], model: str = "") -> bytes:
         """The request with what was learned: `fixed` for all requests, `learned` by the places of user messages. A
         `model` is filled in."""
         fields = dict(self.fields)
@@ -355,7 +354,7 @@ def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
     elif item.role == "assistant" and kind != "messages" and (text := _text(item.content)):
         yield "text", text[:MOST_TEXT]
     elif kind == "messages" and _first(item.content) == b"[":
-        for block in msgspec.json.decode(item.content, type=list[_Block]):
+        for block in msgspec.json.decode(item.content, type=list[_ContentBlock]):
             if block.type == "tool_use":
                 yield "call", _call(block.name, _text_of(block.input))
             elif block.type == "tool_result":
@@ -445,7 +444,7 @@ def _after_system(items: list[Raw], text: str) -> list[Raw]:
 
 
 @dataclass
-class Answer:
+class UpstreamAnswer:
     """What a response answers: the id, the model and the text, the tools it calls, and what it used.
 
     `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
@@ -492,8 +491,8 @@ class Answer:
         if not self.whole or self.calls or self.unread or self.failed:
             return None
         return silence(
-            Said(self.text, self.thoughts), refused="refusal" in self._ends, filtered="content_filter" in self._ends,
-            cut=not self._ends.isdisjoint(_LIMITS),
+            SeparatedAnswer(self.text, self.thoughts), refused="refusal" in self._ends,
+            filtered="content_filter" in self._ends, cut=not self._ends.isdisjoint(_LIMITS),
         )  # fmt: skip
 
 
@@ -510,13 +509,13 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 """The last events of a stream of the protocol `responses`."""
 
 
-def read_answer(body: bytes) -> Answer | None:
+def read_answer(body: bytes) -> UpstreamAnswer | None:
     """The answer of a whole response; None if it is not a JSON object."""
     response = _decoded(body)
     return None if response is None else _of_response(response)
 
 
-def read_stream(body: bytes) -> Answer | None:
+def read_stream(body: bytes) -> UpstreamAnswer | None:
     """The answer of a stream of events, as far as it was received; None if it has no event that is a JSON object."""
     reader = StreamReader()
     reader.take(body)
@@ -594,7 +593,7 @@ class StreamReader:
             elif not last:
                 self._stream.answer.unread = True
 
-    def end(self) -> Answer | None:
+    def end(self) -> UpstreamAnswer | None:
         """The answer; None if there was no event that is a JSON object."""
         if not self._skips:
             self._read(bytes(self._rest), last=True)
@@ -602,7 +601,7 @@ class StreamReader:
         return self._stream.end() if self._found else None
 
 
-class _Text:
+class _BoundedText:
     """A text that arrives in pieces, of which MOST_SAID characters are kept."""
 
     def __init__(self) -> None:
@@ -624,9 +623,9 @@ class _Stream:
     """The events of a stream, of any of the protocols, put together."""
 
     def __init__(self) -> None:
-        self.answer = Answer()
-        self._text, self._thoughts, self._calls = _Text(), _Text(), list[list[str]]()
-        self._response: Answer | None = None
+        self.answer = UpstreamAnswer()
+        self._text, self._thoughts, self._calls = _BoundedText(), _BoundedText(), list[list[str]]()
+        self._response: UpstreamAnswer | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Add an event."""
@@ -715,7 +714,7 @@ class _Stream:
         self.answer.unread = self.answer.unread or value is not None
         return missing
 
-    def end(self) -> Answer:
+    def end(self) -> UpstreamAnswer:
         """What the events answer."""
         answer, response = self.answer, self._response
         for name, given in self._calls:
@@ -734,9 +733,9 @@ class _Stream:
         return answer
 
 
-def _of_response(response: Mapping[str, Any]) -> Answer:
-    answer, text = Answer(_id(response.get("id")), _string(response.get("model"))[:MOST_NAME], whole=True), list[str]()
-    thoughts = [_thought(response)]
+def _of_response(response: Mapping[str, Any]) -> UpstreamAnswer:
+    answer = UpstreamAnswer(_id(response.get("id")), _string(response.get("model"))[:MOST_NAME], whole=True)
+    text, thoughts = list[str](), [_thought(response)]
     _add_usage(answer, response.get("usage"))
     answer.end(response.get("stop_reason"), _object(response.get("incomplete_details")).get("reason"))
     for choice in _objects(response.get("choices"))[:1]:
@@ -783,7 +782,7 @@ def _whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _answered(content: Any, answer: Answer, between: str) -> str:
+def _answered(content: Any, answer: UpstreamAnswer, between: str) -> str:
     """The text of a message of an answer: a text, or its parts that are text, with `between` between them. A content of
     another shape makes the answer `unread`."""
     if content is None or isinstance(content, str):
@@ -815,7 +814,7 @@ def _thought(message: Mapping[str, Any]) -> str:
     return "\n".join(part for part in parts if isinstance(part, str) and part)
 
 
-def _add_usage(answer: Answer, usage: Any) -> None:
+def _add_usage(answer: UpstreamAnswer, usage: Any) -> None:
     """Add what a response says that it used. What it does not say stays as it was."""
     used = _object(usage)
 

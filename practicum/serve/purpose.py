@@ -41,7 +41,7 @@ _ORDERS = re.compile(
 _HINT = re.compile(rf"\b{_TITLE}|{_SUMMARIZES.pattern}", re.I)
 
 
-class _Item(msgspec.Struct):
+class _RequestMessage(msgspec.Struct):
     role: str = ""
     content: Raw = NULL
 
@@ -73,8 +73,8 @@ def _beginnings(request: Request) -> Iterator[str]:
             yield from _sentences(text) if isinstance(text, str) else ()
 
 
-def _item(raw: Raw) -> _Item:
-    return msgspec.json.decode(raw, type=_Item)
+def _item(raw: Raw) -> _RequestMessage:
+    return msgspec.json.decode(raw, type=_RequestMessage)
 
 
 def _sentences(text: str) -> list[str]:

@@ -40,7 +40,7 @@ _DIGIT = re.compile(r"\d")
 
 
 @dataclass(frozen=True)
-class Question:
+class ExtractedQuestion:
     """The question of a text. `neighbours` is the number of messages that it was compared with; with none, the
     question is the whole text."""
 
@@ -80,13 +80,13 @@ class Questions:
         for text in texts:
             self._add(text, _pieces(text))
 
-    def ask(self, text: str) -> tuple[Question, frozenset[int]]:
+    def ask(self, text: str) -> tuple[ExtractedQuestion, frozenset[int]]:
         """The question of a message, which is remembered then; and its pieces, none if the message is known or has one
         piece alone."""
         pieces = _pieces(text)
         return self._question(text, pieces), self._add(text, pieces)
 
-    def of(self, text: str) -> Question:
+    def of(self, text: str) -> ExtractedQuestion:
         """The question of a text."""
         return self._question(text, _pieces(text))
 
@@ -109,13 +109,13 @@ class Questions:
                 self._messages.popitem(last=False)
         return keys
 
-    def _question(self, text: str, pieces: list[_Piece]) -> Question:
+    def _question(self, text: str, pieces: list[_Piece]) -> ExtractedQuestion:
         if len(pieces) < 2:
-            return Question(text, 0)
+            return ExtractedQuestion(text, 0)
         with self._lock:
             neighbours = self._neighbours(text, pieces)
             if not neighbours:
-                return Question(text, 0)
+                return ExtractedQuestion(text, 0)
             shared = [self._shares(piece.key, neighbours) for piece in pieces]
             if all(shared):
                 shared = [self._shares(piece.exact, neighbours) for piece in pieces]
@@ -123,9 +123,11 @@ class Questions:
         left = [piece for piece, is_shared in zip(pieces, shared, strict=True) if not is_shared]
         enough = length >= (LONG if len(neighbours) == 1 else SHORT)
         if not enough or not any(char.isalnum() for piece in left for char in piece.text):
-            return Question(text, len(neighbours))
+            return ExtractedQuestion(text, len(neighbours))
         lines = groupby(left, key=lambda piece: piece.line)
-        return Question("\n".join(" ".join(piece.text for piece in line) for _, line in lines), len(neighbours))
+        return ExtractedQuestion(
+            "\n".join(" ".join(piece.text for piece in line) for _, line in lines), len(neighbours)
+        )
 
     def _neighbours(self, text: str, pieces: list[_Piece]) -> set[int]:
         """The numbers of the messages that share at least half as much text as the one that shares most."""

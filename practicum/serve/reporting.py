@@ -16,7 +16,7 @@ from practicum.core.edits import Delete
 from practicum.core.trust import Trust, least
 from practicum.serve import answers
 from practicum.serve.service import HELD_OUT, Service
-from practicum.serve.space import Space
+from practicum.serve.space import ServedSpace
 from practicum.session.corrections import (
     WITHDRAWN,
     Correction,
@@ -130,7 +130,7 @@ def _holds(service: Service, draft: Correction, foreign: bool) -> bool:
 
 
 async def _written(
-    space: Space, replaced: Callable[[], Awaitable[Sequence[int]]],
+    space: ServedSpace, replaced: Callable[[], Awaitable[Sequence[int]]],
     write: Callable[[Transaction, Sequence[int]], tuple[T, Version | None]],
 ) -> T:  # fmt: skip
     """Write what changes the corrections that hold, and let it hold here. What is `replaced` is known from those that
@@ -151,7 +151,7 @@ async def _written(
 
 
 def _write_correction(
-    at: Transaction, space: Space, new: Correction, gone: Sequence[int], holds: bool
+    at: Transaction, space: ServedSpace, new: Correction, gone: Sequence[int], holds: bool
 ) -> Version | None:  # fmt: skip
     """Let a new correction or note hold, or wait for review."""
     if holds:
@@ -198,14 +198,14 @@ async def note_of(service: Service, name: str, number: int) -> Correction | None
     return found if found.note else None
 
 
-def _find(at: Transaction | Store, space: Space, number: int) -> tuple[str, Correction]:
+def _find(at: Transaction | Store, space: ServedSpace, number: int) -> tuple[str, Correction]:
     """The state of a correction or a note, and what it says. Raises Unknown if there is none of this number."""
     if found := with_numbers(at, space, [number]):
         return found[0]
     raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {space.name}")
 
 
-def with_numbers(at: Transaction | Store, space: Space, numbers: Sequence[int]) -> list[tuple[str, Correction]]:
+def with_numbers(at: Transaction | Store, space: ServedSpace, numbers: Sequence[int]) -> list[tuple[str, Correction]]:
     """Corrections and notes by their numbers, in this order, with their states; those that are gone for good are left
     out. It may be called in any thread."""
     live = {number: (LIVE, one) for number in numbers if (one := space.corrections.get(number)) is not None}
@@ -221,7 +221,7 @@ def with_numbers(at: Transaction | Store, space: Space, numbers: Sequence[int]) 
 # Lists
 
 
-async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.Corrections:
+async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.CorrectionList:
     """Corrections and notes of a space in one of STATES, the oldest first, those after a number, and how many there are
     in all. Raises UnknownSpace."""
     space = await service.space(name)
@@ -238,7 +238,7 @@ async def list_corrections(service: Service, name: str, state: str, after: int, 
 
 
 def listed(
-    space: Space, state: str, beyond: int | None, limit: int, *, newest: bool = False
+    space: ServedSpace, state: str, beyond: int | None, limit: int, *, newest: bool = False
 ) -> tuple[list[Correction], int]:
     """Corrections and notes in a state beyond a number, in the order of their numbers or the `newest` first, and how
     many there are in all. It may be called in any thread."""
@@ -255,7 +255,7 @@ def listed(
     return far[:limit], len(found)
 
 
-def made_of(space: Space, interaction: str) -> list[tuple[str, Correction]]:
+def made_of(space: ServedSpace, interaction: str) -> list[tuple[str, Correction]]:
     """The corrections that were made of an interaction, with their states."""
     waiting = (one for _, one in reviewed(space.store) if one.interaction == interaction)
     numbers = {one.number for one in (*waiting, *added_in(space.store, [f"task:{interaction}"]))}

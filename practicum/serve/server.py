@@ -35,7 +35,7 @@ from practicum.serve.mcp_http import Agents
 from practicum.serve.pages import Pages
 from practicum.serve.passing import read_prefixes
 from practicum.serve.service import Service
-from practicum.serve.settings import Settings
+from practicum.serve.settings import ServiceSettings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream
 
@@ -58,8 +58,9 @@ Ready = Callable[[str, list[str]], None]
 
 
 def run(
-    settings: Settings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None, pass_key: bool,
-    timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None, passing: Sequence[str] = (),
+    settings: ServiceSettings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None,
+    pass_key: bool, timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None,
+    passing: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Serve until the process is interrupted. `log` has "json" for a line about each request, and "otel" for spans.
     `ready` is told the address, and warnings, once requests are answered. `output_tokens` is that of `open_upstream`.
@@ -84,7 +85,7 @@ def run(
 
 
 async def _serve(
-    settings: Settings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool,
+    settings: ServiceSettings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool,
     passing: Sequence[str], host: str, sock: socket.socket, spans: Spans | None, ready: Ready,
 ) -> None:  # fmt: skip
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "practicum"))

@@ -34,15 +34,15 @@ from practicum.engine.framing import framed
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers
 from practicum.serve.access import Grant, require_key_of
-from practicum.serve.faults import Faults
+from practicum.serve.faults import FaultCounter
 from practicum.serve.interactions import list_interactions
 from practicum.serve.learner import Learner
 from practicum.serve.personal import Unfinished, finish_erasures
-from practicum.serve.protocols import Answer, Request, text_request
+from practicum.serve.protocols import Request, UpstreamAnswer, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.sessions import OPENING, OWN, Caller
-from practicum.serve.settings import Settings
-from practicum.serve.space import PINNED, Shown, Space
+from practicum.serve.settings import ServiceSettings
+from practicum.serve.space import PINNED, RequestView, ServedSpace
 from practicum.serve.upstream import OTHER, Upstream
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.components import Parts
@@ -73,8 +73,8 @@ from practicum.session.rollout import (
     CANARY,
     PROMOTED,
     TAKEN_BACK,
-    Decision,
     Rollout,
+    RolloutDecision,
     begin_rollout,
     end_rollout,
     next_number,
@@ -146,12 +146,12 @@ class Service:
     """An open service. Raises StoreError if another one uses the folder of the store, or if its database cannot be
     reached."""
 
-    def __init__(self, settings: Settings, upstream: Upstream | None = None) -> None:
+    def __init__(self, settings: ServiceSettings, upstream: Upstream | None = None) -> None:
         self.settings = settings
         self.upstream = upstream
         self.late, self.opens = LATE, OPENS
         self.counts: Counter[str] = Counter()
-        self.faults = Faults(self.counts)
+        self.faults = FaultCounter(self.counts)
         self.began = time.monotonic()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
@@ -169,9 +169,9 @@ class Service:
         self.sessions = self.database.backend.sessions(PINNED)
         self._refused_at: dict[str, float] = {}
         """When the last alarm of a refused row was raised, by space."""
-        self.spaces: dict[str, Space] = {}
+        self.spaces: dict[str, ServedSpace] = {}
         self._opens = asyncio.Semaphore(2)
-        self._opening: dict[str, asyncio.Task[Space]] = {}
+        self._opening: dict[str, asyncio.Task[ServedSpace]] = {}
         self._is_away = False
         self._fails: Failing | None = None
         """The failure of the store that an alarm was raised about; None while writes succeed."""
@@ -252,7 +252,7 @@ class Service:
         if self._ended.get(name, 0) > endings:
             raise unknown(name)
 
-    async def current(self, name: str, endings: int, grant: Grant) -> Space:
+    async def current(self, name: str, endings: int, grant: Grant) -> ServedSpace:
         """The space of a request that came when there were so many `endings`. Raises UnknownSpace if that was deleted
         since, and Forbidden for a key of an earlier space with this name."""
         self.require_since(name, endings)
@@ -260,7 +260,7 @@ class Service:
         require_key_of(space.id, grant)
         return space
 
-    async def space(self, name: str) -> Space:
+    async def space(self, name: str) -> ServedSpace:
         """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
         if name in self._deleting:
             raise unknown(name)
@@ -275,12 +275,12 @@ class Service:
             task.add_done_callback(lambda _: self._opening.pop(name, None))
         return await asyncio.shield(self._opening[name])
 
-    async def _open(self, name: str) -> Space:
+    async def _open(self, name: str) -> ServedSpace:
         if (id := await asyncio.to_thread(self.identity, name)) is None:
             raise unknown(name)
         # A few at a time: more would hold up each other, and the requests of spaces that are open.
         async with self._opens:
-            space = await asyncio.to_thread(Space.open, self.database.store(name, id), self._parts)
+            space = await asyncio.to_thread(ServedSpace.open, self.database.store(name, id), self._parts)
         newest = space.store.select(func.max(schema.outcomes.c.number))
         ((counted,),) = await asyncio.to_thread(self.database.rows, newest)
         space.counted = counted or 0
@@ -298,7 +298,7 @@ class Service:
         self.spaces[name] = space
         return space
 
-    async def read_messages(self, space: Space) -> None:
+    async def read_messages(self, space: ServedSpace) -> None:
         """Find questions by the messages that are stored, and by no others."""
         i = schema.interactions
         newest = space.store.select(i.c.data).order_by(i.c.number.desc()).limit(MESSAGES)
@@ -313,7 +313,7 @@ class Service:
         row = self.database.find(name)
         return None if row is None or row.state != "live" else str(row.space)
 
-    def is_live(self, space: Space) -> bool:
+    def is_live(self, space: ServedSpace) -> bool:
         """Whether an open space is still there; it may be called in any thread."""
         t = schema.spaces
         return bool(self.database.rows(space.store.select(t.c.name).where(t.c.state == "live")))
@@ -325,7 +325,7 @@ class Service:
         await self.space(name)
 
     @contextmanager
-    def deleting(self, space: Space) -> Iterator[None]:
+    def deleting(self, space: ServedSpace) -> Iterator[None]:
         """A block in which a space is deleted, and nobody opens it."""
         self._deleting.add(space.name)
         self._forget(space)
@@ -344,7 +344,7 @@ class Service:
         if len(self._ended) > RECENT:
             self._ended.popitem(last=False)
 
-    def _forget(self, space: Space) -> None:
+    def _forget(self, space: ServedSpace) -> None:
         """Close a space that is deleted, and keep nothing of it in memory."""
         self.close_space(space)
         self._end(space.name)
@@ -354,7 +354,7 @@ class Service:
         for key in [key for key in self._unkept if key.startswith(f"{space.name} ")]:
             del self._unkept[key]
 
-    async def _drop(self, space: Space) -> None:
+    async def _drop(self, space: ServedSpace) -> None:
         """Close a space that another node deleted."""
         logger.warning("space %s is gone", space.name)
         self._forget(space)
@@ -381,13 +381,13 @@ class Service:
             except PracticumError as error:
                 logger.warning("whether all removals are finished is not known: %s", error)
 
-    def close_space(self, space: Space) -> None:
+    def close_space(self, space: ServedSpace) -> None:
         """Let no request find a space open any more. What is known of its drift goes with it, since of many spaces it
         would fill the memory."""
         self.spaces.pop(space.name, None)
         self._watchers.pop(space.name, None)
 
-    async def refresh(self, space: Space) -> None:
+    async def refresh(self, space: ServedSpace) -> None:
         """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
         Raises StoreError if it cannot be read."""
         async with space.lock:
@@ -404,7 +404,7 @@ class Service:
         await self.count_scores(space)
         self.learner.wake()
 
-    async def _read_rollout(self, space: Space) -> None:
+    async def _read_rollout(self, space: ServedSpace) -> None:
         """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
         r = schema.rollouts
         for row in await asyncio.to_thread(self.database.rows, space.store.select(r).where(r.c.state == CANARY)):
@@ -416,7 +416,7 @@ class Service:
             await asyncio.to_thread(space.read_versions)
             space.rollout = None
 
-    async def _continue_rollout(self, space: Space, row: Any) -> None:
+    async def _continue_rollout(self, space: ServedSpace, row: Any) -> None:
         rollout = Rollout.stored(row)
         await asyncio.to_thread(space.read_versions)
         if space.live == rollout.version:
@@ -432,13 +432,13 @@ class Service:
         await asyncio.to_thread(space.context, rollout.version)
         space.rollout = rollout
 
-    def _scored(self, space: Space) -> Any:
+    def _scored(self, space: ServedSpace) -> Any:
         """A query of the scores of interactions."""
         i, o = schema.interactions, schema.outcomes
         columns = (o.c.number, o.c.score, i.c.version, i.c.rollout, i.c.kind, i.c.data)
         return space.store.select(*columns).where(o.c.id == i.c.id, o.c.score.is_not(None))
 
-    async def count_scores(self, space: Space) -> None:
+    async def count_scores(self, space: ServedSpace) -> None:
         """Count the scores that came since, whichever node they were reported to, all nodes in the same order: of a
         rollout, which they may decide, and of all requests, which may have become worse."""
         number = schema.outcomes.c.number
@@ -455,7 +455,7 @@ class Service:
                 if decision is not None:
                     await self._decide_scored(space, rollout, decision)
 
-    async def _claim(self, sessions: Sessions, space: Space, session: str, version: int) -> int | None:
+    async def _claim(self, sessions: Sessions, space: ServedSpace, session: str, version: int) -> int | None:
         found = await sessions.claim(space.id, session, version, None, self.late)
         if found is None or space.stands(found):
             return found
@@ -556,7 +556,7 @@ class Service:
 
     # Requests
 
-    async def show(self, name: str, request: Request, caller: Caller) -> Shown | None:
+    async def show(self, name: str, request: Request, caller: Caller) -> RequestView | None:
         """What a request is shown; None if that cannot be known in time. Raises UnknownSpace."""
         try:
             space = self.spaces.get(name)
@@ -580,8 +580,9 @@ class Service:
             return None
 
     def keep(
-        self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: Shown, answer: Answer | None,
-        *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None, screened: bool = False,
+        self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: RequestView,
+        answer: UpstreamAnswer | None, *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
+        screened: bool = False,
     ) -> None:  # fmt: skip
         """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user. One of
         a space that was deleted since is dropped. `screened`: an agent wrote the question."""
@@ -591,7 +592,7 @@ class Service:
         if request is not None and answer is not None and at is not None and purpose != "title":
             at.conversations.add(request, user, answer, shown.session)
         # A title is no turn of the conversation that it is about.
-        answer, session = answer or Answer(), None if purpose == "title" else shown.session
+        answer, session = answer or UpstreamAnswer(), None if purpose == "title" else shown.session
         model = (request.model if request else "") or (self.upstream.model if self.upstream else "")
         data = {
             "query": query, "question": shown.question or query, "steps": steps, "answer": answer.text,
@@ -636,7 +637,7 @@ class Service:
             for alarm in watcher.request(shown.vector, best):
                 self.alarm(at.id, alarm)
 
-    def _judge_later(self, known: Interaction, id: str, space: Space | None) -> None:
+    def _judge_later(self, known: Interaction, id: str, space: ServedSpace | None) -> None:
         """Let an answer be learned from by a judge's verdict, unless an outcome is reported before."""
         row = {
             "id": known.id, "at": time.time(), "revision": 1, "trust": said_by(known.user),
@@ -646,7 +647,7 @@ class Service:
         if space is not None:
             self.wait_to_learn(space)
 
-    def wait_to_learn(self, space: Space) -> None:
+    def wait_to_learn(self, space: ServedSpace) -> None:
         """Count an outcome that can be learned from."""
         space.waiting_since = space.waiting_since if space.waiting else time.monotonic()
         space.waiting += 1
@@ -716,7 +717,7 @@ class Service:
         await asyncio.sleep(2 * WINDOW)
         return await asyncio.wrap_future(store.do(find))
 
-    async def _decide_scored(self, space: Space, rollout: Rollout, decision: Decision) -> None:
+    async def _decide_scored(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
         try:
             await self.decide(space, rollout, decision)
         except PracticumError as error:
@@ -724,7 +725,7 @@ class Service:
             self.counts["decisions that failed"] += 1
             logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
 
-    async def history(self, name: str, most: int = 50) -> answers.History:
+    async def history(self, name: str, most: int = 50) -> answers.SpaceHistory:
         """The last rollouts and alarms of a space, and what came of requests that were shown each entry."""
         space = await self.space(name)
         r, a, c, e = schema.rollouts, schema.alarms, schema.credits, schema.erasures
@@ -747,7 +748,7 @@ class Service:
 
     # Rollouts
 
-    async def decide(self, space: Space, rollout: Rollout, decision: Decision) -> None:
+    async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
         """Promote a candidate, or take it back: written, and in effect with the next request. Of nodes that decide at
         the same time, the first one does."""
         if space.rollout is not rollout or rollout.decided:
@@ -773,7 +774,7 @@ class Service:
             self.alarm(space.id, Alarm(space.name, "rollout", what))
         self.learner.wake()
 
-    async def begin_rollout(self, space: Space, rollout: Rollout) -> bool:
+    async def begin_rollout(self, space: ServedSpace, rollout: Rollout) -> bool:
         """Show a candidate to its share of the sessions. Returns whether it began: not if somebody has made another
         version live meanwhile, or another node has begun."""
         async with space.counting:
@@ -786,14 +787,14 @@ class Service:
             space.rollout = rollout
         return True
 
-    async def roll_back(self, name: str, version: int | None) -> answers.Live:
+    async def roll_back(self, name: str, version: int | None) -> answers.LiveVersion:
         """Make an earlier version live (None: the one before the live one), and take a candidate back."""
         space = await self.space(name)
         await asyncio.to_thread(space.read_versions)
         async with space.counting:
             await self._read_rollout(space)
         if space.rollout is not None:
-            await self.decide(space, space.rollout, Decision(TAKEN_BACK, "by hand"))
+            await self.decide(space, space.rollout, RolloutDecision(TAKEN_BACK, "by hand"))
             if version is None:
                 return {"version": space.live}
         if version is None:
@@ -934,10 +935,10 @@ class Service:
             self.close_space(space)
             await space.close()
 
-    def _unused(self) -> list[Space]:
+    def _unused(self) -> list[ServedSpace]:
         """The spaces that are to be closed, and will be opened by the next request: those that nobody asked for long,
         and if all take too much memory, more of those that nobody asked for longest."""
-        found = list[Space]()
+        found = list[ServedSpace]()
         over = sum(space.megabytes for space in self.spaces.values()) - self.settings.memory
         for space in sorted(self.spaces.values(), key=lambda space: space.used):
             unused = time.monotonic() - space.used
@@ -948,7 +949,7 @@ class Service:
                 over -= space.megabytes
         return found
 
-    async def _follow(self, space: Space) -> None:
+    async def _follow(self, space: ServedSpace) -> None:
         """End a rollout if somebody made another version live by hand."""
         rollout = space.rollout
         if rollout is None or space.live == rollout.base:
@@ -956,7 +957,7 @@ class Service:
         reason = f"version {space.live} was made live by hand"
         promoted = space.live == rollout.version
         try:
-            await self.decide(space, rollout, Decision(PROMOTED if promoted else TAKEN_BACK, reason))
+            await self.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, reason))
         except PracticumError as error:
             logger.warning("the rollout of space %s goes on: %s", space.name, error)
 

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from practicum.core.thoughts import split_thoughts
-from practicum.serve.protocols import Answer, Request, last_answers, said_in
+from practicum.serve.protocols import Request, UpstreamAnswer, last_answers, said_in
 from practicum.store.sums import LONGEST_NAME
 
 OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
@@ -69,7 +69,7 @@ _GENERATED = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|(?=[A-Za-z]*[0-9])[0-9A
 
 
 @dataclass(frozen=True)
-class Session:
+class SessionName:
     """The name of a session, and what named it."""
 
     name: str
@@ -87,7 +87,7 @@ class Caller:
     headers: Mapping[bytes, str] = field(default_factory=dict)
 
 
-def named_session(headers: Mapping[bytes, str], fields: Mapping[str, msgspec.Raw]) -> Session | None:
+def named_session(headers: Mapping[bytes, str], fields: Mapping[str, msgspec.Raw]) -> SessionName | None:
     """The session that a client names in its own headers or in the body; None if it names none."""
     texts = {name.decode("latin-1"): value for name, value in headers.items()}
     if (found := _by_name(texts)) is not None:
@@ -97,20 +97,20 @@ def named_session(headers: Mapping[bytes, str], fields: Mapping[str, msgspec.Raw
         if not isinstance(values, dict):
             continue
         if (name := _session_of_user(values.get("user_id"))) is not None:
-            return Session(name, f"{group}.user_id")
+            return SessionName(name, f"{group}.user_id")
         if (found := _by_name(values)) is not None:
-            return Session(found.name, f"{group}.{found.source}")
+            return SessionName(found.name, f"{group}.{found.source}")
     known = {name: _decoded(fields, name) for name in fields if name == "conversation" or _rank(name) is not None}
     conversation = known.pop("conversation", None)
     name = _checked(conversation.get("id") if isinstance(conversation, dict) else conversation)
-    return Session(name, "conversation") if name is not None else _by_name(known)
+    return SessionName(name, "conversation") if name is not None else _by_name(known)
 
 
-def _by_name(values: Mapping[str, Any]) -> Session | None:
+def _by_name(values: Mapping[str, Any]) -> SessionName | None:
     ranked = ((rank, name) for name in values if (rank := _rank(name)) is not None)
     for _, name in sorted(ranked):
         if (value := _checked(values[name])) is not None:
-            return Session(value, name)
+            return SessionName(value, name)
     return None
 
 
@@ -159,26 +159,26 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def session(self, request: Request, caller: Caller) -> Session:
+    def session(self, request: Request, caller: Caller) -> SessionName:
         """The session of a request."""
         if caller.session is not None:
-            return Session(caller.session, OWN)
+            return SessionName(caller.session, OWN)
         if (named := named_session(caller.headers, request.fields)) is not None:
             return named
         if (previous := _checked(_decoded(request.fields, "previous_response_id"))) is not None:
             known = self._sessions.get(_digest("response", previous))
-            return Session(known or previous, "previous_response_id")
+            return SessionName(known or previous, "previous_response_id")
         key = _checked(_decoded(request.fields, "prompt_cache_key"))
         if key is not None and _GENERATED.search(key):
-            return Session(key, "prompt_cache_key")
+            return SessionName(key, "prompt_cache_key")
         user, (answered, _) = _user(request, caller.user), last_answers(request, LOOKED_AT)
         for question, said in answered:
             for digest in _digests(user, question, said):
                 if (known := self._sessions.get(digest)) is not None:
-                    return Session(known, HISTORY)
-        return Session(caller.interaction, OPENING)
+                    return SessionName(known, HISTORY)
+        return SessionName(caller.interaction, OPENING)
 
-    def add(self, request: Request, user: str | None, answer: Answer, session: str) -> None:
+    def add(self, request: Request, user: str | None, answer: UpstreamAnswer, session: str) -> None:
         """Keep an answer, so that a request which repeats it, or names its response, continues the session."""
         _, question = last_answers(request, 0)
         said = said_in(answer.text, answer.calls)

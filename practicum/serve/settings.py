@@ -15,7 +15,7 @@ from practicum.session.outcomes import Trusted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ServiceSettings:
     """How a service learns and serves.
 
     `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of

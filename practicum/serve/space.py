@@ -34,7 +34,7 @@ from practicum.serve.corrections import (
     Corrections,
     Near,
 )
-from practicum.serve.protocols import Learned, Request
+from practicum.serve.protocols import Insertion, Request
 from practicum.serve.questions import Questions
 from practicum.serve.sessions import Conversations
 from practicum.session.components import Parts
@@ -70,7 +70,7 @@ READ = 2.0
 
 
 @dataclass(frozen=True)
-class Shown:
+class RequestView:
     """What a request is shown: `fixed` behind the system message, `learned` by the places of user messages. `question`
     is what the last one asks; `entries` were looked up for it, with their similarities, and so were the corrections of
     these numbers."""
@@ -80,7 +80,7 @@ class Shown:
     session_from: str = ""
     """What named the session (see `sessions`)."""
     fixed: str = ""
-    learned: dict[int, Learned] = field(default_factory=dict)
+    learned: dict[int, Insertion] = field(default_factory=dict)
     entries: tuple[tuple[str, float], ...] = ()
     corrections: tuple[int, ...] = ()
     question: str = ""
@@ -109,7 +109,7 @@ class _Point:
     """What a user's message was shown when it was the last one, and all requests beside it."""
 
     fixed: str
-    learned: Learned
+    learned: Insertion
     entries: tuple[tuple[str, float], ...]
     corrections: tuple[int, ...]
     question: str
@@ -117,7 +117,7 @@ class _Point:
     changes: int
 
 
-class Space:
+class ServedSpace:
     """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop. `id` is its
     identity, which all its rows carry: a space that is made under the same name later has another one."""
 
@@ -158,7 +158,7 @@ class Space:
         self._edited = 0
 
     @classmethod
-    def open(cls, store: Store, parts: Parts) -> Space:
+    def open(cls, store: Store, parts: Parts) -> ServedSpace:
         """Open a space. Raises StoreError or UsageError if it cannot be used."""
         space = cls(store, Reader(store, store, None, {}, parts, False))
         space.read_versions()
@@ -327,7 +327,7 @@ class Space:
 
     # Showing
 
-    async def show(self, request: Request, session: str) -> Shown:
+    async def show(self, request: Request, session: str) -> RequestView:
         """What a request of a session is shown."""
         self.used = time.monotonic()
         version = await self.version_for(session)
@@ -340,7 +340,9 @@ class Space:
             version = self.live
         if not request.points:
             view = await self.view("-", context)
-            return Shown(version, session, fixed=self._fixed_text(view), space=self.id, redactor=self.reader.redactor)
+            return RequestView(
+                version, session, fixed=self._fixed_text(view), space=self.id, redactor=self.reader.redactor
+            )
         *earlier, (place, digest) = request.points
         learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
         point = self._points.get(digest)
@@ -360,7 +362,7 @@ class Space:
         vector = await self.reader.retriever.vectors.query(point.question)
         rollout = self.rollout
         counted = rollout is not None and version in (rollout.version, rollout.base)
-        return Shown(
+        return RequestView(
             version, session, "", point.fixed, learned, point.entries, point.corrections, point.question,
             rollout.number if rollout is not None and counted else None,
             rollout.kind_of(vector) if rollout is not None and counted else None, vector, self.id,
@@ -369,7 +371,7 @@ class Space:
 
     async def show_again(
         self, question: str, context: Context, corrections: Sequence[Correction]
-    ) -> tuple[str, Learned, tuple[tuple[str, float], ...]]:
+    ) -> tuple[str, Insertion, tuple[tuple[str, float], ...]]:
         """What a request with this question was shown of a version and of these corrections: the fixed part, what was
         looked up for it, and the entries that it was."""
         view = await self.view(question, context)
@@ -398,7 +400,7 @@ class Space:
             self._fixed = pages, text
         return self._fixed[1]
 
-    def _learned(self, view: View, near: Sequence[Near]) -> Learned:
+    def _learned(self, view: View, near: Sequence[Near]) -> Insertion:
         """What was looked up for a request. A small model gets solved tasks and right answers as earlier turns, which
         it can continue; a capable one as notes, so that the conversation stays the user's own."""
         pages = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
@@ -415,7 +417,7 @@ class Space:
         for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
             if texts:
                 pages.append("\n".join([heading, *texts]))
-        return Learned(self._notes(pages, introduced), turns if self.small else ())
+        return Insertion(self._notes(pages, introduced), turns if self.small else ())
 
     def _notes(self, pages: Sequence[str], introduced: bool) -> str:
         """Pages between marks; after the words with which the chat agent is shown entries, if they are `introduced`."""

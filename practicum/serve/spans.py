@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from practicum.models.otlp import NANO, counting_exporter, model_attributes, require_spans, resource, usage_attributes
-from practicum.serve.protocols import Answer
+from practicum.serve.protocols import UpstreamAnswer
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -72,7 +72,7 @@ class Span:
         """Put the trace into the headers of the request to the upstream."""
         self._trace.inject(headers, self._below)
 
-    def end(self, status: int, answer: Answer | None, error: str, about: Mapping[str, Any]) -> None:
+    def end(self, status: int, answer: UpstreamAnswer | None, error: str, about: Mapping[str, Any]) -> None:
         """End both: the status that the client got, what the upstream answered, and how it failed ("" if it did not).
         `about` is what practicum knows of the request."""
         from opentelemetry.trace import StatusCode

@@ -105,7 +105,7 @@ class Recall(Tool):
         return "\n".join(lines)
 
 
-class Playbook(Tool):
+class ReadPlaybook(Tool):
     """Look into the playbook: the lessons from earlier work that all requests are shown. Search it by words, or list
     its newest entries."""
 
@@ -216,7 +216,7 @@ class Correct(Tool):
         return _outcome(told)
 
 
-class History(Tool):
+class ReadHistory(Tool):
     """See which versions of the playbook were tried and what came of them, and the alarms that were raised."""
 
     name = "history"
@@ -320,7 +320,8 @@ def _waiting_correction(one: Mapping[str, Any]) -> str:
 
 
 TOOLS: dict[str, type[Tool]] = {
-    tool.name: tool for tool in (Recall, Remember, Correct, ReportOutcome, Playbook, Forget, History, ReviewList)
+    tool.name: tool
+    for tool in (Recall, Remember, Correct, ReportOutcome, ReadPlaybook, Forget, ReadHistory, ReviewList)
 }
 """All tools, by their names."""
 

@@ -61,7 +61,7 @@ WRITTEN = {"full": 400, "small": 60}
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class NeighbourAgreement:
     """How often the majority of the four nearest other tasks has a task's target, and the share of the most frequent
     target; both in [0, 1], over so many tasks."""
 
@@ -83,7 +83,7 @@ class Advice:
     tasks: TaskKind
     model: ModelKind
     row: Row
-    alike: Alike | None
+    alike: NeighbourAgreement | None
     options: Mapping[str, Any]
     roles: tuple[str, ...]
     learning: Usage
@@ -234,7 +234,7 @@ def _by_role(config: Config) -> dict[str, str]:
     return {ROLES.get(role, role): model for role, model in config.roles.items()}
 
 
-async def look(tasks: Sequence[Task], embedder: Embedder) -> Alike:
+async def look(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
     """Compare each task, of a seeded sample at most, with its nearest other ones. All need targets."""
     some = list(tasks) if len(tasks) <= MOST_COMPARED else Random(0).sample(list(tasks), MOST_COMPARED)
     targets = {task.id: str(task.target) for task in some}
@@ -246,7 +246,7 @@ async def look(tasks: Sequence[Task], embedder: Embedder) -> Alike:
         # Of equally frequent targets the nearest counts.
         right += bool(others) and Counter(others).most_common(1)[0][0] == targets[task.id]
     frequent = Counter(targets.values()).most_common(1)[0][1]
-    return Alike(len(some), right / len(some), frequent / len(some))
+    return NeighbourAgreement(len(some), right / len(some), frequent / len(some))
 
 
 def planned(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:

@@ -13,7 +13,7 @@ from practicum.core.bounded import clean
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, changed_entries
 from practicum.core.errors import ContextFileError, UsageError
-from practicum.core.playbook import Item, export, read_items
+from practicum.core.playbook import MarkdownEntry, export, read_items
 from practicum.core.visible import visible
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
@@ -113,7 +113,7 @@ def _delta(base: Context, text: str) -> Delta:
 _NEW = "leave out the id of a new item"
 
 
-def _update(entry: Entry, before: Item, now: Item) -> Update | None:
+def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:
     """The edit that makes an entry what its item says now; None if that is the same."""
     if (before.section, before.text) == (visible(now.section), visible(now.text)):
         return None

@@ -70,7 +70,7 @@ RECORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class RareWordMatches:
     """What has rare words of what was forgotten: entries, each with some of those words, and the number of rows by
     table; those of `versions` are edits, for their reasons or for entries that are no more."""
 
@@ -93,7 +93,7 @@ class ForgetReport:
     edits: int
     rows: int
     left: int
-    alike: Alike
+    alike: RareWordMatches
     namesakes: tuple[str, ...] = ()
 
 
@@ -128,7 +128,7 @@ def forget(
     except UsageError:
         if not store.has_forgotten:
             raise
-        return ForgetReport((), (), (), 0, 0, 0, Alike((), {}))
+        return ForgetReport((), (), (), 0, 0, 0, RareWordMatches((), {}))
     ids = frozenset(entries)
     new = filtered(old, wanted, ids, keep_mixed)
     words = _rare_words(run, old, new, wanted, ids)
@@ -430,7 +430,7 @@ def _changed(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> lis
 
 def _alike(
     run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], words: frozenset[str]
-) -> Alike:  # fmt: skip
+) -> RareWordMatches:  # fmt: skip
     """What has some of these words, in every text that is stored and does not come from the operator."""
     held = chain(rebuild(versions), rebuild(corrections, letter=LETTER))
     found = [(e, _has(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in held]
@@ -444,7 +444,7 @@ def _alike(
         rows[table.name] += bool(_has(words, _row_texts(table, row)))
     for row in run.of(schema.texts) if words else ():
         rows["prompts"] += bool(_has(words, [row.text]))
-    return Alike(tuple(entries.values()), dict(+rows))
+    return RareWordMatches(tuple(entries.values()), dict(+rows))
 
 
 class _ForgottenTexts:

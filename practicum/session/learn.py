@@ -252,7 +252,7 @@ async def open_session(
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
     seconds: float = 0.0,
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[LearningSession]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
     async with open_state(store, store.files, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
@@ -264,11 +264,11 @@ async def open_session(
             )
         if config.review == "foreign" and (whose := strangers(setup.config, levels(splits.train))):
             warnings.append(f"what is learned from {whose} waits for review: look at it with practicum review {folder}")
-        yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
+        yield LearningSession(folder, setup, state, store, leg, one_watch(watch), warnings)
 
 
 @dataclass
-class Session:
+class LearningSession:
     """An open run: what it is made of, and how far it is."""
 
     folder: Path

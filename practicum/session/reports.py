@@ -69,7 +69,7 @@ async def learn_reports(
         waiting = outcomes_in(store, replace(trusted, tools=values["trust_tools"]), question, most)
     else:
         waiting = [*map(_given, tasks)]
-    learner = Learner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
+    learner = BatchLearner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
     if waiting:
         await learner.learn(waiting)
     return learner.result()
@@ -82,7 +82,7 @@ def _given(task: Task) -> WaitingOutcome:
 
 
 @dataclass
-class Learner:
+class BatchLearner:
     """Learns from outcomes, batch by batch, and counts what it does."""
 
     store: Store

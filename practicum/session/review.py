@@ -143,7 +143,7 @@ class _Measured(TypedDict):
     together: int
 
 
-class _Row(TypedDict):
+class _ReviewRow(TypedDict):
     """What a row has beside the edits. A run that was made elsewhere may hold anything."""
 
     base: int
@@ -152,7 +152,7 @@ class _Row(TypedDict):
     tried: NotRequired[_Measured]
 
 
-_ROW: TypeAdapter[_Row] = TypeAdapter(_Row)
+_ROW: TypeAdapter[_ReviewRow] = TypeAdapter(_ReviewRow)
 
 
 def count_pending(store: Store) -> int:

@@ -30,7 +30,7 @@ KINDS_FROM = 1_000
 
 
 @dataclass(frozen=True)
-class Decision:
+class RolloutDecision:
     """What becomes of a candidate, and why."""
 
     state: Literal["promoted", "taken back"]
@@ -85,7 +85,7 @@ class Rollout:
         """The kind of a request; None where there were too few to tell kinds apart."""
         return kind_of(self.centroids, vector) if len(self.centroids) else None
 
-    def take(self, version: int, score: float, kind: int | None, session: str) -> Decision | None:
+    def take(self, version: int, score: float, kind: int | None, session: str) -> RolloutDecision | None:
         """Count the score of a request that was shown this version, and say what becomes of the candidate.
 
         The first score of a session counts. More of one session say less than they seem to, and with ten of each, one
@@ -100,11 +100,11 @@ class Rollout:
         means = " against ".join(f"{100 * (arm.mean or 0):.0f}% of {arm.count}" for arm in (canary, live))
         if (worse := self.test.worse) is not None:
             where = "worse" if worse == "all" else f"worse for requests of kind {worse}"
-            return Decision(TAKEN_BACK, f"{where} ({means} on the whole)")
+            return RolloutDecision(TAKEN_BACK, f"{where} ({means} on the whole)")
         if self.test.better:
-            return Decision(PROMOTED, f"better ({means})")
+            return RolloutDecision(PROMOTED, f"better ({means})")
         if canary.count >= self.length:
-            return Decision(PROMOTED, f"not worse in {quantity(canary.count, 'scored request')} ({means})")
+            return RolloutDecision(PROMOTED, f"not worse in {quantity(canary.count, 'scored request')} ({means})")
         return None
 
     def row(self, state: str = CANARY, reason: str = "") -> dict[str, Any]:

@@ -32,7 +32,7 @@ def marked(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
 
 
 @dataclass(frozen=True)
-class Change:
+class EntryChange:
     """An entry that was added (`old` is None), removed (`new` is None) or changed, with both texts in pieces."""
 
     old: Entry | None
@@ -53,14 +53,16 @@ class Change:
         return "added" if self.old is None else "removed" if self.new is None else "changed"
 
 
-def changes(old: Context, new: Context) -> list[Change]:
+def changes(old: Context, new: Context) -> list[EntryChange]:
     """What changed from one context to another, in the order of birth of the entries."""
     return in_pieces(*diff_contexts(old, new))
 
 
-def in_pieces(added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]) -> list[Change]:
+def in_pieces(
+    added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
+) -> list[EntryChange]:
     """A difference of contexts, in the order of birth of the entries."""
-    found = [Change(None, e, plus=[(e.text, False)]) for e in added]
-    found += [Change(e, None, minus=[(e.text, False)]) for e in removed]
-    found += [Change(before, after, *marked(before.text, after.text)) for before, after in changed]
+    found = [EntryChange(None, e, plus=[(e.text, False)]) for e in added]
+    found += [EntryChange(e, None, minus=[(e.text, False)]) for e in removed]
+    found += [EntryChange(before, after, *marked(before.text, after.text)) for before, after in changed]
     return sorted(found, key=lambda change: change.entry.number)

@@ -81,7 +81,7 @@ def request_error(code: str, text: str) -> RequestError:
     return (WindowError if code == "window.exceeded" else RequestError)(code, text)
 
 
-class Notebook(Protocol):
+class RunNotes(Protocol):
     """The part of a Run that keeps notes for a resumed run."""
 
     def recall(self, name: str) -> Any: ...
@@ -89,7 +89,7 @@ class Notebook(Protocol):
     def note(self, name: str, value: Any) -> None: ...
 
 
-async def noting_refusal(at: Notebook, name: str, do: Callable[[], Awaitable[T]]) -> T:
+async def noting_refusal(at: RunNotes, name: str, do: Callable[[], Awaitable[T]]) -> T:
     """The result of `do`. If it raises WindowError, that is noted, and a resumed run raises it without a new call: it
     must not get an answer that the first run went on without."""
     refused = at.recall(f"{name} refused")

@@ -15,7 +15,7 @@ from practicum.core.errors import StoreError
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class StoreFormat:
     """The tables of one kind of store.
 
     `application_id` marks its SQLite files, `create` makes all tables as they are now, and `migrations` turn format 1
@@ -31,7 +31,7 @@ class Format:
         return 1 + len(self.migrations)
 
 
-def bring_up_to_date(db: Connection, format: Format, store: str) -> None:
+def bring_up_to_date(db: Connection, format: StoreFormat, store: str) -> None:
     """Create the tables of an empty store, or apply the migrations that it lacks. The transaction of `db` must exclude
     other writers; it makes this whole or not at all. `store` names the store in errors.
 
@@ -48,13 +48,13 @@ def bring_up_to_date(db: Connection, format: Format, store: str) -> None:
         _write_number(db, format)
 
 
-def check(db: Connection, format: Format, store: str) -> None:
+def check(db: Connection, format: StoreFormat, store: str) -> None:
     """Raises StoreError if a store is not of the newest format."""
     if (number := read_number(db, format, store)) != format.newest:
         raise _other(number, format, store)
 
 
-def read_number(db: Connection, format: Format, store: str) -> int:
+def read_number(db: Connection, format: StoreFormat, store: str) -> int:
     """The number of a store's format; 0 for a database without tables. Raises StoreError for tables of another program
     or of another kind of store."""
     if db.dialect.name == "sqlite":
@@ -77,7 +77,7 @@ def read_number(db: Connection, format: Format, store: str) -> int:
     return 0
 
 
-def _write_number(db: Connection, format: Format) -> None:
+def _write_number(db: Connection, format: StoreFormat) -> None:
     if db.dialect.name == "sqlite":
         db.execute(text(f"PRAGMA application_id = {format.application_id}"))
         db.execute(text(f"PRAGMA user_version = {format.newest}"))
@@ -87,7 +87,7 @@ def _write_number(db: Connection, format: Format) -> None:
     db.execute(text("INSERT INTO format VALUES (:version)"), {"version": format.newest})
 
 
-def _other(number: int, format: Format, store: str) -> StoreError:
+def _other(number: int, format: StoreFormat, store: str) -> StoreError:
     has, advice = f"has format {number}", "open it with the practicum that made it, or start a new one elsewhere"
     if number == 0:
         has, advice = "has no tables yet", "what made it was stopped before it wrote anything: start that again"

@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Float, Identity, Index, Integer, LargeBinary, MetaData, Table
 
 from practicum.store.dialects import NAME, TEXT, next_interaction
-from practicum.store.migrations import Format
+from practicum.store.migrations import StoreFormat
 
 metadata = MetaData()
 
-FORMAT = Format(0x70537032, partial(metadata.create_all, checkfirst=False))
+FORMAT = StoreFormat(0x70537032, partial(metadata.create_all, checkfirst=False))
 """The format of a file, and of the tables in a database."""
 
 IN_FLIGHT = "in flight"

@@ -70,7 +70,7 @@ class _Change(Generic[T]):
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _LearningRows:
     """Rows of learning, which replace those with the same keys."""
 
     table: Table
@@ -80,7 +80,7 @@ class _Rows:
     began: float = field(default_factory=time.monotonic)
 
 
-_Write = _Change[Any] | _Rows
+_Write = _Change[Any] | _LearningRows
 _Result = tuple[Any, BaseException | None]
 
 
@@ -124,7 +124,7 @@ class Writer:
         self.worked = time.monotonic()
         """When something was last written, or could have been."""
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
-        self._waiting: list[_Rows] = []
+        self._waiting: list[_LearningRows] = []
         """Rows of learning that wait for a server."""
         self._posted: deque[_Posted] = deque()
         self._bytes = 0
@@ -152,7 +152,7 @@ class Writer:
         if writing.failure is not None:
             done.set_exception(writing.failure)
         else:
-            self._put(_Rows(table, rows, writing, done))
+            self._put(_LearningRows(table, rows, writing, done))
         return done
 
     def post(
@@ -259,7 +259,7 @@ class Writer:
         """Tell who waits for these writes that they failed; but rows of learning wait a moment for a server."""
         now, away, given_up = time.monotonic(), isinstance(failure, StoreAway), list[_Write]()
         for write in writes:
-            if away and isinstance(write, _Rows) and now - write.began < self.backend.patience:
+            if away and isinstance(write, _LearningRows) and now - write.began < self.backend.patience:
                 self._waiting.append(write)
             else:
                 given_up.append(write)
@@ -294,9 +294,9 @@ class _Attempt:
         self._known = known_spaces(self.db, named - {""})
         self._insert([row for row in self.posted if self._lives(row.values["space"])])
         self.late = sum(not self._lives(row.values["space"]) for row in self.posted)
-        for together, group in groupby(self.writes, lambda write: isinstance(write, _Rows)):
+        for together, group in groupby(self.writes, lambda write: isinstance(write, _LearningRows)):
             if together:
-                self._write([write for write in group if isinstance(write, _Rows)])
+                self._write([write for write in group if isinstance(write, _LearningRows)])
             else:
                 self.results += [self._made(write) for write in group if isinstance(write, _Change)]
         add_to_hours(self.db, self._added)
@@ -325,7 +325,7 @@ class _Attempt:
         self._added += [row.sums for row in rows if row.sums is not None]
         self._told |= {row.values["space"] for row in rows if row.told}
 
-    def _write(self, writes: Sequence[_Rows]) -> None:
+    def _write(self, writes: Sequence[_LearningRows]) -> None:
         """Write rows of learning together; if the database refuses that, one write after the other."""
         good = [write for write in writes if self._problem(write) is None]
         by_table: dict[str, tuple[Table, list[dict[str, Any]]]] = {}
@@ -384,7 +384,7 @@ class _Attempt:
                 "store.busy", f"another process has taken over what this one wrote to {self.backend.name}: what this "
                 "one wrote before is kept",
             )  # fmt: skip
-        return (self._failed.get(writing) or writing.failure) if isinstance(write, _Rows) else None
+        return (self._failed.get(writing) or writing.failure) if isinstance(write, _LearningRows) else None
 
 
 def known_spaces(db: Connection, spaces: Iterable[str]) -> dict[str, tuple[str, int]]:
@@ -410,7 +410,7 @@ def _as_store_error(error: BaseException) -> StoreError:
 def _answer(writes: Sequence[_Write], results: Sequence[_Result]) -> None:
     """Set the results of writes, or their errors."""
     for write, (result, raised) in zip(writes, results, strict=True):
-        if isinstance(write, _Rows) and raised is not None:
+        if isinstance(write, _LearningRows) and raised is not None:
             raised = _as_store_error(raised)
             write.writing.failure = write.writing.failure or raised
         if write.done.set_running_or_notify_cancel():

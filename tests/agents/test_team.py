@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from practicum.agents.team import SHAPES, Team, load_team, make_team
+from practicum.agents.team import SHAPES, AgentTeam, load_team, make_team
 from practicum.core.graph import distances
 
 
-def links(team: Team) -> set[tuple[str, str]]:
+def links(team: AgentTeam) -> set[tuple[str, str]]:
     return {*team.edges}
 
 

@@ -15,7 +15,7 @@ from scripts import Learned
 from teams import SHOWING, divided, learned, team
 
 import practicum
-from practicum.agents.team import Team, make_team
+from practicum.agents.team import AgentTeam, make_team
 from practicum.analysis.network.picture import picture
 from practicum.analysis.view.attempt import answer_page
 from practicum.session.ask import Answered
@@ -46,7 +46,7 @@ def asked(run: Learned, query: str = "Message 9: say word9", **how: Any) -> Answ
     return practicum.run_sync(ask(query, run.folder, parts=parts, **how))
 
 
-def page_of(answered: Answered, network: Team | None, folder: Path) -> Reader:
+def page_of(answered: Answered, network: AgentTeam | None, folder: Path) -> Reader:
     return Reader(answer_page(answered, network, folder))
 
 

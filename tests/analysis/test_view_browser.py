@@ -13,7 +13,7 @@ from browsers import CHROMIUM, chromium, watched
 from helpers import make_tasks
 from scripts import insight, learned, right, scripted
 
-from practicum.analysis.view.server import Server
+from practicum.analysis.view.server import PageServer
 from practicum.analysis.view.site import Site
 from practicum.core.types import Task
 from practicum.models.scripted import Call
@@ -50,7 +50,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def address(run: Path) -> Iterator[str]:
-    with Server(Site([run]).page) as server:
+    with PageServer(Site([run]).page) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.address

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPResponse
 import pytest
 from refusals import refused
 
-from practicum.analysis.view.server import Server
+from practicum.analysis.view.server import PageServer
 from practicum.core.errors import StoreError
 
 
@@ -23,8 +23,8 @@ def pages(path: str, query: Mapping[str, str]) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server(pages) as server:
+def server() -> Iterator[PageServer]:
+    with PageServer(pages) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -32,7 +32,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def get(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, str]:
+def get(server: PageServer, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, str]:
     with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=10)) as connection:
         connection.putrequest(method, path, skip_host=True)
         for name, value in {"Host": f"127.0.0.1:{server.server_port}", **headers}.items():
@@ -42,7 +42,7 @@ def get(server: Server, path: str, method: str = "GET", **headers: str) -> tuple
         return response, response.read().decode()
 
 
-def test_a_page_is_answered_with_what_a_browser_may_do_with_it(server: Server) -> None:
+def test_a_page_is_answered_with_what_a_browser_may_do_with_it(server: PageServer) -> None:
     response, text = get(server, "/a/b%20%C3%BC.html?q=x+y&q2=%26")
     assert (response.status, text) == (200, "page 'a/b ü.html' {'q': 'x y', 'q2': '&'}")
     policy = str(response.headers["Content-Security-Policy"])
@@ -55,7 +55,7 @@ def test_a_page_is_answered_with_what_a_browser_may_do_with_it(server: Server) -
     assert response.headers["Access-Control-Allow-Origin"] is None
 
 
-def test_what_is_not_there_or_not_readable_is_a_page_that_says_so(server: Server) -> None:
+def test_what_is_not_there_or_not_readable_is_a_page_that_says_so(server: PageServer) -> None:
     response, text = get(server, "/../../etc/passwd")
     assert response.status == 404
     assert "There is no such page" in text
@@ -67,8 +67,8 @@ def test_what_is_not_there_or_not_readable_is_a_page_that_says_so(server: Server
     assert "KeyError" in text
 
 
-def test_it_listens_on_this_machine_only_and_says_that_a_port_is_taken(server: Server) -> None:
+def test_it_listens_on_this_machine_only_and_says_that_a_port_is_taken(server: PageServer) -> None:
     assert server.address == f"http://127.0.0.1:{server.server_port}/"
     assert server.socket.getsockname()[0] == "127.0.0.1"
     with refused("server.cannot_listen"):
-        Server(pages, server.server_port)
+        PageServer(pages, server.server_port)

@@ -39,7 +39,7 @@ from serving import Served, asynchronous, served, until
 from practicum.serve import access, mcp_stdio
 from practicum.serve.mcp import make_server
 from practicum.serve.mcp_opening import HANDSHAKE, STATELESS, Opening
-from practicum.serve.mcp_stdio import Shared
+from practicum.serve.mcp_stdio import StoreCaller
 
 ROOT = Path(__file__).parents[2]
 QUESTION, RIGHT, NOTE = "Which team handles lost cards?", "the blue team", "Lost cards are never refunded."
@@ -159,8 +159,8 @@ async def test_too_many_calls_are_refused_and_the_proxy_answers_meanwhile(calls:
 # A store that several share
 
 
-def shared(store: Path, roles: Sequence[str] = EVERYTHING, space: str = "default") -> Shared:
-    return Shared(store, frozenset(roles), space, None)
+def shared(store: Path, roles: Sequence[str] = EVERYTHING, space: str = "default") -> StoreCaller:
+    return StoreCaller(store, frozenset(roles), space, None)
 
 
 RECALL, REMEMBER = ("POST", "/v1/context"), ("POST", "/v1/notes")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from serving import CHAT, MESSAGES, RESPONSES, asynchronous
 
 from practicum.serve.protocols import (
+    Insertion,
     Kind,
-    Learned,
     Unreadable,
     read_answer,
     read_request,
@@ -68,7 +68,7 @@ def test_what_is_put_in_leaves_every_other_value_as_it_was(
 ) -> None:
     body = data.draw(bodies(kind))
     request = read_request(kind, json.dumps(body).encode())
-    changed = json.loads(request.write(fixed, {place: Learned(note) for place, _ in request.points}))
+    changed = json.loads(request.write(fixed, {place: Insertion(note) for place, _ in request.points}))
     conversation = "input" if kind == "responses" else "messages"
     before, after = body[conversation], changed[conversation]
     if isinstance(before, str):

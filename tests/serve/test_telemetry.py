@@ -199,7 +199,7 @@ async def test_each_request_has_one_line(said: io.StringIO, tmp_path: Path) -> N
     assert found[4]["key"] is None
 
 
-@pytest.mark.parametrize("formatter", [lines.JsonLines(), lines.Lines("%(message)s")], ids=["json", "text"])
+@pytest.mark.parametrize("formatter", [lines.JsonLines(), lines.LineFormatter("%(message)s")], ids=["json", "text"])
 @asynchronous
 async def test_no_failure_puts_contents_into_the_log(
     formatter: logging.Formatter, said: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

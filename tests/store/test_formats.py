@@ -17,7 +17,7 @@ from practicum.core.errors import StoreError
 from practicum.store import schema
 from practicum.store.database import Database, Store
 from practicum.store.folder import DATABASE_FILE, EARLIER_FILES
-from practicum.store.migrations import Format, bring_up_to_date, check
+from practicum.store.migrations import StoreFormat, bring_up_to_date, check
 
 
 def adds(name: str) -> Callable[[Connection], None]:
@@ -40,10 +40,10 @@ def opened(engine: Engine) -> Iterator[Connection]:
 def test_migrations_are_applied_once_in_order_and_whole_or_not_at_all(tmp_path: Path, store_url: str | None) -> None:
     url = f"sqlite:///{tmp_path}/store" if store_url is None else store_url.replace("://", "+psycopg://")
     engine = create_engine(url)
-    first = Format(7, lambda db: db.execute(text("CREATE TABLE applied (name VARCHAR)")) and None)
+    first = StoreFormat(7, lambda db: db.execute(text("CREATE TABLE applied (name VARCHAR)")) and None)
     third = replace(first, migrations=(adds("a"), adds("b")))
 
-    def bring(format: Format) -> list[str]:
+    def bring(format: StoreFormat) -> list[str]:
         with opened(engine) as db:
             bring_up_to_date(db, format, "it")
         with engine.connect() as db:

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event, make_url, select
 from practicum.serve import reporting
 from practicum.serve.editing import remove_space
 from practicum.serve.service import Service
-from practicum.serve.settings import Settings
+from practicum.serve.settings import ServiceSettings
 from practicum.store import schema as tables
 
 WRITES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
@@ -45,11 +45,11 @@ class Steps:
                 os._exit(KILLED)
 
 
-def settings(folder: Path, url: str, name: str) -> Settings:
-    return Settings(store=make_url(url) if url else folder, folder=folder, spaces=(name,), learn=False)
+def settings(folder: Path, url: str, name: str) -> ServiceSettings:
+    return ServiceSettings(store=make_url(url) if url else folder, folder=folder, spaces=(name,), learn=False)
 
 
-async def serve(how: Settings, work: Callable[[Service], Awaitable[str]], steps: Steps | None = None) -> str:
+async def serve(how: ServiceSettings, work: Callable[[Service], Awaitable[str]], steps: Steps | None = None) -> str:
     """Start a service, do some work, and stop it; the start is counted if there are steps."""
     service = Service(how)
     try:

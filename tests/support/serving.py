@@ -24,7 +24,7 @@ from practicum.serve.connections import Connection
 from practicum.serve.mcp_http import Agents
 from practicum.serve.pages import Pages
 from practicum.serve.service import Service
-from practicum.serve.settings import Settings
+from practicum.serve.settings import ServiceSettings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import open_upstream
 from practicum.testing import Answer, ServerOptions, SimulatedServer, serve
@@ -161,7 +161,7 @@ async def served(
     """A service on a store. Without `learn=True` it learns only when a test makes it."""
     async with AsyncExitStack() as stack:
         behind = await stack.enter_async_context(serve(ServerOptions(responder=responder, chunks=8, output_tokens=8)))
-        how = Settings(**{"store": store, "folder": store, "learn": False, **settings})
+        how = ServiceSettings(**{"store": store, "folder": store, "learn": False, **settings})
         to = open_upstream(f"{address or behind.url}#sim", how.folder, silence)
         await to.start()
         stack.push_async_callback(to.close)

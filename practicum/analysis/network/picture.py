@@ -8,7 +8,7 @@ from math import cos, pi, sin
 from typing import Any, Literal
 
 from practicum.agents.network import Kind
-from practicum.agents.team import Team
+from practicum.agents.team import AgentTeam
 from practicum.core.graph import distances
 
 MoveData = Mapping[str, Any]
@@ -29,7 +29,7 @@ _SIDES, _ABOVE, _BELOW = 58, 34, 44
 
 
 @dataclass(frozen=True)
-class Node:
+class AgentNode:
     """An agent at a place of the picture: the number of its steps, and the kinds of them. `role` is "entry" for the
     agent that received the task, "idle" for one that made no step."""
 
@@ -42,7 +42,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Link:
+class AgentLink:
     """A link between two places; `handed` if work was handed over."""
 
     ends: tuple[float, float, float, float]
@@ -53,11 +53,11 @@ class Link:
 class Picture:
     """A network as it did one task."""
 
-    nodes: tuple[Node, ...]
-    links: tuple[Link, ...]
+    nodes: tuple[AgentNode, ...]
+    links: tuple[AgentLink, ...]
 
 
-def picture(team: Team, moves: Sequence[MoveData]) -> Picture:
+def picture(team: AgentTeam, moves: Sequence[MoveData]) -> Picture:
     """Lay out a network. The layout follows the lengths of paths, so it is the same each time."""
     places = _laid_out(team.links)
     across = _scaled((x for x, _ in places.values()), _SIDES, WIDTH - _SIDES)
@@ -68,8 +68,8 @@ def picture(team: Team, moves: Sequence[MoveData]) -> Picture:
     for name in sorted(at):
         made = [move["kind"] for move in moves if move["agent"] == name]
         role: Literal["entry", "agent", "idle"] = "entry" if name == team.entry else "agent" if made else "idle"
-        nodes.append(Node(name, *at[name], len(made), tuple(kind for kind in VERBS if kind in made), role))
-    links = [Link((*at[one], *at[other]), frozenset((one, other)) in handed) for one, other in sorted(team.edges)]
+        nodes.append(AgentNode(name, *at[name], len(made), tuple(kind for kind in VERBS if kind in made), role))
+    links = [AgentLink((*at[one], *at[other]), frozenset((one, other)) in handed) for one, other in sorted(team.edges)]
     return Picture(tuple(nodes), tuple(links))
 
 

@@ -23,7 +23,7 @@ KIND_COLOURS: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Pool:
+class ExperiencePool:
     """The experiences of one agent (at least one), oldest first."""
 
     agent: str
@@ -47,10 +47,10 @@ class Pool:
         """How many times an experience of this pool was shown in training."""
         return sum(entry.uses for entry in self.entries)
 
-    def by_kind(self) -> Mapping[Kind, Pool]:
+    def by_kind(self) -> Mapping[Kind, ExperiencePool]:
         """The pool divided by kind of step, without empty kinds."""
         parts = {kind: tuple(e for e in self.entries if e.data["kind"] == kind) for kind in KIND_COLOURS}
-        return {kind: Pool(self.agent, entries) for kind, entries in parts.items() if entries}
+        return {kind: ExperiencePool(self.agent, entries) for kind, entries in parts.items() if entries}
 
     def spread(self) -> list[int]:
         """How many rewards fall into each tenth of [0, 1]; a reward of 1 belongs to the last."""
@@ -80,16 +80,16 @@ class Pool:
         return {"size": len(self.entries), "shown": self.shown, **spread}
 
 
-def pools_of(context: Context) -> list[Pool]:
+def pools_of(context: Context) -> list[ExperiencePool]:
     """The pools of a context, sorted by the agent's name."""
     entries: dict[str, list[Entry]] = {}
     for entry in context:
         if entry.section.startswith(POOL) and "reward" in entry.data:
             entries.setdefault(entry.section.removeprefix(POOL), []).append(entry)
-    return [Pool(agent, tuple(own)) for agent, own in sorted(entries.items())]
+    return [ExperiencePool(agent, tuple(own)) for agent, own in sorted(entries.items())]
 
 
-def plot_pools(pools: Sequence[Pool], path: Path) -> None:
+def plot_pools(pools: Sequence[ExperiencePool], path: Path) -> None:
     """Draw one row per agent: sizes by kind of step, and rewards as box plots. Raises StoreError where the file cannot
     be written."""
     rows = np.arange(len(pools))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from practicum.agents.team import Team
+from practicum.agents.team import AgentTeam
 from practicum.analysis.network.picture import VERBS, MoveData, Picture, picture
 from practicum.analysis.pages import render
 from practicum.core.context import Context
@@ -21,7 +21,7 @@ from practicum.session.story import AttemptLine, AttemptStory, EntryShown, Story
 
 
 @dataclass(frozen=True)
-class Step:
+class NetworkStep:
     """A step of an agent of a network: what the trace says of it, how deep in the division of the task it was made, the
     experience that it was shown, and what it earned, if it was learned from."""
 
@@ -32,15 +32,15 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkView:
     """A network at work on one task."""
 
     picture: Picture
-    steps: Sequence[Step]
+    steps: Sequence[NetworkStep]
     rounds: int | None
 
 
-def network_of(team: Team, attempt: AttemptStory, context: Context) -> Network:
+def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> NetworkView:
     """The network with the steps of an attempt, which was made under this context."""
     moves: Sequence[MoveData] = attempt.trace.data.get("moves", ())
     # A lesson of the network is the experience of one step: it has the step's number, and what it earned.
@@ -50,7 +50,7 @@ def network_of(team: Team, attempt: AttemptStory, context: Context) -> Network:
         if lesson.findings.get("trace") == attempt.line.place and "reward" in lesson.findings
     }
     steps = [
-        Step(
+        NetworkStep(
             move,
             min(str(move["task"]).count(".") + 1, 3) if move["task"] else 0,
             context.get(str(move["experience"])),
@@ -58,10 +58,10 @@ def network_of(team: Team, attempt: AttemptStory, context: Context) -> Network:
         )
         for number, move in enumerate(moves)
     ]
-    return Network(picture(team, moves), steps, attempt.trace.data.get("rounds"))
+    return NetworkView(picture(team, moves), steps, attempt.trace.data.get("rounds"))
 
 
-def team_of_run(config: Config) -> Team | None:
+def team_of_run(config: Config) -> AgentTeam | None:
     """The network of a run, if it has one that can still be made."""
     from pydantic import ValidationError
 
@@ -87,7 +87,7 @@ def attempt_values(story: Story, attempt: AttemptStory) -> dict[str, Any]:
     return {"attempt": attempt, "network": network, "verbs": VERBS}
 
 
-def answer_page(answered: Answered, team: Team | None, folder: Path) -> str:
+def answer_page(answered: Answered, team: AgentTeam | None, folder: Path) -> str:
     """The page of an answer, which needs no other file. `team` is the network that gave it, if one did. A query that
     was learned from is an attempt of the run in `folder`."""
     frame = {"verbs": VERBS, "root": None, "here": "", "before": None, "after": None, "whole": False}

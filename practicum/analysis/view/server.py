@@ -23,7 +23,7 @@ Pages = Callable[[str, Mapping[str, str]], str | None]
 SECONDS_TO_ASK = 30
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """Serves pages on 127.0.0.1; port 0 takes a free one. Raises UsageError if the port is taken."""
 
     daemon_threads = True
@@ -54,7 +54,7 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = SECONDS_TO_ASK
-    server: Server
+    server: PageServer
 
     def do_GET(self) -> None:
         if self.headers.get_all("Host", []) not in ([host] for host in self.server.hosts):

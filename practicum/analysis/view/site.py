@@ -30,13 +30,13 @@ Query = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Place:
+class SitePlace:
     """A run, a comparison, or a folder of them: its name, and its path on the disk (None for a list of several)."""
 
     name: str
     folder: Path | None
     kind: Kind
-    inside: Mapping[str, Place]
+    inside: Mapping[str, SitePlace]
 
 
 def kind_of(folder: Path) -> Kind | None:
@@ -52,7 +52,7 @@ def kind_of(folder: Path) -> Kind | None:
     return None
 
 
-def place_of(folder: Path, name: str) -> Place:
+def place_of(folder: Path, name: str) -> SitePlace:
     """A folder with the runs and comparisons that it holds now, the last changed first."""
     kind = kind_of(folder) or "folder"
     around = folder / "runs" if kind == "comparison" else folder
@@ -61,7 +61,7 @@ def place_of(folder: Path, name: str) -> Place:
         found = [child for child in around.iterdir() if kind_of(child) in ("run", "comparison")]
         for child in sorted(found, key=lambda child: (-_changed(child), child.name)):
             inside[child.name] = place_of(child, child.name)
-    return Place(name, folder, kind, inside)
+    return SitePlace(name, folder, kind, inside)
 
 
 def _changed(folder: Path) -> float:
@@ -85,17 +85,17 @@ class Site:
         self.served = served
 
     @property
-    def top(self) -> Place:
+    def top(self) -> SitePlace:
         """What is shown first: the only folder, or a list of several."""
-        named: dict[str, Place] = {}
+        named: dict[str, SitePlace] = {}
         for folder in self.folders:
             name = folder.resolve().name or "runs"
             unique = next(n for i in range(1, len(named) + 2) if (n := name if i == 1 else f"{name}-{i}") not in named)
             named[unique] = place_of(folder, unique)
-        return next(iter(named.values())) if len(named) == 1 else Place("runs", None, "folder", named)
+        return next(iter(named.values())) if len(named) == 1 else SitePlace("runs", None, "folder", named)
 
     def page(self, path: str, query: Query | None = None) -> str | None:
-        place, parents, parts = self.top, list[Place](), (path or INDEX).split("/")
+        place, parents, parts = self.top, list[SitePlace](), (path or INDEX).split("/")
         while place.kind != "run" and len(parts) > 1:
             if parts[0] not in place.inside:
                 return None
@@ -124,7 +124,7 @@ class Site:
             written += 1
         return written
 
-    def _pages(self, place: Place, parents: list[Place], prefix: str) -> Iterator[tuple[str, str]]:
+    def _pages(self, place: SitePlace, parents: list[SitePlace], prefix: str) -> Iterator[tuple[str, str]]:
         if place.kind == "run":
             assert place.folder is not None
             with Story.open(place.folder) as story:
@@ -138,11 +138,11 @@ class Site:
         for name, inside in place.inside.items():
             yield from self._pages(inside, [*parents, place], f"{prefix}{name}/")
 
-    def _frame(self, place: Place, parents: Sequence[Place], path: str, query: Query) -> Frame:
+    def _frame(self, place: SitePlace, parents: Sequence[SitePlace], path: str, query: Query) -> Frame:
         root = "../" * path.count("/")
         return Frame(place.name, _crumbs(parents, root), root, query, self.served)
 
-    def _list(self, place: Place, parents: Sequence[Place]) -> str:
+    def _list(self, place: SitePlace, parents: Sequence[SitePlace]) -> str:
         """The report of a comparison with links to its runs; otherwise a list of runs."""
         crumbs = (*_crumbs(parents, ""), (place.name, ""))
         report = _report(place) if place.kind == "comparison" else None
@@ -156,19 +156,19 @@ class Site:
         return html(report, links, crumbs=crumbs)
 
 
-def _crumbs(parents: Sequence[Place], root: str) -> tuple[tuple[str, str], ...]:
+def _crumbs(parents: Sequence[SitePlace], root: str) -> tuple[tuple[str, str], ...]:
     """The way to a page: the names of what it lies in, and their addresses."""
     return tuple((p.name, f"{root}{'../' * (len(parents) - i)}{INDEX}") for i, p in enumerate(parents))
 
 
-def _row(place: Place) -> dict[str, Any]:
+def _row(place: SitePlace) -> dict[str, Any]:
     """A line of a list of runs."""
     assert place.folder is not None
     about = run_row(place.folder) if place.kind == "run" else _comparison_row(place)
     return {"name": place.name, "url": f"{quote(place.name)}/{INDEX}", **about}
 
 
-def _comparison_row(place: Place) -> dict[str, Any]:
+def _comparison_row(place: SitePlace) -> dict[str, Any]:
     report = _report(place)
     what, state = f"comparison of {len(place.inside)} runs", "begun"
     if report is not None:
@@ -177,7 +177,7 @@ def _comparison_row(place: Place) -> dict[str, Any]:
     return {"state": state, "what": what, "steps": "", "entries": "", "score": "", "cost": ""}
 
 
-def _report(place: Place) -> dict[str, Any] | None:
+def _report(place: SitePlace) -> dict[str, Any] | None:
     """The report of a comparison; None before there is one."""
     assert place.folder is not None
     file = place.folder / REPORT_FILE

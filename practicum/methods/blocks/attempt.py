@@ -16,7 +16,7 @@ from practicum.core.types import Attempt, Feedback, Lesson, Round, Task, Trace
 from practicum.engine.loop import AttemptSeam, Batch
 from practicum.engine.run import ActSeam, Run
 from practicum.methods.blocks.reflect import LearnFrom, Reflector
-from practicum.methods.blocks.show import Answer, learning_feedback
+from practicum.methods.blocks.show import ActWithNote, learning_feedback
 
 Refine = Literal["retry", "critique"]
 
@@ -84,7 +84,7 @@ def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActS
     return one
 
 
-def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> ActSeam:
+def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine) -> ActSeam:
     """ACE's refinement: reflect on an attempt up to `rounds` times, and keep the lessons of all rounds.
 
     `retry`: after a failure the agent tries again with the reflection, until the first success; that reflection is then
@@ -125,7 +125,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
     return retry if refine == "retry" else critique
 
 
-def demonstrated(attempt: ActSeam, act: Answer) -> ActSeam:
+def demonstrated(attempt: ActSeam, act: ActWithNote) -> ActSeam:
     """Apply `attempt`, and try a task that no try solved once more, told what was wrong. What succeeds then is an
     example of how the task is solved, as the right answer is where an agent only answers (the rationalization of STaR,
     Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""

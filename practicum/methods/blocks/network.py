@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from practicum.agents.network import ACCEPTED, Kind, Network, Question, StepOutput, TaskPart
-from practicum.agents.team import Team
+from practicum.agents.team import AgentTeam
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -150,7 +150,7 @@ def seat(name: str) -> str:
 
 
 def by_network(
-    seeded: Callable[[int], Team], experience: Experience, *, rounds: int, depth: int, warmth: float
+    seeded: Callable[[int], AgentTeam], experience: Experience, *, rounds: int, depth: int, warmth: float
 ) -> ActSeam:
     """One attempt by the team that `seeded` makes of the run's seed. The answer to the whole task is scored as in any
     other method; the trace's `data["moves"]` holds the moves that led to it, and its steps describe them."""
@@ -220,7 +220,7 @@ async def _nearest(
 class Decider:
     """How the agents of a team decide: by a model, after the experience that was found for the step."""
 
-    team: Team
+    team: AgentTeam
     task: Task
     context: Context
     experience: Experience

@@ -24,7 +24,7 @@ from practicum.core.views import truncate
 from practicum.engine.judge import judged_feedback
 from practicum.engine.run import Run
 from practicum.methods.blocks.reflect import Contrast, contrasted
-from practicum.methods.blocks.show import Answer
+from practicum.methods.blocks.show import ActWithNote
 from practicum.tasks.scoring.rules import normalise
 
 By = Literal["judge", "agreement"]
@@ -63,7 +63,7 @@ class Scaling:
         return run.teaches and run.labels and not self.blind
 
 
-def in_parallel(act: Answer, how: Scaling) -> Answer:
+def in_parallel(act: ActWithNote, how: Scaling) -> ActWithNote:
     """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings. In learning, the
     attempts may also be contrasted with each other, which decides between those that are equally good."""
 
@@ -84,7 +84,7 @@ def in_parallel(act: Answer, how: Scaling) -> Answer:
     return scaled
 
 
-def in_sequence(act: Answer, how: Scaling) -> Answer:
+def in_sequence(act: ActWithNote, how: Scaling) -> ActWithNote:
     """One attempt, then `how.k` passes that each read the earlier ones, or fewer if `how.until` ends them. A pass that
     failed or was lost counts as a pass. The last pass with an answer is chosen; the others are its siblings."""
 

@@ -34,13 +34,13 @@ TURN_FRAME = 16
 """Tokens that a chat template adds to one exchange, approximately."""
 
 
-class Answer(Protocol):
+class ActWithNote(Protocol):
     """An `act` that can also take a note after the task, such as a reflection on an earlier try."""
 
     async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Attempt: ...
 
 
-def answer(show: ShowSeam) -> Answer:
+def answer(show: ShowSeam) -> ActWithNote:
     """The agent answers with the context that `show` shows it."""
 
     async def act(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
@@ -53,7 +53,7 @@ def answer(show: ShowSeam) -> Answer:
     return act
 
 
-def reused(act: Answer) -> Answer:
+def reused(act: ActWithNote) -> ActWithNote:
     """Apply `act`, or return the attempt of the same task under a context of the same digest: a task may come back,
     from the replay buffer or in a later epoch, before anything that the agent reads has changed.
 

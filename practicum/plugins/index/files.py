@@ -45,12 +45,12 @@ class IndexInFiles:
         known = [self.index.numbers_between(page * PAGE, (page + 1) * PAGE) for page in pages]
         return [dict(zip(some.tolist(), self.index.prints(some).tolist(), strict=True)) for some in known]
 
-    def without(self, touched: np.ndarray) -> Unchanged:
-        return Unchanged(self.index, touched)
+    def without(self, touched: np.ndarray) -> UnchangedFileEntries:
+        return UnchangedFileEntries(self.index, touched)
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class UnchangedFileEntries:
     """The entries of an index without those whose numbers are `touched`."""
 
     index: Index

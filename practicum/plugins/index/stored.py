@@ -64,7 +64,7 @@ class Unchanged(Protocol):
         numbers, their cosines, which may be rough, and the share of the words that each has."""
 
 
-class Index(Protocol):
+class StoredIndex(Protocol):
     """The index of a run, open, as it was at the version `last`. An index that others write to raises IndexMoved once
     they did."""
 
@@ -91,13 +91,13 @@ class IndexPlace(Protocol):
     def writable(self) -> bool:
         """Whether this process may build an index."""
 
-    def open(self, space: str, embedder: str, version: int) -> Index | None:
+    def open(self, space: str, embedder: str, version: int) -> StoredIndex | None:
         """The index for the snapshot of a version; None if there is none, or none that fits it."""
 
-    async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> Index:
+    async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> StoredIndex:
         """Make an index anew; there is at least one chunk."""
 
-    async def extend(self, index: Any, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> Index:
+    async def extend(self, index: Any, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> StoredIndex:
         """Bring an index to a version in which the entries in `chunks` are new or changed. `touched` are their numbers
         and those of entries that are gone."""
 
@@ -111,7 +111,7 @@ class StoredSearch:
 
     def __init__(self, vectors: Vectors, words: WordIndex, weight: float, place: IndexPlace) -> None:
         self._vectors, self._words, self._weight, self._place = vectors, words, weight, place
-        self._opened: tuple[SnapshotPages, Index | None] | None = None
+        self._opened: tuple[SnapshotPages, StoredIndex | None] | None = None
         self._changes: _Changes | None = None
         self._lock = asyncio.Lock()
 
@@ -177,7 +177,7 @@ class StoredSearch:
                 except IndexMoved:
                     self._changes = None
 
-    async def _saved(self, context: Context) -> Index:
+    async def _saved(self, context: Context) -> StoredIndex:
         embedder, stored = self._vectors.embedder.name, stored_pages(context)
         space = self._vectors.store.space if self._vectors.store is not None else ""
         index = None if stored is None else self._place.open(space, embedder, stored.version)
@@ -194,7 +194,7 @@ class StoredSearch:
         """Wait until what is being merged is merged."""
         self._place.settle()
 
-    async def _index(self, stored: SnapshotPages) -> Index | None:
+    async def _index(self, stored: SnapshotPages) -> StoredIndex | None:
         """The index of a snapshot, which is made again if it is lost or damaged."""
         if not stored.indexed or not stored.store.trusted or self._vectors.folder != stored.store.files:
             return None
@@ -213,7 +213,7 @@ class StoredSearch:
         for chunk in _parts(entries):
             yield chunk, await self._vectors.passing([entry.embedded_text for entry in chunk])
 
-    def _changed(self, context: Context, stored: SnapshotPages, index: Index) -> _Changes:
+    def _changed(self, context: Context, stored: SnapshotPages, index: StoredIndex) -> _Changes:
         if self._changes is None or self._changes.pages is not context.pages or self._changes.index is not index:
             self._changes = _Changes.of(context, stored, index, self._changes)
         return self._changes
@@ -233,7 +233,7 @@ class _Changes:
     numbers of these and of those that are gone, ascending."""
 
     pages: tuple[Page, ...]
-    index: Index
+    index: StoredIndex
     by_page: dict[Page, _Changed]
     entries: list[Entry]
     touched: np.ndarray
@@ -242,7 +242,7 @@ class _Changes:
     _matching: dict[EntryPredicate, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, context: Context, stored: SnapshotPages, index: Index, before: _Changes | None) -> _Changes:
+    def of(cls, context: Context, stored: SnapshotPages, index: StoredIndex, before: _Changes | None) -> _Changes:
         known = before.by_page if before is not None and before.index is index else {}
         later = index.changed_after(stored.version).tolist()
         other = {number // PAGE for number in later}

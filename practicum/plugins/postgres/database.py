@@ -43,7 +43,7 @@ from practicum.plugins.postgres.driver import psycopg
 from practicum.retrieval.search import INDEXES
 from practicum.store import migrations, schema
 from practicum.store.dialects import ROW_ORDER, TWIN
-from practicum.store.migrations import Format
+from practicum.store.migrations import StoreFormat
 from practicum.store.spaces import take_token
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def with_password(url: URL) -> URL:
     return url
 
 
-class Server:
+class DatabaseServer:
     """A database that this process is connected to. Its connections are shared by all that is open there."""
 
     schema = SCHEMA
@@ -187,7 +187,7 @@ class Server:
         with self.errors(), retried(self.engine.connect) as db, db.begin():
             yield db
 
-    def bring_up_to_date(self, format: Format) -> None:
+    def bring_up_to_date(self, format: StoreFormat) -> None:
         """Make the schema and its tables, or migrate them. Raises StoreError if they are of another format."""
         with self.errors():
             with self.engine.connect() as db:
@@ -198,7 +198,7 @@ class Server:
                 db.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"'))
                 migrations.bring_up_to_date(db, format, self.name)
 
-    def check_format(self, format: Format) -> None:
+    def check_format(self, format: StoreFormat) -> None:
         """Raises StoreError if the schema is not of this format."""
         with self.errors(), self.engine.connect() as db:
             migrations.check(db, format, self.name)
@@ -217,11 +217,11 @@ class Server:
         self.engine.dispose()
 
 
-_SERVERS: dict[tuple[int, str], Server] = {}
+_SERVERS: dict[tuple[int, str], DatabaseServer] = {}
 _SERVERS_LOCK = threading.Lock()
 
 
-def connected(url: URL) -> Server:
+def connected(url: URL) -> DatabaseServer:
     """The database at a URL, which this process opens once. Raises StoreError if it cannot be reached; nothing is
     tried again for an address that never answered."""
     url = with_password(url)
@@ -230,7 +230,7 @@ def connected(url: URL) -> Server:
     with _SERVERS_LOCK:
         if (found := _SERVERS.get(key)) is not None:
             return found
-        database = Server(url)
+        database = DatabaseServer(url)
         with database.errors(), database.engine.connect():
             _SERVERS[key] = database
         return database
@@ -292,7 +292,7 @@ class PostgresqlLease:
     Raises RunBusy if somebody else has the lease.
     """
 
-    def __init__(self, server: Server, space: str) -> None:
+    def __init__(self, server: DatabaseServer, space: str) -> None:
         self._server, self._space = server, space
         self._connection: Connection | None = None
         self._closed = False

@@ -25,7 +25,7 @@ from practicum.core.errors import StoreError
 from practicum.plugins.index.index import Chunk, Covers, facets, fingerprint
 from practicum.plugins.index.postings import Postings
 from practicum.plugins.index.stored import IndexMoved, StoredSearch
-from practicum.plugins.postgres.database import Server, lock_number, retried
+from practicum.plugins.postgres.database import DatabaseServer, lock_number, retried
 from practicum.plugins.postgres.driver import psycopg
 from practicum.plugins.postgres.store import PostgresqlBackend, drop_index, indexes
 from practicum.retrieval.search import SavedIndex
@@ -72,7 +72,7 @@ Question = tuple[str, Sequence[Any]]
 class Pgvector:
     """Opens and builds the index of a run in a database."""
 
-    def __init__(self, database: Server, space: str) -> None:
+    def __init__(self, database: DatabaseServer, space: str) -> None:
         self._database, self._space = database, space
 
     @property
@@ -172,7 +172,7 @@ _REMOVED = "SELECT number, -1, %s, 0, '{}', NULL FROM unnest(%s::int4[]) number"
 class PgvectorIndex:
     """An index in a database, opened for the snapshot of a version."""
 
-    database: Server
+    database: DatabaseServer
     space: str
     table: str
     path: str
@@ -201,13 +201,13 @@ class PgvectorIndex:
             found[number // PAGE][number] = print_
         return list(found.values())
 
-    def without(self, touched: np.ndarray) -> Unchanged:
+    def without(self, touched: np.ndarray) -> UnchangedPgvectorEntries:
         query = f'SELECT number, length, keys FROM "{self.table}" WHERE number = ANY(%s::int4[]) AND vector IS NOT NULL'
         (rows,) = self.ask((query, (touched.tolist(),))) if len(touched) else [()]
         numbers, lengths, keys = zip(*rows, strict=True) if rows else ((), (), ())
         having = Postings.count(keys)
         dead = dict(zip(having.keys.tolist(), np.diff(having.starts).tolist(), strict=True))
-        return Unchanged(self, list(numbers), sum(lengths), dead)
+        return UnchangedPgvectorEntries(self, list(numbers), sum(lengths), dead)
 
     def check_dims(self, vectors: np.ndarray) -> None:
         if vectors.shape[-1] != self.dims and vectors.size:
@@ -250,7 +250,7 @@ class PgvectorIndex:
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class UnchangedPgvectorEntries:
     """The entries of an index without those that are `dead`, which have so many words, and so many of which have each
     key."""
 

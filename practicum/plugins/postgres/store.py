@@ -35,8 +35,8 @@ from practicum.plugins.postgres.database import (
     INDEX,
     RETRY_SECONDS,
     SCHEMA,
+    DatabaseServer,
     PostgresqlLease,
-    Server,
     address,
     announce,
     connected,
@@ -201,7 +201,7 @@ def drop_index(db: Connection, space: str) -> None:
         db.execute(text(f'DROP TABLE IF EXISTS "{table}", "{table}_counts"'))
 
 
-def _check_index(url: URL, server: Server) -> None:
+def _check_index(url: URL, server: DatabaseServer) -> None:
     """Raises StoreError if a URL says that indexes are in the database, and it has no pgvector for them."""
     if url.query.get(INDEX) != "pgvector":
         return

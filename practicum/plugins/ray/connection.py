@@ -34,7 +34,7 @@ are, and keeps off the user's terminal the logs of a node that is lost, which it
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ClusterNode:
     """A machine of the cluster, and what it offers."""
 
     id: str
@@ -42,12 +42,12 @@ class Node:
     offers: dict[str, float]
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[ClusterNode]:
     """The machines that are alive."""
     import ray
 
     return [
-        Node(each["NodeID"], each["NodeManagerAddress"], _own(each["Resources"]))
+        ClusterNode(each["NodeID"], each["NodeManagerAddress"], _own(each["Resources"]))
         for each in ray.nodes()
         if each["Alive"]
     ]

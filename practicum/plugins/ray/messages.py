@@ -29,7 +29,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RayRequest:
     """What an attempt asks its run for, at the places `at` below its own, one below the other. The same attempt that
     is made again asks the same there, and is given the same."""
 
@@ -40,7 +40,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RayAnswer:
     """What came of a request: a value, or the error that it ended with. `kept` as in `Job`."""
 
     value: Any = None
@@ -49,7 +49,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RayOutcome:
     """How a job ended: with a trace or a score, or with an error."""
 
     value: Any = None

@@ -19,7 +19,7 @@ from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait, wait_out
 from practicum.models.prices import Pricing
 from practicum.models.provider import backoff
-from practicum.models.refused import Refused
+from practicum.models.refused import RefusedParameters
 from practicum.models.registry import LOCAL_SLOTS, ClientSettings, Models, price_of
 from practicum.models.spread import Server, Spread
 
@@ -150,7 +150,7 @@ class HostedClient:
         tries = 0
         while True:
             tries += 1
-            answer = await self._ask(role, prompt, schema, replace(options, wait=wait_out, refused=Refused()))
+            answer = await self._ask(role, prompt, schema, replace(options, wait=wait_out, refused=RefusedParameters()))
             if isinstance(answer, Reply):
                 return replace(answer, usage=replace(answer.usage, usd=self.cost(answer.usage)))
             if not isinstance(answer, ProviderError) or isinstance(answer, RequestError) or tries >= self.attempts:

@@ -21,7 +21,7 @@ from typing import Any
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.engine.resources import Resources, shown
 from practicum.plugins.ray import connection
-from practicum.plugins.ray.messages import Answer, Job, Outcome, Request
+from practicum.plugins.ray.messages import Job, RayAnswer, RayOutcome, RayRequest
 from practicum.plugins.ray.pickling import own_paths
 from practicum.plugins.ray.shell import Shell
 
@@ -135,7 +135,7 @@ class Pool:
         fit = [n for n in connection.nodes() if all(n.offers.get(k, 0) >= v for k, v in demand.items())]
         kept = {key: value for key, value in self._options.items() if key == "runtime_env"}
 
-        async def check(node: connection.Node) -> None:
+        async def check(node: connection.ClusterNode) -> None:
             strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
             actor = self._class.options(num_cpus=0, scheduling_strategy=strategy, **kept).remote(self._paths)
             worker = Worker(actor, node.id, node.address)
@@ -160,7 +160,7 @@ class Pool:
         await asyncio.gather(*map(check, fit))
 
     async def run(
-        self, cargo: Cargo, job: Job, answer: Callable[[Request], Awaitable[Answer]], check: Callable[[], None],
+        self, cargo: Cargo, job: Job, answer: Callable[[RayRequest], Awaitable[RayAnswer]], check: Callable[[], None],
         moved: Callable[[str, int], None],
     ) -> Any:  # fmt: skip
         """What a job returns. `answer` gives it what it asks for, `check` raises if nothing may wait for a worker any
@@ -205,7 +205,7 @@ class Pool:
         self._workers.clear()
 
     async def _make(
-        self, worker: Worker, cargo: Cargo, data: bytes, answer: Callable[[Request], Awaitable[Answer]]
+        self, worker: Worker, cargo: Cargo, data: bytes, answer: Callable[[RayRequest], Awaitable[RayAnswer]]
     ) -> Any:
         """Make an attempt on this worker."""
         if cargo.key not in worker.loaded:
@@ -214,14 +214,14 @@ class Pool:
         key = f"{next(self._keys)}"
         try:
             said = pickle.loads(await worker.actor.begin.remote(key, cargo.key, data))
-            while isinstance(said, Request):
+            while isinstance(said, RayRequest):
                 reply = await answer(said)
                 said = pickle.loads(await worker.actor.answer.remote(key, pickle.dumps(reply)))
         except BaseException:
             if not worker.lost:
                 worker.actor.cancel.remote(key)
             raise
-        assert isinstance(said, Outcome)
+        assert isinstance(said, RayOutcome)
         if said.error is not None:
             raise said.error
         return said.value

@@ -23,7 +23,7 @@ from practicum.core.views import View
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.engine.workers import scorer_moves
-from practicum.plugins.ray.messages import Answer, Job, Request
+from practicum.plugins.ray.messages import Job, RayAnswer, RayRequest
 from practicum.plugins.ray.pickling import pickled
 from practicum.plugins.ray.pool import Cargo, Pool
 
@@ -37,18 +37,18 @@ async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str)
         approve = agent.approve if isinstance(agent, ToolsAgent) else None
         bare = replace(agent, approve=None) if isinstance(agent, ToolsAgent) else agent
         cargo = await pool.cargo(f"the agent {agent_name}", pickled(bare, agent_name))
-        remote = Remote(pool, cargo, state)
+        remote = RemoteWork(pool, cargo, state)
         state.agent = RemoteAgent(remote, agent.journaled, agent.max_turns, agent.identity, approve)
     if scorer is not None and scorer_moves(scorer):
         cargo = await pool.cargo(f"the scorer {scorer_name}", pickled(scorer, scorer_name))
-        remote = Remote(pool, cargo, state)
+        remote = RemoteWork(pool, cargo, state)
         state.scorer = RemoteScorer(remote, scorer.name, scorer.pure, scorer.needs_target)
     with pool.telling(lambda text: state.observer.warned(text)):
         yield
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteWork:
     """The work of a run on a pool: what it is about, and how much of it is in flight on each node."""
 
     pool: Pool
@@ -69,7 +69,7 @@ class Remote:
 class RemoteAgent:
     """An agent whose attempts are made on a cluster."""
 
-    remote: Remote
+    remote: RemoteWork
     journaled: bool
     max_turns: int
     identity: str
@@ -86,7 +86,7 @@ class RemoteAgent:
 class RemoteScorer:
     """A scorer whose work is done on a cluster."""
 
-    remote: Remote
+    remote: RemoteWork
     name: str
     pure: bool
     needs_target: bool
@@ -107,22 +107,22 @@ class _Exchange:
     run: Run
     approve: Approve | None
     places: dict[tuple[str, ...], Run] = field(default_factory=dict)
-    answered: dict[tuple[str, tuple[str, ...], str], Answer] = field(default_factory=dict)
+    answered: dict[tuple[str, tuple[str, ...], str], RayAnswer] = field(default_factory=dict)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: RayRequest) -> RayAnswer:
         key = (request.kind, request.at, request.name)
         if key not in self.answered:
             try:
                 value = await self._value(request)
-                answer = Answer(value, kept=self.run.kept_of(value.text) if request.kind == "reply" else {})
+                answer = RayAnswer(value, kept=self.run.kept_of(value.text) if request.kind == "reply" else {})
             except PracticumError as error:
-                answer = Answer(error=error)
+                answer = RayAnswer(error=error)
             if request.kind == "recall":
                 return answer
             self.answered[key] = answer
         return self.answered[key]
 
-    async def _value(self, request: Request) -> Any:
+    async def _value(self, request: RayRequest) -> Any:
         at, given = self._at(request.at), request.given
         match request.kind:
             case "reply":
@@ -144,7 +144,7 @@ class _Exchange:
                     return None
                 # Kept from before a resume: the place is opened, and an attempt that is made again finds it here.
                 value = await at.once(request.name, _returning(None))
-                self.answered["decided", request.at, request.name] = Answer(value)
+                self.answered["decided", request.at, request.name] = RayAnswer(value)
                 return value
             case "decided":
                 return await at.once(request.name, _returning(given[0]))

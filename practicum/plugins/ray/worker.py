@@ -23,22 +23,22 @@ from practicum.core.redact import with_values
 from practicum.core.types import Profile, Prompt, Trace
 from practicum.engine.asking import ask_for
 from practicum.models.client import JSON, Reply
-from practicum.plugins.ray.messages import Answer, Job, Kind, Outcome, Request
+from practicum.plugins.ray.messages import Job, Kind, RayAnswer, RayOutcome, RayRequest
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass
-class _Line:
+class _JobExchange:
     """A job's side of its exchange with the run."""
 
     job: Job
-    task: asyncio.Task[Outcome] | None = None
+    task: asyncio.Task[RayOutcome] | None = None
     kept: dict[str, str] = field(default_factory=dict)
     opened: set[tuple[str, ...]] = field(default_factory=set)
-    asked: asyncio.Future[Request] = field(default_factory=asyncio.Future)
-    answered: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
+    asked: asyncio.Future[RayRequest] = field(default_factory=asyncio.Future)
+    answered: asyncio.Future[RayAnswer] = field(default_factory=asyncio.Future)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def open(self, at: tuple[str, ...]) -> None:
@@ -49,7 +49,7 @@ class _Line:
             )
         self.opened.add(at)
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: RayRequest) -> Any:
         """What the run answers. One request is made at a time."""
         async with self.turn:
             self.asked.set_result(request)
@@ -75,7 +75,7 @@ class _Line:
 class WorkerRun:
     """The run as an attempt on a worker sees it (`agents.base.AgentRun`), at the places `at` below the attempt."""
 
-    line: _Line
+    line: _JobExchange
     at_: tuple[str, ...] = ()
 
     @property
@@ -97,7 +97,7 @@ class WorkerRun:
     async def _ask(self, kind: Kind, name: str, *given: Any, opens: bool = True) -> Any:
         if opens:
             self.line.open((*self.at_, "", name))
-        return await self.line.ask(Request(kind, self.at_, name, given))
+        return await self.line.ask(RayRequest(kind, self.at_, name, given))
 
     async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: JSON | None = None) -> M:
         return await ask_for(self, role, prompt, schema, form)
@@ -145,7 +145,7 @@ class WorkerRun:
 
 
 _loaded: dict[str, Any] = {}
-_lines: dict[str, _Line] = {}
+_lines: dict[str, _JobExchange] = {}
 
 
 async def load(cargo: str, refs: Sequence[Any], threads: int) -> tuple[str, str] | None:
@@ -163,7 +163,7 @@ async def load(cargo: str, refs: Sequence[Any], threads: int) -> tuple[str, str]
 async def begin(key: str, cargo: str, data: bytes) -> bytes:
     """Begin a job; what it asks for first, or how it ended."""
     job: Job = pickle.loads(data)
-    line = _lines[key] = _Line(job, kept=dict(job.kept))
+    line = _lines[key] = _JobExchange(job, kept=dict(job.kept))
     line.task = asyncio.create_task(_outcome(_work(_loaded[cargo], job, WorkerRun(line))))
     return await _going_on(key, line)
 
@@ -183,7 +183,7 @@ async def cancel(key: str) -> None:
         await asyncio.wait([line.task])
 
 
-async def _going_on(key: str, line: _Line) -> bytes:
+async def _going_on(key: str, line: _JobExchange) -> bytes:
     try:
         return await line.said()
     finally:
@@ -200,8 +200,8 @@ async def _work(thing: Any, job: Job, run: WorkerRun) -> Any:
     return trace
 
 
-async def _outcome(work: Coroutine[Any, Any, Any]) -> Outcome:
+async def _outcome(work: Coroutine[Any, Any, Any]) -> RayOutcome:
     try:
-        return Outcome(await work)
+        return RayOutcome(await work)
     except PracticumError as error:
-        return Outcome(error=error)
+        return RayOutcome(error=error)

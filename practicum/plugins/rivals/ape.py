@@ -16,7 +16,7 @@ from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
 from practicum.methods.worked_examples import CALENDAR, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
-from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, propose, search
+from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, demonstrated, propose, search
 
 
 class Settings(BeamSettings):
@@ -33,19 +33,21 @@ class Settings(BeamSettings):
 def method(s: Settings) -> Method:
     """Guess the instruction behind cases, then vary the best guesses."""
 
-    def guesses_or_variants(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+    def guesses_or_variants(
+        known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
+    ) -> list[InstructionRequest]:
         if not known:
             return guesses(s.candidates, s.demos, lessons, rng)
         varied = [known[n % len(known)] for n in range(s.candidates)]
-        return [Request(VARY, (f"# The instruction\n{one.text}",), (one,)) for one in varied]
+        return [InstructionRequest(VARY, (f"# The instruction\n{one.text}",), (one,)) for one in varied]
 
     return search("ape", s, propose(guesses_or_variants, s.warmth))
 
 
-def guesses(most: int, demos: int, lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+def guesses(most: int, demos: int, lessons: Sequence[Lesson], rng: random.Random) -> list[InstructionRequest]:
     """Requests for `most` instructions, each guessed from `demos` cases drawn for it."""
     drawn = [tuple(rng.sample(lessons, min(demos, len(lessons)))) for _ in range(most if lessons else 0)]
-    return [Request(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
+    return [InstructionRequest(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
 
 
 INDUCE = Instructions(

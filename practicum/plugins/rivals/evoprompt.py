@@ -17,7 +17,7 @@ from practicum.engine.loop import Method
 from practicum.methods.worked_examples import CALENDAR, WORKSHOP
 from practicum.plugins.rivals.ape import guesses
 from practicum.plugins.rivals.examples import example
-from practicum.plugins.rivals.search import BeamSettings, Request, propose, roulette, search
+from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, propose, roulette, search
 
 DEMOS = 5
 """Cases that an instruction of the first generation is written from."""
@@ -35,7 +35,7 @@ class Settings(BeamSettings):
 def method(s: Settings) -> Method:
     """Cross, change, select."""
 
-    def generation(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+    def generation(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[InstructionRequest]:
         if len(known) < 2:
             return guesses(s.candidates, DEMOS, lessons, rng)  # there is no pair to cross yet
         return [crossed(*roulette(known, rng)) for _ in range(s.candidates)]
@@ -43,9 +43,9 @@ def method(s: Settings) -> Method:
     return search("evoprompt", s, propose(generation, s.warmth))
 
 
-def crossed(first: Entry, second: Entry) -> Request:
+def crossed(first: Entry, second: Entry) -> InstructionRequest:
     parts = (f"# First parent\n{first.text}", f"# Second parent\n{second.text}")
-    return Request(CROSS, parts, (first, second))
+    return InstructionRequest(CROSS, parts, (first, second))
 
 
 CROSS = Instructions(

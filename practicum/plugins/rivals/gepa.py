@@ -33,7 +33,7 @@ from practicum.plugins.rivals.bridge import AskModel, PackageSearch
 from practicum.plugins.rivals.examples import COAT_RIGHT, CUPS_WRONG, PRICES, example
 from practicum.plugins.rivals.search import (
     SECTION,
-    Request,
+    InstructionRequest,
     best_instruction,
     cases,
     only,
@@ -91,7 +91,7 @@ def rewritten(warmth: float) -> UpdateSeam:
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         now = next((e.text for e in ranked(context)), "(none yet)")
-        asked = Request(REFLECTOR, (f"# The instruction now\n{now}", cases(lessons)), lessons=tuple(lessons))
+        asked = InstructionRequest(REFLECTOR, (f"# The instruction now\n{now}", cases(lessons)), lessons=tuple(lessons))
         made = await written(asked, warmth, "reflector", run)
         return Delta(() if made is None else (made,))
 
@@ -107,7 +107,7 @@ def joined(warmth: float) -> Join:
             return Delta(tuple(made))
         parts = tuple(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
         sources, lessons = ordered_union(a.sources for a in made), ordered_union(a.lessons for a in made)
-        one = await written(Request(JOINER, parts), warmth, "reflector", replace(run, about=sources))
+        one = await written(InstructionRequest(JOINER, parts), warmth, "reflector", replace(run, about=sources))
         return Delta(() if one is None else (replace(one, sources=sources, lessons=lessons),))
 
     return join

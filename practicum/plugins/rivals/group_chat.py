@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from practicum.core.bounded import Output
 from practicum.core.types import Instructions, Step, Task
@@ -30,8 +30,10 @@ class Settings(Unlearned):
     """The temperature of the agents."""
 
 
-class Turn(Output):
+class NextSpeaker(Output):
     """The manager's choice."""
+
+    model_config = ConfigDict(title="Turn")  # models read this name of the schema
 
     next: Literal["planner", "worker", "critic"] = Field(description="who speaks next")
 
@@ -53,7 +55,7 @@ async def chatted(turns: int, task: Task, run: Run) -> tuple[Sequence[Step], str
     said, chat = list[Step](), ""
     for n in range(1, turns + 1):
         at = run.at(f"turn {n}")
-        name = (await asked(MANAGER, [chat], Turn, task, at.at("manager"))).next
+        name = (await asked(MANAGER, [chat], NextSpeaker, task, at.at("manager"))).next
         message = await asked(MEMBERS[name], [chat], Message, task, at.at(name))
         said.append(Step(name, message.text))
         chat = "# The chat so far\n" + "\n\n".join(f"{step.kind}: {step.text}" for step in said)

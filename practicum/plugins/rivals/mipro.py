@@ -125,7 +125,7 @@ START = Candidate()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Shown:
+class TaskInput:
     """A task as the value of a field of the package: its text is the task's input."""
 
     task: Task
@@ -181,7 +181,7 @@ class BayesianSearch(PackageSearch):
 
         def example(task: Task) -> Any:
             known = {"answer": task.target} if self.run.labels and task.target is not None else {}
-            return dspy.Example(task=Shown(task), **known).with_inputs("task")
+            return dspy.Example(task=TaskInput(task), **known).with_inputs("task")
 
         self.ask, how = ask, self.how
         told = "\n\n".join(part for part in (self.run.instructions, self.first_text) if part) or NONE
@@ -211,7 +211,7 @@ class BayesianSearch(PackageSearch):
 
     def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
         """The package's adapter: an attempt at a task, or texts from the model that proposes."""
-        if isinstance(shown := inputs.get("task"), Shown):
+        if isinstance(shown := inputs.get("task"), TaskInput):
             if self.known:
                 return [self.known[shown.task.id]]
             return [self.ask(partial(self._attempted, self._candidate(signature, demos), shown.task))]

@@ -15,7 +15,7 @@ from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
 from practicum.methods.worked_examples import CLOSED, NOTICES, SHOP
 from practicum.plugins.rivals.examples import CUPS, PRICES, SHORT, example
-from practicum.plugins.rivals.search import BeamSettings, Request, demonstrated, history, propose, search
+from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, demonstrated, history, propose, search
 
 EXEMPLARS = 3
 """Tasks shown in the meta-prompt (the paper's number)."""
@@ -26,9 +26,11 @@ Settings = BeamSettings
 def method(s: Settings) -> Method:
     """Read the trajectory of instructions and scores, write better ones."""
 
-    def trajectory(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+    def trajectory(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[InstructionRequest]:
         shown = tuple(rng.sample(lessons, min(EXEMPLARS, len(lessons))))
-        return [Request(OPTIMIZER, (history(known), demonstrated(shown)), tuple(known), shown)] * s.candidates
+        return [
+            InstructionRequest(OPTIMIZER, (history(known), demonstrated(shown)), tuple(known), shown)
+        ] * s.candidates
 
     return search("opro", s, propose(trajectory, s.warmth))
 

@@ -26,7 +26,7 @@ from practicum.plugins.rivals.ape import INDUCE
 from practicum.plugins.rivals.examples import DATES, MATERIAL_CASES, MATERIALS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import (
     BeamSettings,
-    Request,
+    InstructionRequest,
     cases,
     demonstrated,
     ranked,
@@ -116,7 +116,7 @@ async def mutant(
     operator = rng.choice([name for name in OPERATORS if name != "lamarckian" or any(x.detail for x in lessons)])
     if operator in HYPER:
         zero = operator == "zero-order hyper"
-        asked = from_cases("", lessons, rng) if zero else Request(ADVISE, (_advice(advice),))
+        asked = from_cases("", lessons, rng) if zero else InstructionRequest(ADVISE, (_advice(advice),))
         new = await written(replace(asked, told=ADVISE, parents=(winner,)), warmth, "curator", run.at("advice"))
         advice, rests_on = (advice, ()) if new is None else (new.text, new.lessons)
     asked = request(operator, winner, advice, known, lessons, rng)
@@ -137,7 +137,7 @@ async def mutant(
 
 def request(
     operator: str, winner: Entry, advice: str, known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
-) -> Request:
+) -> InstructionRequest:
     """The call of an operator. Advice that hypermutation wrote is followed as any other is."""
     texts = {e.text: e for e in known}
     match operator:
@@ -145,24 +145,24 @@ def request(
             return from_cases(advice, lessons, rng)
         case "population":
             listed = _listed("in no order", rng.sample([*texts], len(texts)))
-            return Request(CONTINUE, (listed,), tuple(known))
+            return InstructionRequest(CONTINUE, (listed,), tuple(known))
         case "ranked":
-            return Request(CONTINUE, (_listed("the best last", [*reversed(texts)]),), tuple(known))
+            return InstructionRequest(CONTINUE, (_listed("the best last", [*reversed(texts)]),), tuple(known))
         case "lineage":
-            return Request(CONTINUE, (_listed("each made of the one before it", _line(winner)),))
+            return InstructionRequest(CONTINUE, (_listed("each made of the one before it", _line(winner)),))
         case "lamarckian":
             worked = [x for x in lessons if x.detail]
             shown = tuple(rng.sample(worked, min(DEMOS, len(worked))))
-            return Request(INDUCE, (cases(shown),), lessons=shown)
+            return InstructionRequest(INDUCE, (cases(shown),), lessons=shown)
         case _:
-            return Request(FOLLOW, (_advice(advice), f"# The instruction\n{winner.text}"))
+            return InstructionRequest(FOLLOW, (_advice(advice), f"# The instruction\n{winner.text}"))
 
 
-def from_cases(advice: str, lessons: Sequence[Lesson], rng: random.Random) -> Request:
+def from_cases(advice: str, lessons: Sequence[Lesson], rng: random.Random) -> InstructionRequest:
     """An instruction for tasks like some of these, by a drawn way to think."""
     shown = tuple(rng.sample(lessons, min(DEMOS, len(lessons))))
     parts = (f"# How to think\n{rng.choice(THINKING)}", _advice(advice) if advice else "", demonstrated(shown))
-    return Request(START, tuple(filter(None, parts)), lessons=shown)
+    return InstructionRequest(START, tuple(filter(None, parts)), lessons=shown)
 
 
 def _line(entry: Entry) -> list[str]:

@@ -31,7 +31,7 @@ from practicum.plugins.rivals.search import (
     ATTEMPT,
     NONE,
     Bandit,
-    Request,
+    InstructionRequest,
     SearchSettings,
     all_written,
     attempted,
@@ -149,11 +149,11 @@ def expanded(paraphrases: int, successors: int, warmth: float) -> UpdateSeam:
         parent = context.get(lesson.data["parent"])
         parents = () if parent is None else (parent,)
         errors, reasons = f"# What failed under it\n{lesson.detail}", f"# What is wrong with it\n{lesson.text}"
-        asked = Request(EDIT, (_instruction(parent), errors, reasons), parents, (lesson,))
+        asked = InstructionRequest(EDIT, (_instruction(parent), errors, reasons), parents, (lesson,))
         made = await written(asked, warmth, "curator", run.at("edit"))
         if made is None:
             return []
-        again = Request(VARY, (f"# The instruction\n{made.text}",), parents, (lesson,))
+        again = InstructionRequest(VARY, (f"# The instruction\n{made.text}",), parents, (lesson,))
         return [made, *await all_written([again] * paraphrases, warmth, run.at("paraphrase"))]
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

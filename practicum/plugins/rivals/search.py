@@ -31,7 +31,7 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
 from practicum.methods.blocks.reflect import evidence
 from practicum.methods.blocks.sample import drawn
-from practicum.methods.blocks.show import Answer, answer
+from practicum.methods.blocks.show import ActWithNote, answer
 from practicum.methods.settings import CandidateSettings
 
 SECTION = "instructions"
@@ -129,7 +129,7 @@ class Instruction(Output):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class InstructionRequest:
     """One call for an instruction: what its author is told and reads, and the candidates and lessons it rests on."""
 
     told: Instructions
@@ -138,11 +138,11 @@ class Request:
     lessons: tuple[Lesson, ...] = ()
 
 
-Plan = Callable[[Sequence[Entry], Sequence[Lesson], random.Random], Sequence[Request]]
+Plan = Callable[[Sequence[Entry], Sequence[Lesson], random.Random], Sequence[InstructionRequest]]
 """The requests of a step, made of the candidates so far, the best first, and of the step's lessons."""
 
 
-async def written(request: Request, warmth: float, role: str, run: Run) -> Add | None:
+async def written(request: InstructionRequest, warmth: float, role: str, run: Run) -> Add | None:
     """The instruction of a request. None if the call failed, which is counted, or if it is empty."""
     sources = ordered_union([sources_of(request.lessons), *(e.sources for e in request.parents)])
     prompt = request.told.prompt(run.profile, [*run.agent_instructions, *request.parts])
@@ -153,7 +153,7 @@ async def written(request: Request, warmth: float, role: str, run: Run) -> Add |
     return Add(SECTION, text, sources=sources, lessons=ids) if text else None
 
 
-async def all_written(requests: Sequence[Request], warmth: float, run: Run) -> list[Add]:
+async def all_written(requests: Sequence[InstructionRequest], warmth: float, run: Run) -> list[Add]:
     """The instructions of all requests, all at once, each text once."""
     jobs = [(str(n), partial(written, request, warmth, "curator")) for n, request in enumerate(requests, 1)]
     unlike: dict[str, Add] = {}
@@ -193,7 +193,7 @@ def mean_of(attempts: Sequence[Attempt], run: Run) -> Mean | None:
     return (sum(seen) / len(seen), len(seen)) if seen else None
 
 
-def each_once(act: Answer) -> AttemptSeam:
+def each_once(act: ActWithNote) -> AttemptSeam:
     """Attempt each task of the batch under the best candidate. An attempt at a task under an instruction is made once
     in a run, and returned again after that; an attempt that failed with an error is made anew."""
 
@@ -243,7 +243,7 @@ async def on_all(
 
 
 @dataclass(slots=True)
-class Arm:
+class CandidateArm:
     """A candidate on trial: the number of tasks that it was tried on, and the attempts."""
 
     text: str
@@ -265,7 +265,7 @@ class Bandit:
     async def __call__(
         self, old: Sequence[Entry], new: Sequence[Add], attempts: Sequence[Attempt], run: Run
     ) -> tuple[list[Mean | None], Mean | None]:
-        arms = [Arm(text) for text in (*(e.text for e in old), *(add.text for add in new))]
+        arms = [CandidateArm(text) for text in (*(e.text for e in old), *(add.text for add in new))]
         tasks = [r.task for r in attempts]
         run.count(Count.TRIED_CANDIDATES, len(new))
         await Bandit(1, len(old), len(tasks)).explore(arms[: len(old)], tasks, run.at("beam"))
@@ -273,15 +273,15 @@ class Bandit:
         before = next(((float(e.data["none"]), 0) for e in old if "none" in e.data), None)
         return [mean_of(arm.made, run) for arm in arms], before if old else mean_of(attempts, run)
 
-    async def explore(self, arms: Sequence[Arm], tasks: Sequence[Task], run: Run) -> None:
+    async def explore(self, arms: Sequence[CandidateArm], tasks: Sequence[Task], run: Run) -> None:
         """Try the arms, none twice on a task."""
 
-        async def pull(arm: Arm, run: Run) -> None:
+        async def pull(arm: CandidateArm, run: Run) -> None:
             part = tasks[arm.tried : arm.tried + self.samples]
             arm.made += await attempted(arm.text, part, run)
             arm.tried += len(part)
 
-        def bound(arm: Arm) -> float:
+        def bound(arm: CandidateArm) -> float:
             if not arm.tried:
                 return math.inf
             return (mean_of(arm.made, run) or (0.0, 0))[0] + math.sqrt(math.log(turn) / arm.tried)

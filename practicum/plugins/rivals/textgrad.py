@@ -30,7 +30,7 @@ from practicum.plugins.rivals.examples import COAT_RIGHT, PRICES, SHORT, example
 from practicum.plugins.rivals.search import (
     FEEDBACK,
     NONE,
-    Request,
+    InstructionRequest,
     SearchSettings,
     best,
     best_instruction,
@@ -112,7 +112,7 @@ def descent(momentum: int, warmth: float) -> UpdateSeam:
         before = "\n".join(f"- {x.text}" for x in recalled)
         fresh = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text)
         parts = (history(known), f"# Said before\n{before or '(nothing)'}", f"# Said now\n{fresh or '(nothing)'}")
-        asked = Request(OPTIMIZER, parts, tuple(known), (*recalled, *lessons))
+        asked = InstructionRequest(OPTIMIZER, parts, tuple(known), (*recalled, *lessons))
         made = await written(asked, warmth, "curator", run.at("1"))
         new = [lesson for lesson in lessons if lesson.text][-momentum:] if momentum else []
         old = kept[: max(len(kept) + len(new) - momentum, 0)]

@@ -38,9 +38,9 @@ class Pages:
         await self._site(scope, receive, send)
 
     def _load(self) -> Any:
-        from practicum.serve.pages.site import Site
+        from practicum.serve.pages.site import ServiceSite
 
-        return Site(self._service, self._keys, self._threads)
+        return ServiceSite(self._service, self._keys, self._threads)
 
     def close(self) -> None:
         """Wait for what is being rendered."""

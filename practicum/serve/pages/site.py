@@ -77,7 +77,7 @@ class SignedOut(PracticumError):
 Endpoint = Callable[[Visit], Awaitable[Response]]
 
 
-class Site:
+class ServiceSite:
     """All pages, as an ASGI application."""
 
     def __init__(self, service: Service, keys: Keys, threads: Executor) -> None:

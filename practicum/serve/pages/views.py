@@ -22,7 +22,7 @@ from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
 from practicum.serve.pages.visit import Visit
 from practicum.serve.reporting import STATES, WAITING, listed, made_of, with_numbers
-from practicum.serve.space import Space
+from practicum.serve.space import ServedSpace
 from practicum.session.corrections import LETTER, Correction
 from practicum.session.review import Effect, Present, read_reviews
 from practicum.session.story import Story
@@ -130,7 +130,7 @@ async def _overview(visit: Visit, template: str) -> Response:
     )  # fmt: skip
 
 
-def _canary(space: Space) -> dict[str, Any] | None:
+def _canary(space: ServedSpace) -> dict[str, Any] | None:
     """The version that is being tried, with its evidence."""
     if (rollout := space.rollout) is None:
         return None
@@ -314,7 +314,7 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
     )  # fmt: skip
 
 
-def _queue(space: Space, context: Context | None) -> tuple[list[dict[str, Any]], int]:
+def _queue(space: ServedSpace, context: Context | None) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
     waiting, number = listed(space, WAITING, None, QUEUE)
     asked = reads.interactions_at(space.store, (one.interaction for one in waiting if one.interaction))
@@ -412,7 +412,7 @@ def _version(store: Store, version: int) -> Context | None:
 
 
 async def _shown_again(
-    space: Space, found: dict[str, Any], context: Context, shown: Sequence[Correction]
+    space: ServedSpace, found: dict[str, Any], context: Context, shown: Sequence[Correction]
 ) -> tuple[str, bool]:  # fmt: skip
     """What a request was shown, as text, made once more; and whether the same entries were looked up again."""
     fixed, learned, entries = await space.show_again(found["question"], context, shown)

@@ -13,13 +13,13 @@ from starlette.responses import RedirectResponse, Response
 from practicum.serve.access import Forbidden, Grant, Keys
 from practicum.serve.operations import OPERATIONS, At, perform
 from practicum.serve.service import Service
-from practicum.serve.space import Space
+from practicum.serve.space import ServedSpace
 from practicum.session.review import count_pending
 
 T = TypeVar("T")
 
 
-class Frame(Protocol):
+class PageServices(Protocol):
     """What all pages share: the service with its keys, threads that read, and templates."""
 
     service: Service
@@ -34,17 +34,17 @@ class Frame(Protocol):
 class Visit:
     """A request for a page: who asks, in which space, and what the form or the query says."""
 
-    site: Frame
+    site: PageServices
     request: Request
     grant: Grant
     token: str
     endings: int
     """`Service.endings` when the request came."""
     form: Mapping[str, str] = field(default_factory=dict)
-    known: Space | None = None
+    known: ServedSpace | None = None
 
     @property
-    def opened(self) -> Space:
+    def opened(self) -> ServedSpace:
         """The space."""
         assert self.known is not None, "entering a page of a space opens it"
         return self.known

@@ -37,7 +37,7 @@ def top_place(place: str) -> str:
     return "/".join(parts[: 2 if parts[0].startswith(("leg ", "ask ", "evaluate ")) else 1])
 
 
-class Plain:
+class StoryPart:
     """A part of the story that can be given to programs."""
 
     def as_json(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class RunStory(Plain):
+class RunStory(StoryPart):
     """A run as a whole.
 
     `usage` and `by_role` are what its journal holds so far. `counts` are the counters above zero (see `core.counts`),
@@ -70,7 +70,7 @@ class RunStory(Plain):
 
 
 @dataclass(frozen=True)
-class StepStory(Plain):
+class StepStory(StoryPart):
     """One step, as it was counted when it ended.
 
     `tasks` are the ids of its tasks. `lessons`, `applied`, `refused` and `held` (for review) are numbers; `version`,
@@ -100,7 +100,7 @@ STEP = TypeAdapter(StepStory)
 
 
 @dataclass(frozen=True)
-class AttemptLine(Plain):
+class AttemptLine(StoryPart):
     """One attempt in a line.
 
     `split` is train for learning, and otherwise that of the evaluation: before, test, val or another one. Of an
@@ -154,7 +154,7 @@ class CallReader(Protocol):
 
 
 @dataclass(frozen=True)
-class CallStory(Plain):
+class CallStory(StoryPart):
     """One effect in the journal: a model call, an attempt of an agent of the user's own, or a score that is an effect.
 
     `id` is a number that `practicum show RUN --call` takes. `model` is the run's model in this role, empty where none
@@ -216,7 +216,7 @@ class CallStory(Plain):
 
 
 @dataclass(frozen=True)
-class EntryShown(Plain):
+class EntryShown(StoryPart):
     """An entry as an attempt met it: its text at that version, and its similarity to the task if it was looked up."""
 
     id: str
@@ -229,7 +229,7 @@ FateWord = Literal["applied", "covered", "dropped", "refused", "waits", "rejecte
 
 
 @dataclass(frozen=True)
-class Fate(Plain):
+class Fate(StoryPart):
     """What became of a lesson.
 
     applied: an edit (`op`) made `version`, in which `entry` was added, changed or voted on. covered: `entry` said it
@@ -248,7 +248,7 @@ class Fate(Plain):
 
 
 @dataclass(frozen=True)
-class LessonStory(Plain):
+class LessonStory(StoryPart):
     """What a reflection said: an insight (`text`, empty if it only voted), all findings, and what became of it.
 
     `votes` are its verdicts on entries, `attempts` the ids of those that it came from, and `of` is the id of the
@@ -270,7 +270,7 @@ class LessonStory(Plain):
 
 
 @dataclass(frozen=True)
-class RoundStory(Plain):
+class RoundStory(StoryPart):
     """A reflection within an attempt and, if another try followed, what came of it. `texts` are its insights."""
 
     texts: str
@@ -281,7 +281,7 @@ class RoundStory(Plain):
 
 
 @dataclass(frozen=True)
-class AttemptStory(Plain):
+class AttemptStory(StoryPart):
     """Everything about one attempt.
 
     `version` is the one whose context it was made under, None where it is not known (learning without a barrier).
@@ -325,7 +325,7 @@ class AttemptStory(Plain):
 
 
 @dataclass(frozen=True)
-class EntryStory(Plain):
+class EntryStory(StoryPart):
     """An entry with every edit that made it what it is. `now` is None if it was removed. `sources` are the names of
     what it came from, and `attempts` the ids of the attempts among them."""
 

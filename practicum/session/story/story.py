@@ -61,7 +61,7 @@ RESOLUTIONS: TypeAdapter[tuple[Resolution, ...]] = TypeAdapter(tuple[Resolution,
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationScope:
     """An evaluation of a context, as the run names it in places: `split`, the digest of the context, and a repeat."""
 
     split: str
@@ -69,7 +69,7 @@ class Evaluation:
     repeat: str
 
     @classmethod
-    def at(cls, place: str) -> Evaluation:
+    def at(cls, place: str) -> EvaluationScope:
         return cls(*place.split("/")[0].removeprefix("evaluate ").rsplit(" ", 2))
 
     @property
@@ -186,8 +186,8 @@ class Story:
         if split is not None:
             where.append(table.c.step > 0 if split == "train" else table.c.step == 0)
         rows = self._rows(table, table.c.place, table.c.step, table.c.data, where=where)
-        for scope, group in groupby(rows, lambda row: row.step or Evaluation.at(row.place)):
-            if isinstance(scope, Evaluation) and split not in (None, self._label(scope), self._split(scope)):
+        for scope, group in groupby(rows, lambda row: row.step or EvaluationScope.at(row.place)):
+            if isinstance(scope, EvaluationScope) and split not in (None, self._label(scope), self._split(scope)):
                 continue
             for attempt, ids in self._ids(scope, [ATTEMPT.validate_json(row.data) for row in group]):
                 if task is None or attempt.task.id == task:
@@ -198,8 +198,8 @@ class Story:
         scope, attempt, ids = self._find(id)
         members, lines = in_order(attempt), self._lines(scope, attempt, ids)
         line, one = next(both for both in zip(lines, members, strict=True) if id in (both[0].id, both[0].place))
-        evaluated = isinstance(scope, Evaluation)
-        version = line.version if isinstance(scope, Evaluation) else self._version_before(scope)
+        evaluated = isinstance(scope, EvaluationScope)
+        version = line.version if isinstance(scope, EvaluationScope) else self._version_before(scope)
         context = Context() if version is None else self.context(version)
         calls, judging, reflecting, updating = self._calls_about(attempt, one, members)
         paid = [*calls, *judging, *reflecting]
@@ -220,7 +220,7 @@ class Story:
             twin=attempt.twin,
             reused=next(iter(self.attempts_of([f"attempt:{one.of}"])), one.of) if one.of else "",
             recorded=one.task.recorded is not None and self.config.from_traces,
-            lessons=() if isinstance(scope, Evaluation) else self._lessons_of(scope, attempt),
+            lessons=() if isinstance(scope, EvaluationScope) else self._lessons_of(scope, attempt),
             reflecting=tuple(reflecting),
             updating=tuple(updating),
             usage=sum((call.usage for call in paid), Usage()),
@@ -338,7 +338,7 @@ class Story:
         table = schema.attempts
         named = table.c.data.contains(json.dumps(entry), autoescape=True)
         for row in self._rows(table, table.c.place, table.c.step, where=[named]):
-            scope = row.step or Evaluation.at(row.place)
+            scope = row.step or EvaluationScope.at(row.place)
             for attempt, ids in self._scope(scope):
                 if attempt.place == row.place:
                     members = zip(self._lines(scope, attempt, ids), in_order(attempt), strict=True)
@@ -394,7 +394,7 @@ class Story:
         """The contexts that were evaluated on the test tasks, by their digests."""
         return {one.digest for one in self._evaluations() if one.split == "test"}
 
-    def _evaluations(self) -> Iterator[Evaluation]:
+    def _evaluations(self) -> Iterator[EvaluationScope]:
         """All evaluations whose attempts are stored, each by a jump in the index of places."""
         table, after = schema.attempts, "evaluate "
         while True:
@@ -402,17 +402,17 @@ class Story:
             rows = self.store.rows(self.store.select(table.c.place).where(below).order_by(table.c.place).limit(1))
             if not rows:
                 return
-            one = Evaluation.at(rows[0].place)
+            one = EvaluationScope.at(rows[0].place)
             yield one
             after = f"{one.place}0"  # the character after the slash
 
-    def _split(self, one: Evaluation) -> str:
+    def _split(self, one: EvaluationScope) -> str:
         """The split of an evaluation; "before" if it is that of the first context alone."""
         if one.split == "test" and self.config.before and len(self._tests) > 1 and self._evaluated.get(one.digest) == 0:
             return "before" if one.digest != self.context(self._final).digest else "test"
         return one.split
 
-    def _label(self, one: Evaluation) -> str:
+    def _label(self, one: EvaluationScope) -> str:
         """The beginning of the ids of an evaluation's attempts."""
         split, version = self._split(one), self._evaluated.get(one.digest)
         again = "" if one.repeat == "0" else f"~{int(one.repeat) + 1}"
@@ -422,7 +422,7 @@ class Story:
             return split + again
         return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
 
-    def _ids(self, scope: int | Evaluation, attempts: Sequence[Attempt]) -> Named:
+    def _ids(self, scope: int | EvaluationScope, attempts: Sequence[Attempt]) -> Named:
         """The attempts of a step or an evaluation, each with the ids of its group. A task that comes twice has
         `~2` behind its second time."""
         label = f"{scope}" if isinstance(scope, int) else self._label(scope)
@@ -440,7 +440,7 @@ class Story:
             named.append((attempt, ids))
         return named
 
-    def _scope(self, scope: int | Evaluation) -> Named:
+    def _scope(self, scope: int | EvaluationScope) -> Named:
         """The attempts of a step or an evaluation."""
         if isinstance(scope, int) and scope in self._named:
             return self._named[scope]
@@ -454,14 +454,14 @@ class Story:
             self._keep(self._named, scope, named)
         return named
 
-    def _lines(self, scope: int | Evaluation, attempt: Attempt, ids: Sequence[str]) -> list[AttemptLine]:
+    def _lines(self, scope: int | EvaluationScope, attempt: Attempt, ids: Sequence[str]) -> list[AttemptLine]:
         members = in_order(attempt)
         return [
             AttemptLine(
                 id=id,
-                split=self._split(scope) if isinstance(scope, Evaluation) else "train",
-                step=None if isinstance(scope, Evaluation) else scope,
-                version=self._evaluated.get(scope.digest) if isinstance(scope, Evaluation) else None,
+                split=self._split(scope) if isinstance(scope, EvaluationScope) else "train",
+                step=None if isinstance(scope, EvaluationScope) else scope,
+                version=self._evaluated.get(scope.digest) if isinstance(scope, EvaluationScope) else None,
                 task=one.task.id,
                 input=one.task.input,
                 answer=one.trace.answer,
@@ -480,11 +480,11 @@ class Story:
             for number, (id, one) in enumerate(zip(ids, members, strict=True), 1)
         ]
 
-    def _find(self, id: str) -> tuple[int | Evaluation, Attempt, list[str]]:
+    def _find(self, id: str) -> tuple[int | EvaluationScope, Attempt, list[str]]:
         """The reported attempt whose group has this attempt, with the ids of the group."""
-        scopes: list[int | Evaluation] = []
+        scopes: list[int | EvaluationScope] = []
         if "/" in id and (row := self._row_near(id)) is not None:
-            scopes.append(row.step or Evaluation.at(row.place))
+            scopes.append(row.step or EvaluationScope.at(row.place))
         label = id.partition(".")[0]
         if label.isdecimal():
             scopes.append(int(label))
@@ -500,7 +500,7 @@ class Story:
                 close += ids
         raise UsageError("attempt.unknown", self._no_attempt(id, close))
 
-    def _alias(self, one: Evaluation) -> str:
+    def _alias(self, one: EvaluationScope) -> str:
         """The other name of an evaluation: if nothing was learned, that before and that after it are one."""
         first = self.config.before and one.split == "test" and self._evaluated.get(one.digest) == 0
         return "before" if first else self._label(one)
@@ -533,7 +533,7 @@ class Story:
         row = self._row_near(place)
         if row is None:
             return None
-        for attempt, ids in self._scope(row.step or Evaluation.at(row.place)):
+        for attempt, ids in self._scope(row.step or EvaluationScope.at(row.place)):
             for id, member in zip(ids, in_order(attempt), strict=True):
                 if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
                     return id

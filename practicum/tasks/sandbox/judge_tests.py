@@ -1,10 +1,10 @@
 """The script that tests an answer: it runs the tests, checks every assert, and reports.
 
 It runs in the sandbox, in a process of its own. The code of the answer is in another (`run_answer.py`): here its names
-are `Remote`s, whose calls send their arguments there and get plain data back. So what an assert compares was made here
-from text, and nothing of the answer can reach the tests, the asserts or what they expect. It uses the standard library
-alone. Standard input is the job as JSON: the prompt, the tests and the name of the entry point. The arguments are the
-numbers of the pipes from and to the answer. Standard output holds the report.
+are `RemoteObject`s, whose calls send their arguments there and get plain data back. So what an assert compares was made
+here from text, and nothing of the answer can reach the tests, the asserts or what they expect. It uses the standard
+library alone. Standard input is the job as JSON: the prompt, the tests and the name of the entry point. The arguments
+are the numbers of the pipes from and to the answer. Standard output holds the report.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ T = TypeVar("T")
 TALK: Talk
 
 
-class Checks(ast.NodeTransformer):
+class AssertRewriter(ast.NodeTransformer):
     """Turns every assert into a check that continues after a failure, and records which ones were reached or failed."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Checks(ast.NodeTransformer):
         self.failed.setdefault(index, _one_line(error))
 
 
-class Remote:
+class RemoteObject:
     """An object in the process of the answer. It can be called, and asked for attributes and text.
 
     No operator compares it or computes with it, since the answer would decide what comes out: an object equal to
@@ -112,13 +112,13 @@ class Remote:
         if not (mine.is_class and mine.made):
             return TALK.ask("call", self, *args, **keywords)
         made = TALK.ask("make", self, *args, **keywords)
-        if type(made) is Remote:
+        if type(made) is RemoteObject:
             _about(made).made = True
         return made
 
     def __getattribute__(self, name: str) -> Any:  # a method with the name of an operator, too, if it is asked for so
         if name == "__class__":
-            return Remote
+            return RemoteObject
         if name in LOOKUPS and not _about(self).made:
             refuse(self, f"{name}()")
         return _named(name, TALK.ask("getattr", self, name))
@@ -174,11 +174,11 @@ class Remote:
         return TALK.ask("exit", self, error)
 
     def __instancecheck__(self, value: object) -> bool:
-        return type(value) is Remote and _exactly(bool, TALK.ask("isinstance", value, self))
+        return type(value) is RemoteObject and _exactly(bool, TALK.ask("isinstance", value, self))
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """An operator of Remote, which computes with plain data here or not at all."""
+    """An operator of RemoteObject, which computes with plain data here or not at all."""
     reflected = name not in operator.__dict__
     compute = getattr(operator, name.replace("__r", "__") if reflected else name)
 
@@ -194,9 +194,9 @@ def _operator(name: str) -> Callable[..., Any]:
 COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "contains")
 COMPUTING = "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"
 for _name in (*COMPARING, *COMPUTING, *(f"r{name}" for name in COMPUTING)):
-    setattr(Remote, f"__{_name}__", _operator(f"__{_name}__"))
-Remote.__hash__ = lambda self: hash(_plain(self))  # type: ignore[method-assign]
-Remote.__name__ = "object of the answer"  # in the messages of TypeError
+    setattr(RemoteObject, f"__{_name}__", _operator(f"__{_name}__"))
+RemoteObject.__hash__ = lambda self: hash(_plain(self))  # type: ignore[method-assign]
+RemoteObject.__name__ = "object of the answer"  # in the messages of TypeError
 
 
 class About:
@@ -204,31 +204,31 @@ class About:
 
     def __init__(self, number: int, name: str, is_class: bool, base: str, is_iterator: bool) -> None:
         self.number, self.name, self.is_class, self.base, self.is_iterator = number, name, is_class, base, is_iterator
-        self.made = False  # by the tests, see Remote
+        self.made = False  # by the tests, see RemoteObject
         self.ended = False  # what is iterated once does not begin again
 
 
-def _about(remote: Remote) -> About:
+def _about(remote: RemoteObject) -> About:
     about: About = object.__getattribute__(remote, "practicum_remote")
     return about
 
 
 def _named(name: str, value: Any) -> Any:
     """The value that the tests found under a name: a class makes objects if it has the name of a class here."""
-    if type(value) is Remote and _about(value).is_class and name.lstrip("_")[:1].isupper():
+    if type(value) is RemoteObject and _about(value).is_class and name.lstrip("_")[:1].isupper():
         _about(value).made = True
     return value
 
 
 def _plain(value: Any) -> Any:
-    if type(value) is not Remote:
+    if type(value) is not RemoteObject:
         return value
     if not (_about(value).made and _about(value).base):
         refuse(value, "an operator")
     return TALK.ask("content", value)
 
 
-def _made(remote: Remote, what: str) -> Talk:
+def _made(remote: RemoteObject, what: str) -> Talk:
     if not _about(remote).made:
         refuse(remote, what)
     return TALK
@@ -240,7 +240,7 @@ def _exactly(kind: type[T], value: Any) -> T:
     return value
 
 
-def refuse(remote: Remote, what: str) -> NoReturn:
+def refuse(remote: RemoteObject, what: str) -> NoReturn:
     """Refuse what the answer would decide."""
     name = _about(remote).name
     raise TypeError(f"{what} of the answer's {name} object decides nothing: compare its attributes or results instead")
@@ -249,10 +249,10 @@ def refuse(remote: Remote, what: str) -> NoReturn:
 class Talk:
     """The conversation with the process of the answer."""
 
-    def __init__(self, checks: Checks, replies: int, requests: int, shared: dict[str, type[Any]]) -> None:
+    def __init__(self, checks: AssertRewriter, replies: int, requests: int, shared: dict[str, type[Any]]) -> None:
         self.checks, self.shared = checks, shared
         self.replies, self.requests = os.fdopen(replies, "rb"), os.fdopen(requests, "wb")
-        self.remotes: dict[int, Remote] = {}
+        self.remotes: dict[int, RemoteObject] = {}
         self.functions: list[Callable[..., Any]] = []  # of the tests, that the answer may call
         self.errors: dict[int, type[BaseException]] = {}  # the exceptions that the answer defines, made again here
         self.lock = RLock()
@@ -322,7 +322,7 @@ class Talk:
     def special_node(self, value: Any, packer: Packer) -> Node:
         """The node of what is not plain data. Raises TypeError for what cannot cross."""
         kind: type[Any] = type(value)
-        if kind is Remote:
+        if kind is RemoteObject:
             return ["theirs", _about(value).number]
         if isinstance(value, type):
             if theirs := [number for number, error in self.errors.items() if error is value]:
@@ -379,10 +379,10 @@ class Talk:
                     return _error(kind, text, rest[:count], rest[count:])
         raise ValueError(f"no {node[0]}")
 
-    def remote(self, about: About) -> Remote:
-        """The same Remote for the same object."""
+    def remote(self, about: About) -> RemoteObject:
+        """The same RemoteObject for the same object."""
         if about.number not in self.remotes:
-            remote = self.remotes[about.number] = Remote()
+            remote = self.remotes[about.number] = RemoteObject()
             object.__setattr__(remote, "practicum_remote", about)
         return self.remotes[about.number]
 
@@ -455,7 +455,7 @@ def names_used(tests: str, entry_point: str | None) -> tuple[set[str], set[str]]
     return (used - modules) | ({entry_point} if entry_point else set()), modules
 
 
-def run(job: dict[str, Any], checks: Checks) -> None:
+def run(job: dict[str, Any], checks: AssertRewriter) -> None:
     global TALK
     tests, entry_point = job["tests"], job["entry_point"]
     # Dataclasses look up their module by its name.
@@ -504,6 +504,6 @@ def _shortened(text: str, size: int) -> str:
 
 
 if __name__ == "__main__":
-    CHECKS = Checks()
+    CHECKS = AssertRewriter()
     sys.stdout = sys.stderr  # what the tests print is no report
     run(json.loads(sys.stdin.read()), CHECKS)

@@ -52,7 +52,7 @@ DERIVED: dict[type[Any], Callable[[Any], Any]] = {
 }
 
 
-class Answer:
+class LoadedAnswer:
     """The loaded answer, and the conversation with its tests."""
 
     def __init__(self, requests: int, replies: int) -> None:
@@ -232,7 +232,7 @@ def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None)
 def main() -> None:
     """Load the answer, then serve its tests."""
     job = json.loads(sys.stdin.read())
-    answer = Answer(int(sys.argv[1]), int(sys.argv[2]))
+    answer = LoadedAnswer(int(sys.argv[1]), int(sys.argv[2]))
     # Dataclasses and pickle look up the module by its name.
     module = sys.modules["answer"] = types.ModuleType("answer")
     answer.names = module.__dict__

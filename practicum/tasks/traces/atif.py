@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from practicum.core.types import Score, Task
 from practicum.tasks.traces.fields import object_at, objects_in, own_id, recorded_score, stored_score, text_at, texts_at
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
-from practicum.tasks.traces.trace import MOST_DOCUMENT, Item, Place
+from practicum.tasks.traces.trace import MOST_DOCUMENT, Item, RecordPlace
 
 RESULT_DEPTH = 4  # folders that are searched for result.json, the trajectory's own first
 _SOURCES = {"system": "system", "user": "user", "agent": "message"}
@@ -37,7 +37,7 @@ def is_trial_result(record: Mapping[str, Any]) -> bool:
     return "verifier_result" in record or {"trial_name", "step_results"} <= record.keys()
 
 
-def read(record: Mapping[str, Any], place: Place, parent: str | None = None) -> Iterator[Task]:
+def read(record: Mapping[str, Any], place: RecordPlace, parent: str | None = None) -> Iterator[Task]:
     """The task of one record, and those of the subagents in it."""
     id = own_id(record, "trajectory_id", "session_id")
     parent = parent or text_at(record, "agent/extra/parent_session_id")
@@ -54,7 +54,7 @@ def read(record: Mapping[str, Any], place: Place, parent: str | None = None) -> 
         yield from read(subagent, place, id or "unnamed")
 
 
-def _items(record: Mapping[str, Any], place: Place) -> Iterator[Item]:
+def _items(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Item]:
     for step in objects_in(record, "steps", place.warn):
         source = step.get("source")
         if str(source) not in _SOURCES:
@@ -69,7 +69,7 @@ def _items(record: Mapping[str, Any], place: Place) -> Iterator[Item]:
             yield Item("observation", text, text_at(result, "source_call_id"))
 
 
-def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str, place: Place) -> Score | None:
+def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str, place: RecordPlace) -> Score | None:
     rewards = object_at(result, "verifier_result/rewards")
     score = (
         recorded_score({"reward": rewards["reward"]} if "reward" in rewards else rewards, place.warn)
@@ -79,7 +79,7 @@ def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str,
     return replace(score, note=f"{score.note}, ended with {exception}".lstrip(", ")) if score and exception else score
 
 
-def _trial_result(place: Place) -> Mapping[str, Any]:
+def _trial_result(place: RecordPlace) -> Mapping[str, Any]:
     """Harbor's result for this trajectory, or for its part of the task if the result has several parts."""
     path = place.source.path
     for folder in path.parents[:RESULT_DEPTH]:

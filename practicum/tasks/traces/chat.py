@@ -14,7 +14,7 @@ from typing import Any
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import object_at, own_id, stored_score
 from practicum.tasks.traces.messages import items_of_messages
-from practicum.tasks.traces.trace import Place
+from practicum.tasks.traces.trace import RecordPlace
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -29,7 +29,7 @@ def is_message_list(value: Any) -> bool:
     return any(isinstance(item.get("role"), str) and "messages" not in item for item in value)
 
 
-def read(record: Any, place: Place) -> Iterator[Task]:
+def read(record: Any, place: RecordPlace) -> Iterator[Task]:
     fields: Mapping[str, Any] = {"messages": record} if isinstance(record, list) else record
     return place.task(
         items_of_messages(fields["messages"], place.warn),

@@ -16,7 +16,7 @@ from typing import Any
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import text_at, texts_at, value_at
 from practicum.tasks.traces.messages import items_of_content
-from practicum.tasks.traces.trace import Item, Place, known_values
+from practicum.tasks.traces.trace import Item, RecordPlace, known_values
 
 _BOOKKEEPING = """
 system summary file-history-snapshot queue-operation progress attachment ai-title custom-title last-prompt
@@ -45,7 +45,7 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class _Session:
-    place: Place
+    place: RecordPlace
     items: list[Item] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
 
@@ -56,9 +56,9 @@ class ClaudeCodeReader:
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], _Session] = {}
         self._roots: dict[str, str] = {}
-        self._bookkeeping: Place | None = None
+        self._bookkeeping: RecordPlace | None = None
 
-    def add(self, record: Mapping[str, Any], place: Place) -> None:
+    def add(self, record: Mapping[str, Any], place: RecordPlace) -> None:
         """Add a line of the file."""
         # The id of the first message in the chain that this record continues.
         own, parent = text_at(record, "uuid"), text_at(record, "parentUuid")
@@ -91,7 +91,7 @@ class ClaudeCodeReader:
             meta = {**session.meta, "session": id, "sidechain": sidechain}
             yield from session.place.task(items, id=f"{id}/{sidechain}" if sidechain else id, meta=meta)
 
-    def _session(self, record: Mapping[str, Any], place: Place, root: str) -> _Session:
+    def _session(self, record: Mapping[str, Any], place: RecordPlace, root: str) -> _Session:
         sidechain = (text_at(record, "agentId") or root) if record.get("isSidechain") else ""
         session = self._sessions.setdefault((text_at(record, "sessionId"), sidechain), _Session(place))
         meta = texts_at(record, model="message/model", folder="cwd", branch="gitBranch", agent_version="version")

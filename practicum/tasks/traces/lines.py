@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from practicum.core.types import Recorded, Task
 from practicum.tasks.scoring.registry import as_score
 from practicum.tasks.stored import TASK
-from practicum.tasks.traces.trace import Place
+from practicum.tasks.traces.trace import RecordPlace
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -23,7 +23,7 @@ def matches(record: Mapping[str, Any]) -> bool:
     return "input" in record and isinstance(record.get("recorded"), Mapping)
 
 
-def read(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
+def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     try:
         task = TASK.validate_python(record)
         score = None if (found := task.recorded) is None or found.score is None else as_score(found.score)

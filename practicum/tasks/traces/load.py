@@ -27,7 +27,7 @@ from practicum.tasks.survey import digest
 from practicum.tasks.traces import atif, chat, claude_code, lines, otel, runs, swe_agent
 from practicum.tasks.traces.sources import PARQUET, SUFFIXES, ZSTD, find, shown, unpacked
 from practicum.tasks.traces.table import rows
-from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, MOST_PROBLEMS, Place, Problem, Source, Traces
+from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, MOST_PROBLEMS, Problem, RecordPlace, Source, Traces
 
 ACCEPTED = (
     "practicum runs and exports, chat messages (OpenAI style), OpenTelemetry GenAI spans, SWE-agent and mini-swe-agent "
@@ -188,24 +188,24 @@ def without_verdict(task: Task) -> Task:
     return replace(task, target=None, recorded=recorded)
 
 
-def _records(source: Source) -> Iterator[tuple[Place, Any]]:
+def _records(source: Source) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each record. What cannot be read is a problem, and the rest is read."""
     try:
         with source.open(source.path) as opened:
             if (file := unpacked(opened)).peek(len(PARQUET)).startswith(PARQUET):
                 with source.open_table(source.path) as table:
-                    for number, row in rows(table, Place(source)):
-                        yield Place(source, number, f":{number}"), row
+                    for number, row in rows(table, RecordPlace(source)):
+                        yield RecordPlace(source, number, f":{number}"), row
                 return
             if file.peek(len(ZSTD)).startswith(ZSTD):
-                Place(source).warn("Zstandard is not read: unpack the file (zstd -d), or pack it with gzip")
+                RecordPlace(source).warn("Zstandard is not read: unpack the file (zstd -d), or pack it with gzip")
                 return
             yield from _json_records(file, source)
     except (OSError, EOFError, zlib.error) as error:
-        Place(source).warn(f"cannot be read ({getattr(error, 'strerror', None) or error})")
+        RecordPlace(source).warn(f"cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
-def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Place, Any]]:
+def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[RecordPlace, Any]]:
     lines = _lines(file)
     head = list(islice(lines, 2))
     (begin, first), (end, second) = (*head, (0, b""), (0, b""))[:2]
@@ -214,18 +214,18 @@ def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Pla
         raw = b"\n" * (begin - 1) + first + b"\n" * (end - begin - 1) + second
         raw += file.read(MOST_DOCUMENT + 1 - len(raw))
         if len(raw) > MOST_DOCUMENT:
-            Place(source).warn(f"a JSON document of more than {MOST_DOCUMENT // 2**20} MB is left out")
+            RecordPlace(source).warn(f"a JSON document of more than {MOST_DOCUMENT // 2**20} MB is left out")
             return
         if _is_json(raw) or not any(_is_json(line, dict) for line in raw.split(b"\n")):
-            yield from _parsed(raw, Place(source))
+            yield from _parsed(raw, RecordPlace(source))
             return
         # These are JSON lines, the first of which are broken.
         head, lines = [], _lines(io.BytesIO(raw))
     for number, line in chain(head, lines):
         if not line:
-            Place(source, number).warn(f"a line of more than {MOST_LINE // 2**20} MB is left out")
+            RecordPlace(source, number).warn(f"a line of more than {MOST_LINE // 2**20} MB is left out")
             continue
-        yield from _parsed(line, Place(source, number, f":{number}"))
+        yield from _parsed(line, RecordPlace(source, number, f":{number}"))
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -251,7 +251,7 @@ def _is_json(raw: bytes, kind: type = object) -> bool:
         return False
 
 
-def _parsed(raw: bytes, place: Place) -> Iterator[tuple[Place, Any]]:
+def _parsed(raw: bytes, place: RecordPlace) -> Iterator[tuple[RecordPlace, Any]]:
     """The record; none, and a problem, if this is not JSON."""
     try:
         yield place, from_json(raw.decode())
@@ -287,7 +287,7 @@ def _read(source: Source) -> Iterator[tuple[str, Task]]:
         for task in collector.tasks():
             yield format, task
     if place is None and not source.cases:
-        Place(source).warn("the file is empty")
+        RecordPlace(source).warn("the file is empty")
 
 
 def _detect_format(record: Any, previous: str | None) -> str | None:
@@ -304,7 +304,7 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
     return previous if previous == "claude-code" and isinstance(record.get("type"), str) else None
 
 
-def _flatten(stored: Iterable[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
+def _flatten(stored: Iterable[tuple[RecordPlace, Any]]) -> Iterator[tuple[RecordPlace, Any]]:
     """Records one by one, also from a list of several."""
     for place, value in stored:
         if isinstance(value, list) and value and not chat.is_message_list(value):

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import Warn, decoded, object_at, objects_in, recorded_score, text_at, value_at
 from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
-from practicum.tasks.traces.trace import Item, Place, known_values
+from practicum.tasks.traces.trace import Item, RecordPlace, known_values
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_OF_EVENT = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
@@ -81,7 +81,7 @@ class _SpanItems(NamedTuple):
 
 @dataclass(slots=True)
 class _Trace:
-    place: Place
+    place: RecordPlace
     spans: list[_SpanItems] = field(default_factory=list)
     evaluations: dict[str, Any] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class OtelReader:
     def __init__(self) -> None:
         self._traces: dict[str, _Trace] = {}
 
-    def add(self, record: Mapping[str, Any], place: Place) -> None:
+    def add(self, record: Mapping[str, Any], place: RecordPlace) -> None:
         """Add a record of the file."""
         for span in _spans(record, place.warn):
             self._traces.setdefault(span.trace, _Trace(place)).add(span, place.warn)

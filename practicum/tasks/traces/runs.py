@@ -19,14 +19,14 @@ from practicum.core.types import Attempt, Recorded, Task
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.tasks.traces.fields import text_at
-from practicum.tasks.traces.trace import Place, Source, known_values
+from practicum.tasks.traces.trace import RecordPlace, Source, known_values
 
 _ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)
 
 
 def read(source: Source) -> Iterator[Task]:
     """The attempts of a run folder, in the order of its steps."""
-    table, warn = schema.attempts, Place(source).warn
+    table, warn = schema.attempts, RecordPlace(source).warn
     try:
         with Store.read(Path(source.path)) as store:
             configs = store.rows(store.select(schema.spaces.c.config))

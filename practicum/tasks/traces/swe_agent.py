@@ -21,7 +21,7 @@ from typing import Any
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import decoded, object_at, objects_in, own_id, stored_score, text_at, texts_at
 from practicum.tasks.traces.messages import as_json, items_of_message, result_text
-from practicum.tasks.traces.trace import Item, Place
+from practicum.tasks.traces.trace import Item, RecordPlace
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -43,7 +43,7 @@ def matches_mini(record: Mapping[str, Any]) -> bool:
     return bool(has_outcome) and isinstance(record.get("messages"), list)
 
 
-def read(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
+def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     """The task of one file of SWE-agent, or one for each attempt in it."""
     id = _instance_id(record, place)
     if not isinstance(record.get("attempts"), list) or not record["attempts"]:
@@ -54,7 +54,7 @@ def read(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
         yield from _read_attempt(attempt, id, place, number)
 
 
-def read_mini(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
+def read_mini(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     status, given = text_at(record, "info/exit_status"), text_at(record, "info/submission")
     # When a run hits a limit, version 1 stores the error's text as its submission.
     submission = given if status in ("", "Submitted") else ""
@@ -73,7 +73,7 @@ def read_mini(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
     )
 
 
-def _instance_id(record: Mapping[str, Any], place: Place) -> str | None:
+def _instance_id(record: Mapping[str, Any], place: RecordPlace) -> str | None:
     """The id in the record, or the name of a file that holds this one trajectory."""
     path = place.source.path
     alone = path.suffix not in (".jsonl", ".ndjson") and place.line in (None, 1)
@@ -84,7 +84,7 @@ def _missing_submission(status: str, submission: str) -> str | None:
     return None if submission or not status else f"ended without a submission ({status})"
 
 
-def _read_attempt(attempt: Mapping[str, Any], id: str | None, place: Place, number: int | None) -> Iterator[Task]:
+def _read_attempt(attempt: Mapping[str, Any], id: str | None, place: RecordPlace, number: int | None) -> Iterator[Task]:
     given = object_at(attempt, "info").get("submission") or ""
     submission = given if isinstance(given, str) else as_json(given)
     steps = list(objects_in(attempt, "trajectory", place.warn))
@@ -101,7 +101,7 @@ def _read_attempt(attempt: Mapping[str, Any], id: str | None, place: Place, numb
     )
 
 
-def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], place: Place) -> Iterator[Item]:
+def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], place: RecordPlace) -> Iterator[Item]:
     """What comes before the agent's first message."""
     history = list(objects_in(attempt, "history", place.warn))
     for message in history or objects_in(steps[0] if steps else {}, "query", place.warn):
@@ -112,7 +112,7 @@ def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]
         yield from (item for item in items_of_message(message, place.warn) if item.kind in ("system", "user"))
 
 
-def _step_items(steps: Iterable[Mapping[str, Any]], place: Place) -> Iterator[Item]:
+def _step_items(steps: Iterable[Mapping[str, Any]], place: RecordPlace) -> Iterator[Item]:
     for step in steps:
         fields = {"reasoning_content": "thought", "thought": "thought", "action": "action"}
         items = [Item(kind, result_text(step.get(name), place.warn)) for name, kind in fields.items()]
@@ -124,7 +124,7 @@ def _step_items(steps: Iterable[Mapping[str, Any]], place: Place) -> Iterator[It
         yield from items
 
 
-def _mini_items(record: Mapping[str, Any], place: Place) -> Iterator[Item]:
+def _mini_items(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Item]:
     has_task = False
     for message in objects_in(record, "messages", place.warn):
         if message.get("role") == "exit":

@@ -13,7 +13,7 @@ from practicum.core.requirements import pip_install
 from practicum.core.words import one_line
 from practicum.tasks.records import as_json
 from practicum.tasks.traces.fields import decoded
-from practicum.tasks.traces.trace import MOST_DOCUMENT, Place
+from practicum.tasks.traces.trace import MOST_DOCUMENT, RecordPlace
 
 ROWS = 64
 """Rows that are unpacked at once."""
@@ -21,7 +21,7 @@ ROWS = 64
 BUFFER = 2**20
 
 
-def rows(file: BinaryIO, place: Place) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def rows(file: BinaryIO, place: RecordPlace) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The number of each row, from 1, and its fields as JSON values. Fields without a value are left out. A text that
     holds a JSON list or object, as some data sets store messages, becomes that. Damage is a problem at `place`.
 

@@ -1,7 +1,7 @@
 """What reading stored traces gives: tasks with recorded attempts, and the problems met on the way.
 
-A format's reader turns a record into items in order (who said or did what). `Place.task` turns the items into a task:
-what the agent was asked, its steps, and its last message or action as the answer.
+A format's reader turns a record into items in order (who said or did what). `RecordPlace.task` turns the items into a
+task: what the agent was asked, its steps, and its last message or action as the answer.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """Where a record stands in its source. `tag` distinguishes traces without an id of their own."""
 
     source: Source

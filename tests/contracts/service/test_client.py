@@ -33,23 +33,23 @@ from practicum import PracticumError, UsageError, client
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.Space]:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.SpaceClient]:
     """A space in a folder, without a service."""
     with client.open(tmp_path_factory.mktemp("client") / "store") as space:
         yield space
 
 
 @pytest.fixture(scope="module")
-def remote(plain: Service) -> Iterator[client.Space]:
+def remote(plain: Service) -> Iterator[client.SpaceClient]:
     """A space of a service."""
     with client.open(plain.client.url, space=new_space(plain.client).space) as space:
         yield space
 
 
 @pytest.fixture(params=["remote", "local"], ids=["service", "folder"])
-def space(request: pytest.FixtureRequest) -> client.Space:
+def space(request: pytest.FixtureRequest) -> client.SpaceClient:
     """An open space, of a service and in a folder. The tests of one kind share it, and keep apart by their words."""
-    found: client.Space = request.getfixturevalue(request.param)
+    found: client.SpaceClient = request.getfixturevalue(request.param)
     return found
 
 
@@ -71,29 +71,29 @@ def knowing(body: dict[str, Any]) -> str:
     return f"Team {topic}." if f"Team {topic}." in text else UNKNOWN
 
 
-def chat_completions(space: client.Space, model: Model, question: str) -> str:
+def chat_completions(space: client.SpaceClient, model: Model, question: str) -> str:
     with space.wrap(sdk(model)) as llm:
         return str(llm.chat.completions.create(**chat(question)).choices[0].message.content)
 
 
-def chat_stream(space: client.Space, model: Model, question: str) -> str:
+def chat_stream(space: client.SpaceClient, model: Model, question: str) -> str:
     with space.wrap(sdk(model)) as llm:
         chunks = llm.chat.completions.create(**chat(question), stream=True)
         return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
-def responses(space: client.Space, model: Model, question: str) -> str:
+def responses(space: client.SpaceClient, model: Model, question: str) -> str:
     with space.wrap(sdk(model)) as llm:
         return llm.responses.create(model="sim", input=question).output_text
 
 
-def http_client(space: client.Space, model: Model, question: str) -> str:
+def http_client(space: client.SpaceClient, model: Model, question: str) -> str:
     with space.http_client() as http, OpenAI(base_url=f"{model.base}/v1", api_key="own", http_client=http) as llm:
         return str(llm.chat.completions.create(**chat(question)).choices[0].message.content)
 
 
 @pytest.mark.parametrize("ask", [chat_completions, chat_stream, responses, http_client], ids=lambda ask: ask.__name__)
-def test_a_corrected_answer_is_right_the_next_time(ask: Any, space: client.Space, model: Model) -> None:
+def test_a_corrected_answer_is_right_the_next_time(ask: Any, space: client.SpaceClient, model: Model) -> None:
     topic = unique("topic")
     model.answers["Which team handles topic"] = knowing
     question = f"Which team handles {topic}?"
@@ -109,7 +109,7 @@ def test_a_corrected_answer_is_right_the_next_time(ask: Any, space: client.Space
     assert "practicum" not in str(model.received()[-1].headers)
 
 
-def test_an_async_client_is_wrapped_too(space: client.Space, model: Model) -> None:
+def test_an_async_client_is_wrapped_too(space: client.SpaceClient, model: Model) -> None:
     topic = unique("topic")
 
     async def run() -> str:
@@ -128,14 +128,16 @@ def test_an_async_client_is_wrapped_too(space: client.Space, model: Model) -> No
     assert asyncio.run(run())
 
 
-def test_other_requests_of_a_wrapped_client_pass(space: client.Space, model: Model) -> None:
+def test_other_requests_of_a_wrapped_client_pass(space: client.SpaceClient, model: Model) -> None:
     with space.wrap(sdk(model)) as llm, space.session(unique("others")):
         assert [one.id for one in llm.models.list()] == ["sim"]
         assert llm.embeddings.create(model="sim", input="x").data[0].embedding
         assert client.interaction() is None
 
 
-def test_an_error_of_the_provider_reaches_the_agent_and_is_no_interaction(space: client.Space, model: Model) -> None:
+def test_an_error_of_the_provider_reaches_the_agent_and_is_no_interaction(
+    space: client.SpaceClient, model: Model
+) -> None:
     with space.wrap(sdk(model)) as llm:
         llm.chat.completions.create(**chat("one"))
         assert client.interaction() is not None
@@ -148,7 +150,7 @@ def test_an_error_of_the_provider_reaches_the_agent_and_is_no_interaction(space:
 
 
 @contextmanager
-def begun(space: client.Space, question: str, **names: str) -> Iterator[client.Task]:
+def begun(space: client.SpaceClient, question: str, **names: str) -> Iterator[client.TaskBlock]:
     """A task that has a context. One waits a second for it and goes on without, so on a slow machine it is tried
     again."""
     while True:
@@ -158,7 +160,7 @@ def begun(space: client.Space, question: str, **names: str) -> Iterator[client.T
                 return
 
 
-def test_a_task_has_a_context_for_the_prompt_and_takes_the_answer_and_a_report(space: client.Space) -> None:
+def test_a_task_has_a_context_for_the_prompt_and_takes_the_answer_and_a_report(space: client.SpaceClient) -> None:
     question = f"How do I return a {unique('bicycle')}?"
     with begun(space, question) as task:
         assert client.interaction() == task.interaction
@@ -174,7 +176,7 @@ def test_a_task_has_a_context_for_the_prompt_and_takes_the_answer_and_a_report(s
         assert again.version == task.version
 
 
-def test_a_task_without_a_report_sends_nothing_and_its_answer_is_compared_later(space: client.Space) -> None:
+def test_a_task_without_a_report_sends_nothing_and_its_answer_is_compared_later(space: client.SpaceClient) -> None:
     with begun(space, "What is it?") as silent:
         pass
     assert silent.outcome is None
@@ -183,7 +185,7 @@ def test_a_task_without_a_report_sends_nothing_and_its_answer_is_compared_later(
     assert space.feedback_sync(task.interaction, target="N'Djamena")["score"] == 1.0
 
 
-def test_the_error_of_an_agent_is_seen_and_its_report_is_sent(space: client.Space) -> None:
+def test_the_error_of_an_agent_is_seen_and_its_report_is_sent(space: client.SpaceClient) -> None:
     with suppress(ZeroDivisionError), begun(space, "What is one by zero?") as task:
         task.report(label="thumbs_down")
         raise ZeroDivisionError
@@ -191,14 +193,14 @@ def test_the_error_of_an_agent_is_seen_and_its_report_is_sent(space: client.Spac
     assert task.outcome["score"] == 0.0
 
 
-def test_a_task_inside_a_session_is_of_the_session(space: client.Space) -> None:
+def test_a_task_inside_a_session_is_of_the_session(space: client.SpaceClient) -> None:
     name = unique("ticket")
     with space.session(name), begun(space, "Where is the station?") as task:
         pass
     assert space.feedback_sync(session=name, score=1.0)["interaction"] == task.interaction
 
 
-def test_what_a_user_says_in_a_task_waits(space: client.Space) -> None:
+def test_what_a_user_says_in_a_task_waits(space: client.SpaceClient) -> None:
     question = f"Which {unique('desk')}?"
     with begun(space, question, user="anna") as task:
         task.report(target=RIGHT)
@@ -208,7 +210,7 @@ def test_what_a_user_says_in_a_task_waits(space: client.Space) -> None:
         assert RIGHT not in again.context
 
 
-def test_a_program_lists_the_last_interactions(space: client.Space) -> None:
+def test_a_program_lists_the_last_interactions(space: client.SpaceClient) -> None:
     name = unique("listed")
     for session in (f"{name}-1", f"{name}-2", f"{name}-2"):
         with begun(space, "Who handles topic 1?", session=session):
@@ -227,7 +229,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_report_is_refused_where_it_is_made(case: str, space: client.Space) -> None:
+def test_what_is_no_report_is_refused_where_it_is_made(case: str, space: client.SpaceClient) -> None:
     with begun(space, "Is it so?") as task, pytest.raises(UsageError) as refusal:
         task.report(**WRONG[case])
     assert refusal.value.code == "outcome.invalid"
@@ -236,7 +238,7 @@ def test_what_is_no_report_is_refused_where_it_is_made(case: str, space: client.
         space.feedback_sync(task.interaction, **WRONG[case])
 
 
-def test_feedback_about_nothing_known_is_refused(space: client.Space) -> None:
+def test_feedback_about_nothing_known_is_refused(space: client.SpaceClient) -> None:
     with pytest.raises(UsageError) as refusal:
         space.feedback_sync("nobody", score=1.0)
     assert refusal.value.code == "interaction.unknown"
@@ -246,7 +248,7 @@ def test_feedback_about_nothing_known_is_refused(space: client.Space) -> None:
 
 
 @pytest.mark.parametrize("name", ["Jürgen", "two\nlines", "x" * 201, " "])
-def test_a_name_that_no_header_can_carry_is_refused(name: str, space: client.Space) -> None:
+def test_a_name_that_no_header_can_carry_is_refused(name: str, space: client.SpaceClient) -> None:
     with pytest.raises(UsageError):
         space.session(name)
     with pytest.raises(UsageError):
@@ -255,7 +257,7 @@ def test_a_name_that_no_header_can_carry_is_refused(name: str, space: client.Spa
         space.task(" ")
 
 
-def test_another_object_cannot_be_wrapped(space: client.Space) -> None:
+def test_another_object_cannot_be_wrapped(space: client.SpaceClient) -> None:
     with pytest.raises(UsageError) as refusal:
         space.wrap("OpenAI()")
     assert refusal.value.code == "client.unsupported"
@@ -326,7 +328,7 @@ def test_what_does_not_go_together_is_refused(where: str, given: Any, tmp_path: 
         client.open(where if where.startswith("http") else tmp_path / where, **given)
 
 
-def test_one_process_has_a_folder_open_at_a_time(local: client.Space, tmp_path: Path) -> None:
+def test_one_process_has_a_folder_open_at_a_time(local: client.SpaceClient, tmp_path: Path) -> None:
     with client.open(tmp_path / "store"), pytest.raises(PracticumError) as refusal:
         client.open(tmp_path / "store")
     assert refusal.value.code == "store.busy"
