@@ -73,10 +73,10 @@ async def report(
                 # Forgotten, perhaps by another node, and the memory of this one does not know it yet.
                 raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
             outcome = write_outcome(at, known, report, trust, held_out=HELD_OUT)
-            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
+            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.comment)
             if not told or outcome.score == 1.0 or not known.query.strip():
                 return (outcome, None), None
-            new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.words)
+            new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.comment)
             return (outcome, new), _write_correction(at, space, new, gone, holds)
 
         outcome, correction = await _written(space, replaced, write)

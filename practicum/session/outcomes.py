@@ -274,7 +274,7 @@ def find_interaction(at: Transaction, report: Report) -> Interaction:
 class Outcome:
     """What is known of an interaction after a report: `before` is its score until then. `status` is kept (the first
     report), changed, repeated (nothing new) or outranked (the operator said otherwise). A report that corrects the
-    answer has all that its reporter said was right (`target`) and wrong (`words`)."""
+    answer has all that its reporter said was right (`target`) and wrong (`comment`)."""
 
     interaction: Interaction
     status: Literal["kept", "changed", "repeated", "outranked"]
@@ -282,7 +282,7 @@ class Outcome:
     score: float | None = None
     before: float | None = None
     target: str = ""
-    words: str = ""
+    comment: str = ""
     newly_waiting: bool = False
 
 
