@@ -166,7 +166,7 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
         edits = [event_json(event) for event in one.events]
         found = {"attempts": [*one.attempts], "used_by": [line.id for line in used]}
         out.result({"id": id, "now": entry_json(now) if now else None, "events": edits, **found})
-        out.item(behind(f"{id}:", now.text if now else "(removed)"))
+        out.item(behind(f"{id}:", now.solved if now else "(removed)"))
         if now is not None:
             trust = f"; trust: {now.trust}" if now.trust != "own" else ""
             out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}{trust}")

@@ -62,10 +62,10 @@ async def report(
         )  # fmt: skip
         foreign = screened or trust != "own" or known.user is not None or "screened" in known.data
         holds = _holds(service, draft, foreign)
-        corrects = bool(report.target or report.comment)
+        answer = (report.answer or known.answer) if report.target or report.comment else ""
 
         async def replaced() -> list[int]:
-            return await space.corrections.replaced_by(draft, report.answer or known.answer) if holds else []
+            return await space.corrections.replaced_by(draft, answer) if holds else []
 
         def write(at: Transaction, gone: Sequence[int]) -> tuple[tuple[Outcome, Correction | None], Version | None]:
             i = schema.interactions
@@ -73,16 +73,13 @@ async def report(
                 # Forgotten, perhaps by another node, and the memory of this one does not know it yet.
                 raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
             outcome = write_outcome(at, known, report, trust, held_out=HELD_OUT)
-            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.words)
+            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.comment)
             if not told or outcome.score == 1.0 or not known.query.strip():
                 return (outcome, None), None
-            new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.words)
+            new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.comment)
             return (outcome, new), _write_correction(at, space, new, gone, holds)
 
-        if corrects:
-            outcome, correction = await _written(space, replaced, write)
-        else:
-            outcome, correction = await asyncio.wrap_future(space.store.do(lambda at: write(at, ())[0]))
+        outcome, correction = await _written(space, replaced, write)
     service.counts["feedback"] += 1
     service.counts["interactions"] += outcome.status == "kept" and "purpose" in known.data
     if outcome.newly_waiting:

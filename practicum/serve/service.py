@@ -56,6 +56,7 @@ from practicum.session.outcomes import (
     drawn,
     find_interaction,
     new_id,
+    recent_messages,
     said_by,
 )
 from practicum.session.records import (
@@ -119,9 +120,6 @@ same time."""
 
 AT_ONCE = 1_000
 """Rows that are asked for by their keys in one query, at most."""
-
-MESSAGES = 200
-"""Stored interactions whose texts are read when a space is opened, to know what its requests have in common."""
 
 RECENT, RECENT_BYTES = 5_000, 64 * 2**20
 """Interactions that are kept in memory, since most feedback is about one of them, and bytes of their texts."""
@@ -300,13 +298,7 @@ class Service:
 
     async def read_messages(self, space: ServedSpace) -> None:
         """Find questions by the messages that are stored, and by no others."""
-        i = schema.interactions
-        newest = space.store.select(i.c.data).order_by(i.c.number.desc()).limit(MESSAGES)
-
-        def read() -> None:
-            space.questions.start([json.loads(row.data)["query"] for row in self.database.rows(newest)][::-1])
-
-        await asyncio.to_thread(read)
+        await asyncio.to_thread(lambda: space.questions.start(recent_messages(space.store)))
 
     def identity(self, name: str) -> str | None:
         """The id of the live space with this name; None if there is none."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,31 +21,25 @@ from practicum.core.context import Context
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.keeping import Bounded, size_of
 from practicum.core.redact import Redactor
-from practicum.core.types import Turn
 from practicum.core.views import View, exchanges
-from practicum.core.visible import visible_to_model
 from practicum.engine.framing import framed
-from practicum.serve.corrections import (
-    HEADING,
-    NOTED,
-    SIMILAR,
-    SIMILAR_HEADING,
-    SIMILAR_TURN,
-    Corrections,
-    Near,
-)
 from practicum.serve.protocols import Insertion, Request
-from practicum.serve.questions import Questions
 from practicum.serve.sessions import Conversations
 from practicum.session.components import Parts
 from practicum.session.corrections import Correction
 from practicum.session.outcomes import drawn
+from practicum.session.questions import Questions
 from practicum.session.reader import Reader
 from practicum.session.rollout import Rollout
-from practicum.store import schema
+from practicum.session.shown_corrections import (
+    SIMILAR,
+    Corrections,
+    Near,
+    corrected_view,
+)
 from practicum.store.database import Store
 from practicum.store.names import EDITED, LIVE, read_head, read_names
-from practicum.store.versions import Version, lineage, read_parents, read_versions
+from practicum.store.versions import lineage, read_parents
 
 PINNED = 1_800.0
 """Seconds without a request after which a session sees the newest version."""
@@ -136,7 +130,6 @@ class ServedSpace:
         self.used = time.monotonic()
         self.lock = asyncio.Lock()
         """Of corrections."""
-        self._rewritten = 0
         self.counting = asyncio.Lock()
         self.counted = 0
         """The number of the last outcome that was counted."""
@@ -312,18 +305,7 @@ class ServedSpace:
 
     async def read_corrections(self) -> None:
         """Let those corrections hold that are stored; whoever calls has the space's lock."""
-
-        def read() -> tuple[int, list[Version]]:
-            t = schema.spaces
-            # First: what is removed for good later is noticed by the next look.
-            rewritten = next((row.rewritten for row in self.store.rows(self.store.select(t.c.rewritten))), 0)
-            known = self.corrections.version if rewritten == self._rewritten else -1
-            return rewritten, read_versions(self.store, schema.corrections, known)
-
-        rewritten, versions = await asyncio.to_thread(read)
-        if versions or rewritten != self._rewritten:
-            self.corrections.read(versions, anew=rewritten != self._rewritten)
-        self._rewritten = rewritten
+        self.corrections.take(*await asyncio.to_thread(self.corrections.unread, self.store))
 
     # Showing
 
@@ -401,23 +383,12 @@ class ServedSpace:
         return self._fixed[1]
 
     def _learned(self, view: View, near: Sequence[Near]) -> Insertion:
-        """What was looked up for a request. A small model gets solved tasks and right answers as earlier turns, which
-        it can continue; a capable one as notes, so that the conversation stays the user's own."""
-        pages = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
-        introduced, turns = bool(pages) and view.citable and not view.fixed, view.turns
-        if self.small:
-            answered = [each for each in near if each.correction.target]
-            turns += tuple(_turn(each) for each in answered)
-            near = [each for each in near if each not in answered]
-        elif turns:
-            pages.append(exchanges(turns))
-        notes = [each.correction.text for each in near if each.correction.note]
-        similar = [each.correction.text for each in near if not each.same and not each.correction.note]
-        same = [each.correction.text for each in near if each.same]
-        for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
-            if texts:
-                pages.append("\n".join([heading, *texts]))
-        return Insertion(self._notes(pages, introduced), turns if self.small else ())
+        """What was looked up for a request."""
+        looked_up = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
+        introduced = bool(looked_up) and view.citable and not view.fixed
+        view = corrected_view(replace(view, pages=tuple(looked_up)), near, self.small)
+        solved = [exchanges(view.turns)] if view.turns and not self.small else []
+        return Insertion(self._notes([*view.pages, *solved], introduced), view.turns if self.small else ())
 
     def _notes(self, pages: Sequence[str], introduced: bool) -> str:
         """Pages between marks; after the words with which the chat agent is shown entries, if they are `introduced`."""
@@ -431,9 +402,3 @@ class ServedSpace:
             await self.reader.close()
         finally:
             self._reading.release()
-
-
-def _turn(near: Near) -> Turn:
-    """A correction as an earlier turn of a conversation."""
-    asked = near.correction.asked if near.same else f"{SIMILAR_TURN}\n{near.correction.asked}"
-    return Turn(visible_to_model(asked), visible_to_model(near.correction.target))

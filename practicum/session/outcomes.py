@@ -177,14 +177,29 @@ def new_id() -> str:
 
 # Interactions
 
+MESSAGES = 200
+"""Stored interactions whose texts are read when a space is opened, to know what its requests have in common."""
+
+
+def recent_messages(store: Store) -> list[str]:
+    """The texts of the newest stored interactions, oldest first: what they have in common is no question."""
+    i = schema.interactions
+    newest = store.select(i.c.data).order_by(i.c.number.desc()).limit(MESSAGES)
+    return [json.loads(row.data)["query"] for row in store.rows(newest)][::-1]
+
 
 def shown_row(
-    id: str, query: str, version: int, retrieved: Sequence[tuple[str, float]], user: str | None
+    id: str,
+    query: str,
+    version: int,
+    retrieved: Sequence[tuple[str, float]],
+    corrections: Sequence[int],
+    user: str | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The row of an interaction in which an agent of one's own was shown something, and the data in it."""
     data = {
         "query": query, "question": query, "steps": [], "answer": "", "calls": [], "entries": [*retrieved],
-        "corrections": [], "pin": id, "session_from": "opening", "status": 200, "seconds": 0.0, "model": "",
+        "corrections": [*corrections], "pin": id, "session_from": "opening", "status": 200, "seconds": 0.0, "model": "",
         "counted": "other", "tokens": [0, 0, 0], "purpose": "context",
     }  # fmt: skip
     row = {"id": id, "at": time.time(), "version": version, "user": user}
@@ -259,7 +274,7 @@ def find_interaction(at: Transaction, report: Report) -> Interaction:
 class Outcome:
     """What is known of an interaction after a report: `before` is its score until then. `status` is kept (the first
     report), changed, repeated (nothing new) or outranked (the operator said otherwise). A report that corrects the
-    answer has all that its reporter said was right (`target`) and wrong (`words`)."""
+    answer has all that its reporter said was right (`target`) and wrong (`comment`)."""
 
     interaction: Interaction
     status: Literal["kept", "changed", "repeated", "outranked"]
@@ -267,7 +282,7 @@ class Outcome:
     score: float | None = None
     before: float | None = None
     target: str = ""
-    words: str = ""
+    comment: str = ""
     newly_waiting: bool = False
 
 

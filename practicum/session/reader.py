@@ -29,10 +29,14 @@ from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.components import Parts, make_method, make_settings
 from practicum.session.config import Config, Splits, config_from
+from practicum.session.corrections import last_version
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, call_options, client_settings, open_clients, run_embedder, run_retrieval
+from practicum.session.outcomes import recent_messages
+from practicum.session.questions import Questions
 from practicum.session.records import load_context, override_config
 from practicum.session.setup import Setup, make_redactor, set_up, with_defaults
+from practicum.session.shown_corrections import SIMILAR, Corrections, Near
 from practicum.store.database import Store, as_stored
 from practicum.store.journal import Journal
 from practicum.store.names import Head, edits_size, find_version, read_head
@@ -58,6 +62,8 @@ class Reader:
     _origin: Origin | None
     _context: Context
     _changes: int
+    _corrected: int
+    """The number of the store's changes when corrections were read."""
     _head: Head
     _size: int | None
 
@@ -67,7 +73,8 @@ class Reader:
             self._store.close()
         given = self._folder
         self._store = store = given if given is None or isinstance(given, Store) else Store.read(given)
-        for made in ("acting", "method", "redactor", "retriever", "_state"):
+        self._corrected = -1
+        for made in ("acting", "corrections", "method", "questions", "redactor", "retriever", "_state"):
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
         values = override_config({}, self._given) if self._origin is None else self._origin.values()
@@ -123,6 +130,32 @@ class Reader:
                 self._context = self._by_origin(read_context(self._store, new.version, old_context))
                 self._size = edits_size(self._store, new.version)
             self._head = new
+
+    async def near(self, query: str) -> list[Near]:
+        """The corrections and notes that a query is shown; none of what is no run."""
+        if self._store is None:
+            return []
+        if (changes := self._store.changes()) != self._corrected:
+            if "corrections" in self.__dict__ or last_version(self._store):
+                self.corrections.follow(self._store)
+            self._corrected = changes
+        if "corrections" not in self.__dict__:
+            return []
+        asked, pieces = self.questions.ask(query)
+        self.corrections.reconsider(pieces)
+        return await self.corrections.near(asked.text)
+
+    @cached_property
+    def corrections(self) -> Corrections:
+        """The corrections and notes of the run."""
+        return Corrections(self.retriever, self.questions, SIMILAR[self.config.profile or "full"])
+
+    @cached_property
+    def questions(self) -> Questions:
+        """What the queries of the run ask."""
+        questions = Questions()
+        questions.start(recent_messages(self.store))
+        return questions
 
     @property
     def store(self) -> Store:

@@ -47,10 +47,12 @@ from practicum.session.outcomes import (
     shown_row,
     write_outcome,
 )
+from practicum.session.reader import Reader
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import take_objects
+from practicum.session.shown_corrections import Near, corrected_view
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.names import delete_name, find_version, name_version, read_names
@@ -76,6 +78,8 @@ class Shown:
     context: Context = field(repr=False, compare=False)
     config: Config = field(repr=False, compare=False)
     user: str | None = None
+    corrections: tuple[str, ...] = ()
+    """The ids of the corrections and notes that are shown, such as c5."""
 
     @cached_property
     def text(self) -> str:
@@ -205,8 +209,9 @@ class Space(Opened):
         delete_name(self._written("a name"), name)
 
     async def show(self, query: str, *, user: str | None = None) -> Shown:
-        """What the method shows its agent for this query, exactly as in training and evaluation. `user` is the end user
-        who asks, if the query is not the operator's own.
+        """What the method shows its agent for this query, exactly as in training and evaluation, and with it the
+        corrections and notes of the run that the query is about. `user` is the end user who asks, if the query is not
+        the operator's own.
 
         No model is asked, except by a method that writes the context for each query (dynamic_cheatsheet with
         form=synthesis), which asks for it. Raises UsageError for a method with a network of agents (mael), each of
@@ -214,18 +219,23 @@ class Space(Opened):
         """
         reader = self._reader()
         text = reader.redacted(_checked(query))
-        context = reader.context()
         try:
-            view = await reader.view(text, context, self._log_folder)
+            context, view, near = await self._view(reader, text)
         except StoreError:
             # What was to be read has been replaced, such as by `forget`.
             reader.reopen()
-            context = reader.context()
-            view = await reader.view(text, context, self._log_folder)
-        shown = Shown(new_id(), text, context.version, view, context, reader.config, user)
+            context, view, near = await self._view(reader, text)
+        corrections = tuple(one.correction.id for one in near)
+        shown = Shown(new_id(), text, context.version, view, context, reader.config, user, corrections)
         if self._is_kept:
             self._remember(shown)
         return shown
+
+    async def _view(self, reader: Reader, text: str) -> tuple[Context, View, list[Near]]:
+        context, near = reader.context(), await reader.near(text)
+        view = await reader.view(text, context, self._log_folder)
+        small = reader.config.profile == "small"
+        return context, corrected_view(view, near, small) if near else view, near
 
     async def report(
         self,
@@ -380,7 +390,10 @@ class Space(Opened):
 
     def _remember(self, shown: Shown) -> None:
         """Write soon what was shown."""
-        row, data = shown_row(shown.id, shown.query, shown.version, shown.view.retrieved, shown.user)
+        row, data = shown_row(
+            shown.id, shown.query, shown.version, shown.view.retrieved, [int(id[1:]) for id in shown.corrections],
+            shown.user,
+        )  # fmt: skip
         try:
             store = self._written("what is shown")
             if self._shown % PRUNE_EVERY == PRUNE_EVERY - 1:

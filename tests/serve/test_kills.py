@@ -19,7 +19,7 @@ import pytest
 from loads import CLIENTS, Load, in_front, live_corrections
 from serving import asynchronous, until
 
-from practicum.serve.corrections import HEADING
+from practicum.session.shown_corrections import HEADING
 from practicum.store.folder import DATABASE_FILE
 
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"

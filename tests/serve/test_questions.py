@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from serving import CHAT, MESSAGES, Served, asynchronous, prompt, served
 
-from practicum.serve.corrections import HEADING, SIMILAR_TURN
+from practicum.session.shown_corrections import HEADING, SIMILAR_TURN
 
 QUESTIONS = (
     "Who approves travel above the limit?", "Where do I return a broken laptop?", "Which form registers a new vendor?",

@@ -17,6 +17,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
+from practicum.engine.door import said
 from practicum.serve.operations import OPERATIONS, find_entries, read_form
 from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
@@ -268,7 +269,7 @@ def _entry(store: Store, id: str, live: int) -> dict[str, Any] | None:
     history, sources, lessons, text = list[dict[str, Any]](), list[str](), list[str](), ""
     for version, done in _edits(store, id):
         edit = done.edit
-        new = getattr(edit, "text", None)
+        new = getattr(edit, "text", None) if line is not None else said(edit) or None
         pieces: tuple[Any, Any] = ((), ())
         if new is not None and new != text:
             pieces = marked(text, new) if text else ([], [(new, False)])

@@ -114,3 +114,26 @@ def test_one_of_another_letter_is_unknown(space: Client, folder: Path) -> None:
     for words in (("show", folder, "--entry", "c99"), ("forget", folder, "--entry", "c99", "--yes")):
         done = command(*words, "--json")
         assert json.loads(done.stdout)["error"]["code"] == "entry.unknown"
+
+
+def test_a_program_is_shown_them_from_its_next_query_on(space: Client, folder: Path) -> None:
+    """Beside the service, which takes them."""
+
+    async def shown() -> list[practicum.Shown]:
+        async with practicum.open(folder) as opened:
+            before = await opened.show(QUESTION)
+            space.report(space.ask(), target=RIGHT)
+            space.post("/v1/notes", text="Cards are blocked at once.")
+            after = await opened.show(QUESTION)
+            (id,) = [one.id for one in opened.corrections if one.section == "corrections"]
+            space.post("/v1/review", id=id, decision="reject")
+            return [before, after, await opened.show(QUESTION)]
+
+    before, after, withdrawn = practicum.run_sync(shown())
+    assert (before.corrections, withdrawn.corrections) == ((), after.corrections[:1])
+    assert len(after.corrections) == 2
+    assert RIGHT in after.text
+    assert "Cards are blocked at once." in after.text
+    assert RIGHT not in before.text + withdrawn.text
+    # What was shown is known of the interaction, as of one of the service.
+    until(lambda: after.id in {one["id"] for one in space.get("/v1/interactions", limit=5)["interactions"]})

@@ -15,13 +15,17 @@ import numpy as np
 
 from practicum.core.context import Context
 from practicum.core.edits import Delta, Entry, Update
-from practicum.core.types import Profile
+from practicum.core.types import Profile, Turn
+from practicum.core.views import View, count_tokens, exchanges
+from practicum.core.visible import visible_to_model
 from practicum.engine.specifics import tell_apart
 from practicum.retrieval.scripts import script, shared_characters
 from practicum.retrieval.search import Filter, Retrieval, Retriever
-from practicum.serve.questions import EVIDENCE, Questions, pieces_of
 from practicum.session.corrections import GENERAL_SECTION, LETTER, NOTE_SECTION, SECTION, Correction
-from practicum.store.versions import Version
+from practicum.session.questions import EVIDENCE, Questions, pieces_of
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.versions import Version, read_versions
 from practicum.tasks.scoring.rules import normalise
 
 SHOWN, NOTES, GENERAL = 4, 8, 4
@@ -66,6 +70,33 @@ class Near:
     same: bool = False
 
 
+def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
+    """A view with the corrections and notes for its task behind what was looked up. A small model gets right answers
+    and solved tasks as earlier turns, which it can continue; a capable one as notes, so that the conversation stays the
+    user's own."""
+    pages, turns = [*view.pages], view.turns
+    if small:
+        answered = [each for each in near if each.correction.target]
+        turns += tuple(map(_turn, answered))
+        near = [each for each in near if each not in answered]
+    elif turns and near:
+        pages, turns = [*pages, exchanges(turns)], ()
+    notes = [each.correction.text for each in near if each.correction.note]
+    similar = [each.correction.text for each in near if not each.same and not each.correction.note]
+    same = [each.correction.text for each in near if each.same]
+    for heading, texts in ((NOTED, notes), (SIMILAR_HEADING, similar), (HEADING, same)):
+        if texts:
+            pages.append("\n".join([heading, *texts]))
+    more = sum(map(count_tokens, pages[len(view.pages) :]))
+    return replace(view, pages=tuple(pages), turns=turns, tokens=view.tokens + more)
+
+
+def _turn(near: Near) -> Turn:
+    """A correction as an earlier turn of a conversation."""
+    asked = near.correction.asked if near.same else f"{SIMILAR_TURN}\n{near.correction.asked}"
+    return Turn(visible_to_model(asked), visible_to_model(near.correction.target))
+
+
 class Corrections:
     """The corrections and notes of a space that hold now, retrieved as its entries are by `retriever`. `questions` are
     those of its requests. Those of other requests are shown from the cosine `similar` on."""
@@ -78,6 +109,7 @@ class Corrections:
         self._unsettled: OrderedDict[int, frozenset[int]] = OrderedDict()
         """The pieces of corrections whose requests had few neighbours."""
         self._clear()
+        self._rewritten = 0
         self.changes = 0
         """Grows with each change of what is shown."""
 
@@ -113,6 +145,26 @@ class Corrections:
     def entry(self, id: str) -> Entry | None:
         """The entry of one that holds."""
         return self._context.get(id)
+
+    def follow(self, store: Store) -> None:
+        """Read what changed in the store."""
+        rewritten, versions = self.unread(store)
+        self.take(rewritten, versions)
+
+    def unread(self, store: Store) -> tuple[int, list[Version]]:
+        """The versions in the store that are not known here; it may be called in any thread. After rows were removed
+        for good, that is all of them; the number says how often that was."""
+        t = schema.spaces
+        # First: what is removed for good later is noticed by the next look.
+        rewritten = next((row.rewritten for row in store.rows(store.select(t.c.rewritten))), 0)
+        known = self.version if rewritten == self._rewritten else -1
+        return rewritten, read_versions(store, schema.corrections, known)
+
+    def take(self, rewritten: int, versions: Sequence[Version]) -> None:
+        """Take in what `unread` found."""
+        if versions or rewritten != self._rewritten:
+            self.read(versions, anew=rewritten != self._rewritten)
+        self._rewritten = rewritten
 
     def read(self, versions: Sequence[Version], *, anew: bool = False) -> None:
         """Take in the versions that follow the last one that is known, or, `anew`, all versions."""
