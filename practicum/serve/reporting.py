@@ -1,35 +1,26 @@
-"""What is reported to a space that is served: outcomes, corrections, notes, and what a review decides about these.
-
-A question that was asked with `x-practicum-user` is the user's, and so is a report with that header. What tools
-returned, and documents that a client attached, were written by anybody. The trust of what is shown or learned is the
-least of all that it was made of; the operator says explicitly whom else to trust (`--trust-users`, `--trust-tools`).
-"""
+"""What is reported to a space that is served: outcomes, corrections, notes, and what a review decides about these."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TypeVar
 
 from practicum.core.edits import Delete
-from practicum.core.trust import Trust, least
+from practicum.core.trust import Trust
 from practicum.serve import answers
-from practicum.serve.service import HELD_OUT, Service
+from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
+from practicum.session.correcting import Corrector
 from practicum.session.corrections import (
     WITHDRAWN,
     Correction,
     added,
     added_in,
     decide,
-    hold,
-    last_version,
-    next_correction,
     reviewed,
-    write_review,
 )
-from practicum.session.outcomes import Conflict, Outcome, Report, Unknown, said_by, write_outcome
+from practicum.session.outcomes import Conflict, Report, Unknown
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.reviews import PENDING, REJECTED
@@ -55,31 +46,9 @@ async def report(
     report = report.model_copy(update=space.reader.redacted(said))
     async with space.lock:
         known = service.recent.get(f"{space.id} {report.interaction}") or await service.find(space.store, report)
-        by = least(trust, service.settings.trusted.question(known.user))
-        draft = Correction(
-            0, known.query, report.target or "", report.comment or "", by, question=space.question(known.data),
-            interaction=known.id,
-        )  # fmt: skip
-        foreign = screened or trust != "own" or known.user is not None or "screened" in known.data
-        holds = _holds(service, draft, foreign)
-        answer = (report.answer or known.answer) if report.target or report.comment else ""
-
-        async def replaced() -> list[int]:
-            return await space.corrections.replaced_by(draft, answer) if holds else []
-
-        def write(at: Transaction, gone: Sequence[int]) -> tuple[tuple[Outcome, Correction | None], Version | None]:
-            i = schema.interactions
-            if at.first(at.select(i.c.id).where(i.c.id == known.id)) is None:
-                # Forgotten, perhaps by another node, and the memory of this one does not know it yet.
-                raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
-            outcome = write_outcome(at, known, report, trust, held_out=HELD_OUT)
-            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.comment)
-            if not told or outcome.score == 1.0 or not known.query.strip():
-                return (outcome, None), None
-            new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.comment)
-            return (outcome, new), _write_correction(at, space, new, gone, holds)
-
-        outcome, correction = await _written(space, replaced, write)
+        outcome, correction, holds = await _corrector(service, space).report(
+            known, space.question(known.data), report, trust, screened=screened
+        )
     service.counts["feedback"] += 1
     service.counts["interactions"] += outcome.status == "kept" and "purpose" in known.data
     if outcome.newly_waiting:
@@ -99,62 +68,19 @@ async def note(
     `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
     space = await service.space(name)
     text, about = space.reader.redacted((text, about))
-    draft = Correction(0, about, comment=text, trust=said_by(user), note=True, user=user)
-    holds = _holds(service, draft, screened or user is not None)
-
-    async def replaced() -> list[int]:
-        return await space.corrections.replaced_by(draft) if holds else []
-
-    def write(at: Transaction, gone: Sequence[int]) -> tuple[Correction, Version | None]:
-        new = replace(draft, number=next_correction(at))
-        return new, _write_correction(at, space, new, gone, holds)
-
     async with space.lock:
-        new = await _written(space, replaced, write)
+        new, holds = await _corrector(service, space).note(text, about, user, screened=screened)
     service.counts["notes"] += 1
     return {"id": new.id, "note": _effect(holds)}
 
 
+def _corrector(service: Service, space: ServedSpace) -> Corrector:
+    settings = service.settings
+    return Corrector(space.store, space.corrections, settings.trusted, settings.review != "none")
+
+
 def _effect(holds: bool) -> answers.Effect:
     return "in effect" if holds else "waits for review"
-
-
-def _holds(service: Service, draft: Correction, foreign: bool) -> bool:
-    """Whether a correction or a note need not wait for review: it is the operator's own, or nothing waits here, and the
-    filter flags none of its words, where some of them are `foreign`, or an agent's that speaks for itself."""
-    believed = draft.trust == "own" or service.settings.review == "none"
-    return believed and not (foreign and draft.flags)
-
-
-async def _written(
-    space: ServedSpace, replaced: Callable[[], Awaitable[Sequence[int]]],
-    write: Callable[[Transaction, Sequence[int]], tuple[T, Version | None]],
-) -> T:  # fmt: skip
-    """Write what changes the corrections that hold, and let it hold here. What is `replaced` is known from those that
-    this node knows: if another one changed them meanwhile, they are read and looked at again. Whoever calls has the
-    space's lock."""
-    while True:
-        gone = await replaced()
-
-        def change(at: Transaction, gone: Sequence[int] = gone) -> tuple[T, Version | None] | None:
-            return write(at, gone) if last_version(at) == space.corrections.version else None
-
-        if (done := await asyncio.wrap_future(space.store.do(change))) is not None:
-            result, version = done
-            if version is not None:
-                space.corrections.read([version])
-            return result
-        await space.read_corrections()
-
-
-def _write_correction(
-    at: Transaction, space: ServedSpace, new: Correction, gone: Sequence[int], holds: bool
-) -> Version | None:  # fmt: skip
-    """Let a new correction or note hold, or wait for review."""
-    if holds:
-        return hold(at, space.corrections.version, new, gone)
-    write_review(at, new, PENDING)
-    return None
 
 
 # Review
@@ -184,7 +110,7 @@ async def decide_correction(
 
     async with space.lock:
         await space.read_corrections()
-        await _written(space, replaced, write)
+        await _corrector(service, space).written(replaced, write)
     return {"id": f"c{number}", "state": LIVE if approved else REJECTED, "version": None}
 
 

@@ -136,9 +136,6 @@ FAILING = 3.0
 TOKENS = ("input", "cached", "output")
 """The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
 
-HELD_OUT = 0.2
-"""The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
-
 
 class Service:
     """An open service. Raises StoreError if another one uses the folder of the store, or if its database cannot be

@@ -29,6 +29,7 @@ from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
 from practicum.session.config import Config, RunOptions, require_known
+from practicum.session.correcting import Corrector
 from practicum.session.corrections import read_corrections, with_corrections
 from practicum.session.forget import ForgetReport, forget
 from practicum.session.opened import Opened
@@ -39,6 +40,7 @@ from practicum.session.opening import (
 from practicum.session.outcomes import (
     REPORTED,
     Outcome,
+    Trusted,
     find_interaction,
     new_id,
     prune,
@@ -55,7 +57,7 @@ from practicum.session.setup import take_objects
 from practicum.session.shown_corrections import Near, corrected_view
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.names import delete_name, find_version, name_version, read_names
+from practicum.store.names import LIVE, delete_name, find_version, name_version, read_names
 from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums
 from practicum.store.versions import Version, read_versions
@@ -258,6 +260,9 @@ class Space(Opened):
 
         `user` is the end user who reports. What users said (and asked, see `show`) may teach nothing before
         somebody has looked at it (`practicum review RUN`), and never replaces what the operator reported.
+
+        In a space that is served, a right answer or a comment also makes a correction, as one that is sent to the
+        service does: it holds from the next query on.
         """
         id = shown if isinstance(shown, str) else shown.id
         report, beside = report_of(id, answer, score, target, comment, label)
@@ -267,10 +272,18 @@ class Space(Opened):
         if isinstance(shown, Shown):
             self._remember(shown)
 
-        def change(at: Transaction) -> Outcome:
-            return write_outcome(at, find_interaction(at, report), report, said_by(user), beside)
+        if LIVE not in read_names(store):
 
-        return await asyncio.wrap_future(store.do(change))
+            def change(at: Transaction) -> Outcome:
+                return write_outcome(at, find_interaction(at, report), report, said_by(user), beside)
+
+            return await asyncio.wrap_future(store.do(change))
+        known = await asyncio.wrap_future(store.do(lambda at: find_interaction(at, report)))
+        await reader.near(known.query)
+        corrector = Corrector(store, reader.corrections, Trusted(), reader.config.review != "none")
+        question = reader.questions.of(known.query).text if known.query else ""
+        outcome, _, _ = await corrector.report(known, question, report, said_by(user), beside=beside)
+        return outcome
 
     def pending(self) -> list[Review]:
         """The edits that wait for review, the oldest first; empty for a playbook."""

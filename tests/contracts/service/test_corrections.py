@@ -137,3 +137,27 @@ def test_a_program_is_shown_them_from_its_next_query_on(space: Client, folder: P
     assert RIGHT not in before.text + withdrawn.text
     # What was shown is known of the interaction, as of one of the service.
     until(lambda: after.id in {one["id"] for one in space.get("/v1/interactions", limit=5)["interactions"]})
+
+
+@pytest.mark.parametrize("user", [None, "anna"])
+def test_what_a_program_reports_corrects_as_what_is_sent_to_the_service(
+    user: str | None, space: Client, folder: Path
+) -> None:
+    async def report() -> tuple[practicum.Shown, practicum.Shown]:
+        async with practicum.open(folder) as opened:
+            await opened.report(await opened.show(QUESTION), answer="a wrong team", target="the first team")
+            shown = await opened.show(QUESTION, user=user)
+            await opened.report(shown, answer="the first team", target=RIGHT, user=user)
+            return shown, await opened.show(QUESTION)
+
+    before, after = practicum.run_sync(report())
+    assert "the first team" in before.text
+    assert (RIGHT in after.text) == (user is None)
+    holds = "the first team" if user else RIGHT
+
+    def live() -> list[str]:
+        return [one["target"] for one in space.get("/v1/corrections", state="live")["corrections"]]
+
+    until(lambda: live() == [holds])
+    assert len(space.get("/v1/corrections", state="waiting")["corrections"]) == bool(user)
+    assert holds in space.shown()

@@ -1,0 +1,127 @@
+"""Reports and notes, written with the corrections that follow from them: the same from a service and from a program.
+
+A question that an end user asked is the user's, and so is a report in a user's name. What tools returned, and documents
+that a client attached, were written by anybody. The trust of what is shown or learned is the least of all that it was
+made of; the operator says explicitly whom else to trust (`Trusted`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from practicum.core.trust import Trust, least
+from practicum.session.corrections import Correction, hold, last_version, next_correction, write_review
+from practicum.session.outcomes import (
+    Interaction,
+    Outcome,
+    Report,
+    Trusted,
+    Unknown,
+    said_by,
+    write_outcome,
+)
+from practicum.session.shown_corrections import Corrections
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.reviews import PENDING
+from practicum.store.scope import Transaction
+from practicum.store.versions import Version
+
+T = TypeVar("T")
+
+HELD_OUT = 0.2
+"""The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
+
+
+@dataclass(frozen=True)
+class Corrector:
+    """Writes what is reported to a served space, whose `corrections` are known here. `reviewed`: what is not the
+    operator's own waits for review."""
+
+    store: Store
+    corrections: Corrections
+    trusted: Trusted
+    reviewed: bool
+
+    async def report(
+        self, known: Interaction, question: str, report: Report, trust: Trust, *, screened: bool = False,
+        beside: Mapping[str, Any] | None = None,
+    ) -> tuple[Outcome, Correction | None, bool]:  # fmt: skip
+        """Write a report of the operator (`own`) or of an end user (`user`) on an interaction that asks a `question`.
+        Returns the outcome, the correction that it made, if any, and whether that holds. `screened`: what the filter
+        flags waits for review, whoever reports it. Raises Unknown for an interaction that was forgotten."""
+        draft = Correction(
+            0, known.query, report.target or "", report.comment or "", least(trust, self.trusted.question(known.user)),
+            question=question, interaction=known.id,
+        )  # fmt: skip
+        foreign = screened or trust != "own" or known.user is not None or "screened" in known.data
+        holds = self._holds(draft, foreign)
+        answer = (report.answer or known.answer) if report.target or report.comment else ""
+
+        async def replaced() -> list[int]:
+            return await self.corrections.replaced_by(draft, answer) if holds else []
+
+        def write(at: Transaction, gone: Sequence[int]) -> tuple[tuple[Outcome, Correction | None], Version | None]:
+            i = schema.interactions
+            if at.first(at.select(i.c.id).where(i.c.id == known.id)) is None:
+                # Forgotten, perhaps by another node, and the memory of this one does not know it yet.
+                raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
+            outcome = write_outcome(at, known, report, trust, beside, held_out=HELD_OUT)
+            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.comment)
+            if not told or outcome.score == 1.0 or not known.query.strip():
+                return (outcome, None), None
+            new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.comment)
+            return (outcome, new), self._write(at, new, gone, holds)
+
+        return *await self.written(replaced, write), holds
+
+    async def note(
+        self, text: str, about: str, user: str | None, *, screened: bool = False
+    ) -> tuple[Correction, bool]:  # fmt: skip
+        """Write a note. Returns it, and whether it holds: a `user`'s waits for review. `screened`: what the filter
+        flags waits, whoever says it."""
+        draft = Correction(0, about, comment=text, trust=said_by(user), note=True, user=user)
+        holds = self._holds(draft, screened or user is not None)
+
+        async def replaced() -> list[int]:
+            return await self.corrections.replaced_by(draft) if holds else []
+
+        def write(at: Transaction, gone: Sequence[int]) -> tuple[Correction, Version | None]:
+            new = replace(draft, number=next_correction(at))
+            return new, self._write(at, new, gone, holds)
+
+        return await self.written(replaced, write), holds
+
+    def _holds(self, draft: Correction, foreign: bool) -> bool:
+        """Whether a correction or a note need not wait for review: it is the operator's own, or nothing waits here, and
+        the filter flags none of its words, where some of them are `foreign`, or an agent's that speaks for itself."""
+        return (draft.trust == "own" or not self.reviewed) and not (foreign and draft.flags)
+
+    def _write(self, at: Transaction, new: Correction, gone: Sequence[int], holds: bool) -> Version | None:
+        """Let a new correction or note hold, or wait for review."""
+        if holds:
+            return hold(at, self.corrections.version, new, gone)
+        write_review(at, new, PENDING)
+        return None
+
+    async def written(
+        self, replaced: Callable[[], Awaitable[Sequence[int]]],
+        write: Callable[[Transaction, Sequence[int]], tuple[T, Version | None]],
+    ) -> T:  # fmt: skip
+        """Write what changes the corrections that hold, and let it hold here. What is `replaced` is known from those
+        that are known here: if somebody else changed them meanwhile, they are read and looked at again."""
+        while True:
+            gone = await replaced()
+
+            def change(at: Transaction, gone: Sequence[int] = gone) -> tuple[T, Version | None] | None:
+                return write(at, gone) if last_version(at) == self.corrections.version else None
+
+            if (done := await asyncio.wrap_future(self.store.do(change))) is not None:
+                result, version = done
+                if version is not None:
+                    self.corrections.read([version])
+                return result
+            self.corrections.take(*await asyncio.to_thread(self.corrections.unread, self.store))
