@@ -136,8 +136,8 @@ def forget(
         named = _changed(old, lambda edit: replace(edit, sources=(WORDS,)) if _has(words, edit_texts(edit)) else edit)
         new = filtered(named, wanted | {WORDS}, ids, keep_mixed)
         new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
-    texts = _ForgottenTexts(run, old, new, wanted)
     kept = filtered(corrections, wanted, ids, keep_mixed)
+    texts = _ForgottenTexts(run, old, new, wanted, {*_logged_texts(corrections)}.difference(_logged_texts(kept)))
     # Their questions are what others asked, so those that say what is forgotten go with it.
     rare = words if text else frozenset[str]()
     quoting = {
@@ -157,7 +157,7 @@ def forget(
         shutil.rmtree(half, ignore_errors=True)
         copy_run(store, half)
         half.rename(copy_to)
-    removed = _remove(run, new, kept, wanted, texts, rare)
+    removed = _remove(run, new, kept, wanted, ids | quoting, texts, rare)
     store.finish_forgetting()
     alike = _alike(run, new, kept, words)
     left = _count_left(run, wanted, ids, texts)
@@ -450,8 +450,11 @@ def _alike(
 class _ForgottenTexts:
     """The forgotten texts that can be searched for: those that are not part of a text that stays."""
 
-    def __init__(self, run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str]) -> None:
-        lost, stays = set(_logged_texts(old)), set(_logged_texts(new))
+    def __init__(
+        self, run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str], corrected: set[str]
+    ) -> None:  # fmt: skip
+        """`corrected` are the texts of corrections that are forgotten."""
+        lost, stays = {*_logged_texts(old), *corrected}, set(_logged_texts(new))
         for id, data in run.tasks():
             # Its id, and that of its interaction, are names and no texts.
             lost.update({*strings(data)} - {id, data["meta"].get("own_id")} if f"task:{id}" in wanted else ())
@@ -490,7 +493,7 @@ def _logged_texts(versions: Sequence[Version]) -> Iterator[str]:
 
 def _remove(
     run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], wanted: frozenset[str],
-    texts: _ForgottenTexts, words: frozenset[str],
+    ids: frozenset[str], texts: _ForgottenTexts, words: frozenset[str],
 ) -> int:  # fmt: skip
     """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
@@ -503,7 +506,7 @@ def _remove(
             note = json.loads(row.answer)
             note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in wanted]
             notes.append(update(table).where(RECORDS[table] == key).values(answer=json.dumps(note)))
-        elif _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
+        elif _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)) or _is_of(table, key, ids):
             statements.append(delete(table).where(RECORDS[table] == key))
             gone.add(key)
     for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in wanted}):
@@ -563,6 +566,11 @@ def _without_prompts(
             yield store.update(prompts).where(prompts.c.place == row.place).values(parts=parts)
 
 
+def _is_of(table: Table, key: Any, ids: frozenset[str]) -> bool:
+    """Whether a row is the review of one of these corrections or notes."""
+    return table is schema.reviews and key in ids
+
+
 def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _ForgottenTexts) -> bool:
     """Whether a row is about something forgotten or quotes a forgotten text."""
     raw = "\0".join(value for column in table.c if isinstance(value := getattr(row, column.name), str))
@@ -589,7 +597,7 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     left += sum(f"task:{id}" in wanted for id, _ in run.tasks())
     left += len(run.store.rows(run.store.select(schema.vectors.c.key)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
-    left += sum(_holds(table, key, row, wanted, texts) for table, key, row in run.records())
+    left += sum(_holds(table, key, row, wanted, texts) or _is_of(table, key, ids) for table, key, row in run.records())
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.

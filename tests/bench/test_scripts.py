@@ -28,6 +28,7 @@ SIZES: dict[str, str] = {
     "help": "--times 1",
     "kills": "--times 1",
     "languages": "",
+    "outcomes": "--entries 50 --corrections 5 --reports 5",
     "pages": "--interactions 50 --entries 20 --spaces 2",
     "path": "",
     "poison": "--attacks 3 --seeds 1 --defences all",

@@ -110,6 +110,19 @@ def test_one_that_is_forgotten_is_gone_from_the_service_and_the_one_before_holds
         until(lambda: "the first team" in space.shown())
 
 
+@pytest.mark.parametrize("answer", ["quetzals", "the team of the quetzals"])
+def test_of_one_that_was_reviewed_and_is_forgotten_no_word_is_left(answer: str, keyed: Service) -> None:
+    space = new_space(keyed.client)
+    folder = keyed.store / "spaces" / space.space
+    user = space.as_user("anna")
+    user.report(user.ask(), target=answer)
+    (waits,) = told("review", folder)["reviews"]
+    told("review", folder, "--approve", waits["id"])
+    assert told("forget", folder, "--entry", waits["id"], "--yes")["left"] == 0
+    assert told("review", folder, "--state", "approved")["reviews"] == []
+    until(lambda: answer not in space.shown())
+
+
 def test_one_of_another_letter_is_unknown(space: Client, folder: Path) -> None:
     for words in (("show", folder, "--entry", "c99"), ("forget", folder, "--entry", "c99", "--yes")):
         done = command(*words, "--json")
