@@ -135,8 +135,8 @@ class Corrections:
         return number in self._live
 
     def __iter__(self) -> Iterator[Correction]:
-        """In the order of their numbers."""
-        return (self._live[entry.number] for entry in self._context)
+        """In the order of their numbers; it may be read in any thread."""
+        return (one for entry in self._context if (one := self._live.get(entry.number)) is not None)
 
     def get(self, number: int) -> Correction | None:
         """The correction or note with this number, if it holds."""
