@@ -13,11 +13,13 @@ from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
 from practicum.session.correcting import Corrector
 from practicum.session.corrections import (
+    TASK,
     WITHDRAWN,
     Correction,
     added,
     added_in,
     decide,
+    page_of_reviewed,
     reviewed,
 )
 from practicum.session.outcomes import Conflict, Report, Unknown
@@ -166,8 +168,8 @@ def listed(
     """Corrections and notes in a state beyond a number, in the order of their numbers or the `newest` first, and how
     many there are in all. It may be called in any thread."""
     if state in (WAITING, REJECTED):
-        found = [one for _, one in reviewed(space.store, PENDING if state == WAITING else REJECTED)]
-    elif state == LIVE:
+        return page_of_reviewed(space.store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)
+    if state == LIVE:
         found = [*space.corrections]
     else:
         applied = [done for one in read_versions(space.store, schema.corrections) for done in one.applied]
@@ -180,6 +182,7 @@ def listed(
 
 def made_of(space: ServedSpace, interaction: str) -> list[tuple[str, Correction]]:
     """The corrections that were made of an interaction, with their states."""
-    waiting = (one for _, one in reviewed(space.store) if one.interaction == interaction)
-    numbers = {one.number for one in (*waiting, *added_in(space.store, [f"task:{interaction}"]))}
+    source = f"{TASK}{interaction}"
+    waiting = (one for _, one in reviewed(space.store, source=source))
+    numbers = {one.number for one in (*waiting, *added_in(space.store, [source]))}
     return with_numbers(space.store, space, sorted(numbers))

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy import func, or_
 
@@ -182,17 +183,42 @@ def same_as(new: Correction, context: Context) -> list[int]:
 
 
 def reviewed(
-    at: Transaction | Store, state: str | None = None, number: int | None = None
+    at: Transaction | Store, number: int | None = None, source: str | None = None
 ) -> Iterator[tuple[str, Correction]]:
-    """The corrections and notes that wait for review or were decided about, each with its state as one to review."""
+    """The corrections and notes (of this number, or with this source) that wait for review or were decided about, each
+    with its state as one to review."""
     t = schema.reviews
     found = at.select(t.c.id, t.c.state, t.c.data).where(t.c.id.startswith(LETTER))
-    found = found if state is None else found.where(t.c.state == state)
     found = found if number is None else found.where(t.c.id == f"{LETTER}{number}")
+    if source is not None:
+        found = found.where(t.c.data.contains(json.dumps(source, ensure_ascii=False), autoescape=True))
     for row in at.rows(found):
-        (edit,) = HELD.validate_json(row.data).edits
-        if isinstance(edit, Add):
-            yield row.state, Correction.of(int(row.id[1:]), edit)
+        yield from ((row.state, one) for one in _of_review(row))
+
+
+def page_of_reviewed(
+    at: Transaction | Store, state: str, beyond: int | None, limit: int, newest: bool
+) -> tuple[list[Correction], int]:
+    """Of those in a state of a review, some beyond a number, in the order of their numbers or the `newest` first, and
+    how many there are in all."""
+    t = schema.reviews
+    mine = t.c.id.startswith(LETTER) & (t.c.state == state)
+    ((total,),) = at.rows(at.select(func.count(t.c.id)).where(mine))
+    length = func.length(t.c.id)
+    order = (length.desc(), t.c.id.desc()) if newest else (length, t.c.id)
+    if beyond is not None:
+        # Of ids of one length, the order of the texts is that of the numbers.
+        id = f"{LETTER}{beyond}"
+        far = (length < len(id), t.c.id < id) if newest else (length > len(id), t.c.id > id)
+        mine &= or_(far[0], (length == len(id)) & far[1])
+    rows = at.rows(at.select(t.c.id, t.c.data).where(mine).order_by(*order).limit(limit))
+    return [one for row in rows for one in _of_review(row)], int(total)
+
+
+def _of_review(row: Any) -> Iterator[Correction]:
+    (edit,) = HELD.validate_json(row.data).edits
+    if isinstance(edit, Add):
+        yield Correction.of(int(row.id[1:]), edit)
 
 
 def every_correction(at: Transaction | Store) -> dict[int, Correction]:

@@ -340,3 +340,12 @@ def test_corrections_are_listed_in_their_order_and_after_a_number(space: Client)
     after = space.get("/v1/corrections", state="live", after=first)
     assert [one["target"] for one in after["corrections"]] == ["team 1", "team 2"]
     assert json.dumps(listed).count(space.space) == 1
+
+
+def test_what_waits_is_listed_in_the_order_of_its_numbers(space: Client) -> None:
+    notes = [space.as_user("anna").post("/v1/notes", text=f"Note {number}.")["id"] for number in range(12)]
+    listed = space.get("/v1/corrections", state="waiting")
+    assert ([one["id"] for one in listed["corrections"]], listed["total"]) == (notes, 12)
+    after = space.get("/v1/corrections", state="waiting", after=8, limit=3)
+    assert ([one["id"] for one in after["corrections"]], after["total"]) == (notes[8:11], 12)
+    assert notes[8:11] == ["c9", "c10", "c11"]
