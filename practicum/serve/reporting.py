@@ -150,6 +150,7 @@ async def list_corrections(service: Service, name: str, state: str, after: int, 
     """Corrections and notes of a space in one of STATES, the oldest first, those after a number, and how many there are
     in all. Raises UnknownSpace."""
     space = await service.space(name)
+    await space.follow_corrections()
     some, total = await asyncio.to_thread(listed, space, state, after, limit)
     found: list[answers.StoredCorrection] = [
         {

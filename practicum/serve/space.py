@@ -307,6 +307,11 @@ class ServedSpace:
         """Let those corrections hold that are stored; whoever calls has the space's lock."""
         self.corrections.take(*await asyncio.to_thread(self.corrections.unread, self.store))
 
+    async def follow_corrections(self) -> None:
+        """Know the corrections that hold now, whichever node took the last one."""
+        async with self.lock:
+            await self.read_corrections()
+
     # Showing
 
     async def show(self, request: Request, session: str) -> RequestView:

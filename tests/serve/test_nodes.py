@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import Served, asynchronous, served, until
+from serving import Served, add_learned, asynchronous, served, until
 from sqlalchemy import make_url, select
 
-from practicum.core.edits import Add, Delta
-from practicum.session.amend import apply_edits, writing
+from practicum.core.edits import Add
+from practicum.session.amend import writing
 from practicum.session.outcomes import LEARNED
 from practicum.session.rollout import PROMOTED, Rollout
 from practicum.store import schema as tables
@@ -46,7 +46,7 @@ async def begin(a: Served, b: Served) -> None:
     """Show a candidate, which is version 1, to half of the sessions that begin from now on."""
     space = a.service.spaces["default"]
     async with writing(space.store) as store:
-        apply_edits(store, lambda _: Delta((Add("rules", "Lost cards are of the green team."),)))
+        add_learned(store, Add("rules", "Lost cards are of the green team."))
     await until(lambda: all(at.service.spaces["default"].last == 1 for at in (a, b)))
     assert await a.service.begin_rollout(space, Rollout.begin(1, 1, 0, 0.5, LENGTH, np.zeros((0, 1)), {}))
     await until(lambda: b.service.spaces["default"].rollout)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from browsers import CHROMIUM, chromium, watched
 from rows import execute
-from serving import Served, served, until
+from serving import Served, add_learned, served, until
 
 from practicum.core.edits import Add, Delta
 from practicum.core.screen import flags
@@ -97,7 +97,7 @@ async def try_a_version(at: Served) -> None:
     """Begin the trial of a version with one entry more."""
     space = at.service.spaces["default"]
     async with writing(space.store, 5.0) as store:
-        apply_edits(store, lambda _: Delta((Add("rules", "Parcels arrive in three days."),)))
+        add_learned(store, Add("rules", "Parcels arrive in three days."))
     await asyncio.to_thread(space.read_versions)
     # An edit by hand before it has a number, too.
     number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, tables.rollouts)))
@@ -318,7 +318,6 @@ def test_a_playbook_of_10_000_entries_is_searched(browser: Any, tmp_path: Path) 
             async with writing(space.store, 5.0) as store:
                 apply_edits(store, lambda _: Delta((*adds, Add("rules", "Lost luggage is reported at the desk."))))
             await asyncio.to_thread(space.read_versions)
-            await at.service.roll_back("default", 1)
 
         do(learn())
         page, said, _ = watched(browser)

@@ -18,6 +18,7 @@ from sqlalchemy import URL
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from practicum.core.edits import Delta, Edit
 from practicum.serve.access import Keys, read_keys
 from practicum.serve.app import App
 from practicum.serve.connections import Connection
@@ -27,6 +28,9 @@ from practicum.serve.service import Service
 from practicum.serve.settings import ServiceSettings
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import open_upstream
+from practicum.session.amend import add_version
+from practicum.store.database import Store
+from practicum.store.snapshot import read_context
 from practicum.testing import Answer, ServerOptions, SimulatedServer, serve
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -181,3 +185,10 @@ async def served(
         url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         yield Served(url, service, behind, http, known)
+
+
+def add_learned(store: Store, *edits: Edit) -> None:
+    """Add a version as learning does, which is not live before it was tried."""
+    before = read_context(store)
+    outcome = before.apply(Delta(edits))
+    store.change(lambda at: add_version(at, before, outcome.context, outcome.applied, "asked"))

@@ -429,6 +429,7 @@ async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Resp
     """The corrections and notes in a state."""
     space = visit.opened
     state = visit.asked("state") if visit.asked("state") in STATES else STATES[0]
+    await space.follow_corrections()
     some, total = await visit.run(
         partial(listed, newest=True), space, state, number(visit, "before"), reads.ROWS
     )  # fmt: skip

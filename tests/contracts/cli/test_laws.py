@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections import Counter
 from typing import Any
@@ -384,4 +385,5 @@ def test_a_run_that_another_process_writes_is_not_written_by_a_second_one(shell:
     shell(f"learn train.jsonl --concurrency 1 --model {model.name} --steps 2 --out run")
     (done,) = ended
     assert done.code == 1
-    assert "another process" in done.line
+    assert f"process {os.getpid()} " in done.line
+    assert json.loads(done.out)["error"]["code"] == "store.busy"
