@@ -263,7 +263,7 @@ class Learner(threading.Thread):
                 # It was learned before the service ended, approved in a review, or edited by hand.
                 await self._try(space, store, space.last)
                 return
-            roll_back(store, space.live)
+            roll_back(store, space.live, by_hand=False)
             space.read_versions()
         budget = self._budget(space)
         if budget is None:

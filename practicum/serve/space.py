@@ -305,7 +305,7 @@ class ServedSpace:
 
     async def read_corrections(self) -> None:
         """Let those corrections hold that are stored; whoever calls has the space's lock."""
-        self.corrections.take(*await asyncio.to_thread(self.corrections.unread, self.store))
+        await self.corrections.follow(self.store)
 
     async def follow_corrections(self) -> None:
         """Know the corrections that hold now, whichever node took the last one."""

@@ -133,7 +133,7 @@ def settle(store: Store, *, on_untried: bool = False) -> None:
     if live is None or live == last:
         return
     if is_decided(store, last):
-        roll_back(store, live)
+        roll_back(store, live, by_hand=False)
     elif not on_untried:
         raise Conflict(
             "rollout.pending",
@@ -160,15 +160,16 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: 
     return outcome
 
 
-def show_at_once(at: Transaction, version: int, reason: str) -> bool:
-    """Let all see a version of a space that is served, because a person said so, and note that: it is not tried again,
-    also after somebody takes it back. Returns whether the space is served."""
+def show_at_once(at: Transaction, version: int, reason: str = "") -> bool:
+    """Let all see a version of a space that is served. With a `reason`, a person said so, and that is noted: it is not
+    tried again, also after somebody takes it back. Returns whether the space is served."""
     n = schema.names
     if (live := at.first(at.select(n.c.version).where(n.c.name == LIVE))) is None:
         return False
     at.put(n, {"name": LIVE, "version": version})
-    made = Rollout.by_hand(next_number(at, schema.rollouts), version, live.version)
-    begin_rollout(at, made.row(PROMOTED, reason))
+    if reason:
+        made = Rollout.by_hand(next_number(at, schema.rollouts), version, live.version)
+        begin_rollout(at, made.row(PROMOTED, reason))
     return True
 
 
@@ -178,9 +179,10 @@ def add_version(at: Transaction, before: Context, after: Context, applied: Seque
     change_run(at, learning=state)
 
 
-def roll_back(store: Store, version: int) -> int:
+def roll_back(store: Store, version: int, *, by_hand: bool = True) -> int:
     """Make an earlier version the last one again, as a new version; returns its number. In a space that is served, all
-    see it at once, and a candidate is taken back. Raises UsageError if there is no such version."""
+    see it at once; `by_hand`, which takes a candidate back, or because it is live and a later one was not kept. Raises
+    UsageError if there is no such version."""
     table = schema.versions
     columns = store.select(table.c.version, table.c.parent, table.c.step, table.c.next_number)
     rows = store.rows(columns.order_by(table.c.version))
@@ -191,9 +193,9 @@ def roll_back(store: Store, version: int) -> int:
     def change(at: Transaction) -> None:
         at.put(schema.versions, version_row(made))
         change_run(at, learning="rolled back")
-        if (tried := under_way(at)) is not None:
+        if by_hand and (tried := under_way(at)) is not None:
             end_rollout(at, Rollout.stored(tried).row(TAKEN_BACK, "by hand"))
-        show_at_once(at, made.version, f"as version {version}, by hand")
+        show_at_once(at, made.version, f"as version {version}, by hand" if by_hand else "")
 
     store.change(change)
     return made.version

@@ -124,4 +124,4 @@ class Corrector:
                 if version is not None:
                     self.corrections.read([version])
                 return result
-            self.corrections.take(*await asyncio.to_thread(self.corrections.unread, self.store))
+            await self.corrections.follow(self.store)

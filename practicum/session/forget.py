@@ -138,15 +138,9 @@ def forget(
         new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
     kept = filtered(corrections, wanted, ids, keep_mixed)
     texts = _ForgottenTexts(run, old, new, wanted, {*_logged_texts(corrections)}.difference(_logged_texts(kept)))
-    # Their questions are what others asked, so those that say what is forgotten go with it.
     rare = words if text else frozenset[str]()
-    quoting = {
-        done.id
-        for version in kept
-        for done in version.applied
-        if texts.quoted_in("\0".join(edit_texts(done.edit))) or _has(rare, edit_texts(done.edit))
-    }
-    kept = filtered(kept, frozenset(), frozenset(quoting), keep_mixed)
+    quoting = _quoting(kept, texts, rare)
+    kept = filtered(kept, frozenset(), quoting, keep_mixed)
     before, after = (
         {e.id: e for e in chain(rebuild(of), rebuild(of_corrections, letter=LETTER))}
         for of, of_corrections in ((old, corrections), (new, kept))
@@ -564,6 +558,13 @@ def _without_prompts(
         if found := lost & stays.get(row.place, set()):
             parts = re.sub("|".join(found), "", row.parts)
             yield store.update(prompts).where(prompts.c.place == row.place).values(parts=parts)
+
+
+def _quoting(corrections: Sequence[Version], texts: _ForgottenTexts, words: frozenset[str]) -> frozenset[str]:
+    """The ids of corrections that quote what is forgotten, since their questions are what others asked."""
+    edits = [done for version in corrections for done in version.applied]
+    said = ((done.id, edit_texts(done.edit)) for done in edits)
+    return frozenset(id for id, own in said if texts.quoted_in("\0".join(own)) or _has(words, own))
 
 
 def _is_of(table: Table, key: Any, ids: frozenset[str]) -> bool:

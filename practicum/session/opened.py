@@ -6,9 +6,10 @@ import asyncio
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
@@ -18,6 +19,8 @@ from practicum.session.reader import Reader
 from practicum.session.records import split_version
 from practicum.store.database import Store
 from practicum.store.folder import is_run, located
+
+T = TypeVar("T")
 
 
 class Opened:
@@ -106,6 +109,14 @@ class Opened:
             if self._logs is None:
                 self._logs = tempfile.TemporaryDirectory(prefix="practicum-space-")
         return Path(self._logs.name)
+
+    def _stored(self, read: Callable[[Store], T], nothing: T) -> T:
+        """What is read of the run as it is stored now; `nothing` where this is no run."""
+        self._reader()
+        if self.folder is None:
+            return nothing
+        with Store.read(self.folder) as store:
+            return read(store)
 
     @property
     def _is_kept(self) -> bool:

@@ -137,7 +137,7 @@ class Reader:
             return []
         if (changes := self._store.changes()) != self._corrected:
             if "corrections" in self.__dict__ or last_version(self._store):
-                self.corrections.follow(self._store)
+                await self.corrections.follow(self._store)
             self._corrected = changes
         if "corrections" not in self.__dict__:
             return []

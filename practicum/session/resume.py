@@ -114,20 +114,15 @@ def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
 
 def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept) -> None:
     """Refuse another agent, temperature or form of answers where results of the old one are kept."""
-    if "agent" in changed and (there := kept.of("agent")):
-        raise UsageError(
-            "settings.fixed",
-            f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
-            "from what this one learned (`seed_context`)",
-            setting="agent",
-        )
-    if "guard_tools" in changed and (there := kept.of("agent")):
-        raise UsageError(
-            "settings.fixed",
-            f"`guard_tools` cannot change from {config.guard_tools} to {new.guard_tools}: the run keeps {there} of the "
-            "agent. Start a new run from what this one learned (`seed_context`)",
-            setting="guard_tools",
-        )
+    there = kept.of("agent")
+    for name, what, whose in (("agent", "the agent", "it"), ("guard_tools", "`guard_tools`", "the agent")):
+        if name in changed and there:
+            raise UsageError(
+                "settings.fixed",
+                f"{what} cannot change from {getattr(config, name)} to {getattr(new, name)}: the run keeps {there} of "
+                f"{whose}. Start a new run from what this one learned (`seed_context`)",
+                setting=name,
+            )
     if "temperature" in changed and kept.answers:
         raise UsageError(
             "settings.fixed",

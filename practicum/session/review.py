@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -247,11 +248,16 @@ class Present:
         was = self._contexts[base].get(entry.id)
         return was is None or was.content != entry.content
 
+    @cached_property
+    def corrections(self) -> Context:
+        """The corrections and notes that hold."""
+        return read_corrections(self.store)
+
     def effect(self, review: Review) -> Effect:
         """What edits would do to the present version, or a correction to those that hold."""
         present, edits = self.context, review.edits
         if (new := review.correction) is not None:
-            present = read_corrections(self.store)
+            present = self.corrections
             edits = (*(Delete(f"{LETTER}{number}") for number in same_as(new, present)), *edits)
         outcome = present.apply(Delta(edits))
         ids = dict.fromkeys(id for done in outcome.applied for id in (done.id, *changed_entries(done.edit)))
@@ -314,7 +320,9 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
     return Approval(after, (*(replace(one, state=APPROVED) for one in corrections), *approved), refused)
 
 
-def _decide_corrections(at: Transaction, reviews: Iterable[Review], *, approved: bool, reason: str = "") -> None:
+def _decide_corrections(at: Transaction, reviews: Sequence[Review], *, approved: bool, reason: str = "") -> None:
+    if not reviews:
+        return
     held = read_corrections(at)
     for new in (one.correction for one in reviews):
         if new is not None:

@@ -7,6 +7,7 @@ the same request, and one that led to the wrong answer.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,22 +147,17 @@ class Corrections:
         """The entry of one that holds."""
         return self._context.get(id)
 
-    def follow(self, store: Store) -> None:
-        """Read what changed in the store."""
-        rewritten, versions = self.unread(store)
-        self.take(rewritten, versions)
+    async def follow(self, store: Store) -> None:
+        """Read what changed in the store. After rows were removed for good, everything is read again."""
 
-    def unread(self, store: Store) -> tuple[int, list[Version]]:
-        """The versions in the store that are not known here; it may be called in any thread. After rows were removed
-        for good, that is all of them; the number says how often that was."""
-        t = schema.spaces
-        # First: what is removed for good later is noticed by the next look.
-        rewritten = next((row.rewritten for row in store.rows(store.select(t.c.rewritten))), 0)
-        known = self.version if rewritten == self._rewritten else -1
-        return rewritten, read_versions(store, schema.corrections, known)
+        def unread() -> tuple[int, list[Version]]:
+            t = schema.spaces
+            # First: what is removed for good later is noticed by the next look.
+            rewritten = next((row.rewritten for row in store.rows(store.select(t.c.rewritten))), 0)
+            known = self.version if rewritten == self._rewritten else -1
+            return rewritten, read_versions(store, schema.corrections, known)
 
-    def take(self, rewritten: int, versions: Sequence[Version]) -> None:
-        """Take in what `unread` found."""
+        rewritten, versions = await asyncio.to_thread(unread)
         if versions or rewritten != self._rewritten:
             self.read(versions, anew=rewritten != self._rewritten)
         self._rewritten = rewritten

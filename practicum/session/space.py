@@ -56,7 +56,6 @@ from practicum.session.review import Approval, Review, approve, find_reviews, re
 from practicum.session.setup import take_objects
 from practicum.session.shown_corrections import Near, corrected_view
 from practicum.store import schema
-from practicum.store.database import Store
 from practicum.store.names import LIVE, delete_name, find_version, name_version, read_names
 from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums
@@ -157,13 +156,8 @@ def open(  # named for `practicum.open`
 class Space(Opened):
     """A run that is open for use; `practicum.open` makes it. It may be used by many tasks and threads at once."""
 
-    def __init__(
-        self, source: Path | str | Context, version: int | str | None, parts: Parts, wait: float,
-        config: dict[str, Any], trust_run: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(source, version, parts, wait, config, trust_run)
-        self._shown = 0
-        self._warned = False
+    _shown = 0
+    _warned = False
 
     @property
     def context(self) -> Context:
@@ -173,20 +167,12 @@ class Space(Opened):
     @property
     def corrections(self) -> Context:
         """The corrections and notes that hold, as entries; empty for a playbook."""
-        self._reader()
-        if self.folder is None:
-            return Context()
-        with Store.read(self.folder) as store:
-            return read_corrections(store)
+        return self._stored(read_corrections, Context())
 
     def versions(self) -> list[Version]:
         """The versions of the run, oldest first, each with its parent and the edits that made it; empty for a
         playbook."""
-        self._reader()
-        if self.folder is None:
-            return []
-        with Store.read(self.folder) as store:
-            return read_versions(store)
+        return self._stored(read_versions, [])
 
     def export(self, format: ExportFormat = "markdown") -> str:
         """What the space shows now, with its corrections and notes, as a text: markdown, json or agents-md."""
@@ -195,11 +181,7 @@ class Space(Opened):
     @property
     def names(self) -> dict[str, int]:
         """The named versions of the run."""
-        self._reader()
-        if self.folder is None:
-            return {}
-        with Store.read(self.folder) as store:
-            return read_names(store)
+        return self._stored(read_names, {})
 
     def name(self, name: str, version: int | str | None = None) -> int:
         """Give a version (None: the last) a name, which another one may have had before; returns its number. Who has
@@ -287,11 +269,7 @@ class Space(Opened):
 
     def pending(self) -> list[Review]:
         """The edits that wait for review, the oldest first; empty for a playbook."""
-        self._reader()
-        if self.folder is None:
-            return []
-        with Store.read(self.folder) as store:
-            return read_reviews(store)
+        return self._stored(read_reviews, [])
 
     async def approve(self, ids: Iterable[str]) -> Approval:
         """Apply edits that wait for review as one more version; what cannot be applied any more waits still, and is

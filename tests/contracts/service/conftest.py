@@ -57,6 +57,12 @@ def space(plain: Service) -> Client:
     return new_space(plain.client)
 
 
+@pytest.fixture
+def folder(plain: Service, space: Client) -> Path:
+    """Where the new space is, for commands."""
+    return plain.store / "spaces" / space.space
+
+
 @pytest.fixture(scope="session")
 def untaught(plain: Service) -> Client:
     """A space that is shared by tests which teach nothing."""

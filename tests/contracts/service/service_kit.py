@@ -300,6 +300,13 @@ def command(*arguments: object, **variables: str) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
+def told(*words: object) -> Any:
+    """What `practicum WORDS --json` prints."""
+    done = command(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @dataclass
 class Service:
     """A `practicum serve` in a process."""

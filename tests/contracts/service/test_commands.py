@@ -5,22 +5,10 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from service_kit import Client, Service, command, new_space, serving, until
+from service_kit import Client, Service, command, new_space, serving, told, until
 from service_model import Model
-
-
-@pytest.fixture
-def folder(plain: Service, space: Client) -> Path:
-    return plain.store / "spaces" / space.space
-
-
-def told(*words: object) -> Any:
-    done = command(*words, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def edited(folder: Path, tmp_path: Path, text: str) -> int:
@@ -43,6 +31,14 @@ def test_a_rollback_is_live_at_once_and_is_not_tried(space: Client, folder: Path
     until(lambda: space.health()["version"] == version)
     assert space.entries() == []
     assert [one["state"] for one in space.get("/v1/history")["rollouts"]] == ["promoted", "promoted"]
+
+
+def test_what_follows_from_the_live_version_again_is_no_rollout(space: Client, folder: Path, tmp_path: Path) -> None:
+    edited(folder, tmp_path, "Quetzals are cards.")
+    space.post("/v1/rollback", version=0)
+    edited(folder, tmp_path, "Quetzals are birds.")
+    until(lambda: "birds" in space.shown())
+    assert [one["reason"] for one in space.get("/v1/history")["rollouts"]] == ["edited by hand"] * 2
 
 
 def test_a_name_moves_what_is_live(space: Client, folder: Path, tmp_path: Path) -> None:

@@ -8,20 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_kit import QUESTION, RIGHT, Client, Service, command, new_space, until
+from service_kit import QUESTION, RIGHT, Client, Service, command, new_space, told, until
 
 import practicum
-
-
-@pytest.fixture
-def folder(plain: Service, space: Client) -> Path:
-    return plain.store / "spaces" / space.space
-
-
-def told(*words: object) -> Any:
-    done = command(*words, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def held(folder: Path) -> dict[str, dict[str, Any]]:
