@@ -131,6 +131,8 @@ def _print(out: Printer, answered: Answered) -> None:
 def _print_entries(out: Printer, answered: Answered) -> None:
     """The entries that were retrieved for the query, and those that the answer relies on."""
     used = {entry.id for entry in answered.used}
+    if answered.corrections:
+        out.print(f"shown with the corrections and notes {', '.join(answered.corrections)}")
     if answered.retrieved:
         rows = []
         for match in answered.retrieved:

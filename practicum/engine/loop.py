@@ -167,7 +167,7 @@ async def view_of(show: ShowSeam, context: Context, task: Task, run: Run) -> Vie
         raise MethodError(
             "method.wrong_result", f"`show` returned {found} for task {task.id!r}; it must return a View{KEPT}"
         )
-    return view
+    return run.completed(view)
 
 
 async def sequential(

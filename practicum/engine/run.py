@@ -22,6 +22,7 @@ from practicum.core.errors import (
 )
 from practicum.core.trust import trust_of
 from practicum.core.types import Attempt, Task
+from practicum.core.views import View
 from practicum.engine.attempts import Attempts
 from practicum.engine.door import Admitted, named_entries, said
 from practicum.engine.place import KEPT, Chain
@@ -42,6 +43,10 @@ class Run(Attempts):
     def stepping(self, step: int, tasks: int, steps: int | None) -> None:
         """Tell who watches the run that a step begins."""
         self._state.observer.stepping(step, tasks, steps)
+
+    def completed(self, view: View) -> View:
+        """The view with what the agent sees besides the context, such as corrections."""
+        return view if self._state.complete is None else self._state.complete(view)
 
     @property
     def reusable(self) -> dict[str, dict[tuple[object, str, int], Attempt]]:

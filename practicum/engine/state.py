@@ -14,7 +14,7 @@ from practicum.core.counts import Count
 from practicum.core.errors import ModelError, ProviderError, RequestError
 from practicum.core.redact import Redactor
 from practicum.core.types import Attempt, Profile, Prompt, Score, Task, Trace, Usage
-from practicum.core.views import count_tokens
+from practicum.core.views import View, count_tokens
 from practicum.engine.door import Door
 from practicum.engine.proof import Proof
 from practicum.models.budget import Budget
@@ -136,7 +136,7 @@ class RunState:
     sum. `most_calls` is the most calls of an attempt so far; `longer_attempt` is called when it rises.
     `token_ratio` is, for each model, the tokens it counted per token that was estimated, and `output_ratio` the
     tokens it wrote per token of the limit, where it wrote more. `keep_evaluated` stores the attempts of an
-    evaluation.
+    evaluation. `complete` adds to every view what the agent sees besides the context, such as corrections.
     """
 
     journal: Journal
@@ -176,6 +176,7 @@ class RunState:
     last_error: str = ""
     observer: Observer = field(default_factory=Observer)
     keep_evaluated: Callable[[Sequence[Attempt]], None] | None = None
+    complete: Callable[[View], View] | None = None
     retriever: Retriever = field(init=False)
     proof: Proof = field(init=False)
     flight: Flight = field(default_factory=Flight)

@@ -1,6 +1,6 @@
 """Learning in the background: outcomes become a version, which has to earn its way.
 
-A round takes the outcomes that wait, learns from them (`session.reports`, which resumes after a kill and pays for
+A round takes the outcomes that wait, learns from them (`session.further`, which resumes after a kill and pays for
 nothing twice), and tries the new version on held-out requests. Only then a share of the sessions sees it. A round
 begins from the live version, whatever became of the last candidate, and no round begins while a candidate is out: what
 is learned is tested one step at a time.
@@ -38,9 +38,9 @@ from practicum.session.amend import roll_back, writing
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.foreign import Origin
+from practicum.session.further import learn_further
 from practicum.session.opening import open_state, run_embedder
 from practicum.session.outcomes import HELD, LEARNED, WAITING, count_waiting
-from practicum.session.reports import learn_reports
 from practicum.session.result import Watch
 from practicum.session.rollout import (
     DROPPED,
@@ -275,7 +275,7 @@ class Learner(threading.Thread):
         given = {name: most for name, most in limits.items() if most is not None}
         trusted, o = self.service.settings.trusted, schema.outcomes
         waiting = [row.id for row in store.rows(store.select(o.c.id).where(o.c.state == WAITING))]
-        result = await learn_reports(
+        result = await learn_further(
             store, self.parts, Watch(), given, trusted=trusted, question=space.question, most=AT_ONCE
         )
         if held := result.errors.get(Count.HELD_EDITS, 0):

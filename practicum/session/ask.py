@@ -7,31 +7,28 @@ at all: after an interruption the same query continues and pays for nothing twic
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from practicum import methods
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
 from practicum.core.errors import ProviderError, Stopped, UsageError, error_body
 from practicum.core.html import card, table
 from practicum.core.types import Attempt, Task, Usage
+from practicum.core.views import View
 from practicum.core.words import one_line, usage_text
-from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.blocks.scaling import number_of
-from practicum.models.budget import Budget
 from practicum.retrieval.search import Match
-from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, task_id
+from practicum.session.amend import next_step, require_ended, task_id
 from practicum.session.components import Parts
-from practicum.session.config import Splits, config_from
 from practicum.session.foreign import Origin
-from practicum.session.opening import Shared, check_tasks, open_state
-from practicum.session.records import read_by_origin
-from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
-from practicum.session.setup import Setup, build_setup, set_up
+from practicum.session.further import FurtherLearning, as_outcome
+from practicum.session.opening import Shared
+from practicum.session.result import INTERRUPTED, Watch, usage_facts, usage_json
+from practicum.session.setup import Setup
 from practicum.store.database import Store
 
 
@@ -54,12 +51,14 @@ class Learned:
 class Answered:
     """An answer and how it came about.
 
-    `context` is the one that it was given under. `hits` counts results from the journal of an interrupted try.
+    `context` is the one that it was given under, and `corrections` are the ids of the corrections and notes that were
+    shown as well. `hits` counts results from the journal of an interrupted try.
     `trouble` says why a query that should have been learned from was not.
     """
 
     attempt: Attempt
     context: Context
+    corrections: tuple[str, ...]
     usage: Usage
     seconds: float
     hits: int = 0
@@ -109,6 +108,7 @@ class Answered:
             "version": self.context.version,
             "memories": [{**_brief(f.entry), "similarity": f.similarity} for f in self.retrieved],
             "used": [_brief(entry) for entry in self.used],
+            "corrections": [*self.corrections],
             "attempts": [
                 {"answer": r.trace.answer, "error": r.trace.error, "chosen": r is self.attempt} for r in self.attempts
             ],
@@ -126,89 +126,50 @@ class Answered:
         return known if known is not None or self.learned is None else self.learned.context.get(id)
 
 
-async def answer_query(query: str, context: Context, setup: Setup, state: RunState) -> Answered:
-    """Run the method's `act` alone, exactly as in evaluation; nothing is scored."""
+async def answer_query(
+    query: str, context: Context, setup: Setup, state: RunState, corrections: Sequence[str] = ()
+) -> Answered:
+    """Run the method's `act` alone, as in evaluation; nothing is scored. `corrections` are the ids of those that are
+    shown as well."""
     task = Task("query", query)
     at = Run(state, "query", (f"task:{task.id}",), teaches=False)
     try:
         attempt = _require_answer(await setup.method.act(task, context, at))
     except Stopped as stop:
-        raise _stopped(stop) from stop
-    return Answered(attempt, context, state.budget.spent, state.budget.elapsed)
+        raise _stopped(stop.reason) from stop
+    return Answered(attempt, context, tuple(corrections), state.budget.spent, state.budget.elapsed)
 
 
 async def learn_query(
     query: str, store: Store, target: str | None, parts: Parts, watch: Watch, given: Mapping[str, Any],
-    shared: Shared | None = None, trust_run: bool = False,
+    shared: Shared | None = None, trust_run: bool = False, corrections: Sequence[str] = (),
+    complete: Callable[[View], View] | None = None,
 ) -> Answered:  # fmt: skip
-    """Answer a query and learn from it: one more step of the run, which must have ended."""
+    """Answer a query and learn from it: one more step of the run, which must have ended. `complete` adds the
+    `corrections` to what the agent sees."""
     require_ended(store)
     values = Origin.of(store, given, parts, trust_run).acting_values(learns=True)
-    before = read_by_origin(store)
-    step = next_step(store)
-    task = Task(task_id(store, step), query, target)
-    setup = _set_up_to_learn(values, task, parts)
-    method = setup.method
-    # The run's limits were set for learning its tasks.
-    budget = Budget(setup.config.limits)
-    async with open_state(store, store.files, setup, budget=budget, shared=shared) as state:
-        state.observer = watch
-        watch.began(RunInfo(store.folder, setup.config, setup.splits, budget, context=before))
-        for warning in check_tasks([task], state):
-            watch.warned(warning)
-        # Only the same query, under the same configuration and context, continues what was interrupted.
-        root = Run(state).at(f"ask {step} {setup.digest(query, target or '', before.version)}")
-        report, trouble = await _only_step(method.schedule(method, (task,), before, root, None), state)
-        learned, usage, seconds = None, budget.spent, budget.elapsed
-        if not (trouble and state.lost):
-            await state.journal.write(*state.settle([*state.lost]))
-            store.change(lambda at: add_steps(at, [task], before, [replace(report, step=step)], budget.elapsed))
-            await save_snapshot(store, report.context, state.retriever)
-            learned = Learned(step, report.context, report.applied, len(report.refused))
-        return Answered(report.attempts[0], before, usage, seconds, state.journal.hits, learned, trouble)
-
-
-def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
-    """The feedback on a query is a score if its scorer can give one, and otherwise a judge's verdict."""
-    name, splits = values["method"], Splits((task,))
-    methods.read_settings(name, values["settings"], values["profile"])
-    values = {**values, "settings": methods.for_one_task(name, values["settings"]), "from_traces": False}
-    try:
-        setup = build_setup(config_from(values), splits, parts)
-    except UsageError as error:
-        raise UsageError(
-            "method.unsuitable", f"method {name} cannot learn from one query, choose another one with `method`: {error}"
-        ) from error
-    if name == "none":
+    if values["method"] == "none":
         raise UsageError(
             "method.unsuitable", "method none keeps nothing: choose another one with `method` to learn from a query"
         )
-    labels = task.target is not None or not setup.scorer.needs_target
-    judged = not labels and "judge" not in setup.method.roles
-    return set_up({**values, "labels": labels, "judged": judged}, splits, parts)
-
-
-async def _only_step(steps: AsyncIterator[StepReport], state: RunState) -> tuple[StepReport, str]:
-    """The only step, and the trouble that kept the method from learning. Raises ProviderError if there is no answer."""
-    report: StepReport | None = None
-    trouble = ""
+    step, learning = next_step(store), FurtherLearning(store, values, parts, watch, shared, complete)
+    before, trouble = learning.progress.context, ""
     try:
-        async for step in steps:
-            report = step
-    except Stopped as stop:
-        if stop.reason == INTERRUPTED:
-            raise
-        raise _stopped(stop) from stop
+        await learning.learn([as_outcome(Task(task_id(store, step), query, target), *corrections)])
     except ProviderError as error:
-        trouble = state.last_error or str(error)
-        if report is None:
+        if not learning.last:
             raise
-    if report is None:
-        raise UsageError(
-            "method.unsuitable", "this method does not learn from a query: choose another one with `method`"
-        )
-    _require_answer(report.attempts[0])
-    return report, trouble
+        trouble = learning.last_error or str(error)
+    if learning.stopped == INTERRUPTED:
+        raise Stopped(INTERRUPTED, 1)
+    if learning.stopped:
+        raise _stopped(learning.stopped)
+    report = learning.last[0]
+    attempt = _require_answer(report.attempts[0])
+    learned = None if trouble else Learned(step, report.context, report.applied, len(report.refused))
+    usage, seconds = learning.budget.spent, learning.budget.elapsed
+    return Answered(attempt, before, tuple(corrections), usage, seconds, learning.hits, learned, trouble)
 
 
 def _require_answer(attempt: Attempt) -> Attempt:
@@ -218,8 +179,8 @@ def _require_answer(attempt: Attempt) -> Attempt:
     return attempt
 
 
-def _stopped(stop: Stopped) -> UsageError:
-    return UsageError("budget.spent", f"the query was not answered: {stop.reason}; raise the limit and ask again")
+def _stopped(reason: str) -> UsageError:
+    return UsageError("budget.spent", f"the query was not answered: {reason}; raise the limit and ask again")
 
 
 def _brief(entry: Entry) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from practicum.session.config import Config, RunOptions, require_known
 from practicum.session.correcting import Corrector
 from practicum.session.corrections import read_corrections, with_corrections
 from practicum.session.forget import ForgetReport, forget
+from practicum.session.further import learn_further
 from practicum.session.opened import Opened
 from practicum.session.opening import (
     check_tasks,
@@ -50,11 +51,10 @@ from practicum.session.outcomes import (
     write_outcome,
 )
 from practicum.session.reader import Reader
-from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import take_objects
-from practicum.session.shown_corrections import Near, corrected_view
+from practicum.session.shown_corrections import corrected_view
 from practicum.store import schema
 from practicum.store.names import LIVE, delete_name, find_version, name_version, read_names
 from practicum.store.scope import Transaction
@@ -204,22 +204,21 @@ class Space(Opened):
         reader = self._reader()
         text = reader.redacted(_checked(query))
         try:
-            context, view, near = await self._view(reader, text)
+            context, view, corrections = await self._view(reader, text)
         except StoreError:
             # What was to be read has been replaced, such as by `forget`.
             reader.reopen()
-            context, view, near = await self._view(reader, text)
-        corrections = tuple(one.correction.id for one in near)
-        shown = Shown(new_id(), text, context.version, view, context, reader.config, user, corrections)
+            context, view, corrections = await self._view(reader, text)
+        shown = Shown(new_id(), text, context.version, view, context, reader.config, user, tuple(corrections))
         if self._is_kept:
             self._remember(shown)
         return shown
 
-    async def _view(self, reader: Reader, text: str) -> tuple[Context, View, list[Near]]:
-        context, near = reader.context(), await reader.near(text)
+    async def _view(self, reader: Reader, text: str) -> tuple[Context, View, list[str]]:
+        context = reader.context()
+        corrections, complete = await self._complete(reader, text)
         view = await reader.view(text, context, self._log_folder)
-        small = reader.config.profile == "small"
-        return context, corrected_view(view, near, small) if near else view, near
+        return context, complete(view) if complete else view, corrections
 
     async def report(
         self,
@@ -304,7 +303,7 @@ class Space(Opened):
         limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
         given = {**self._given, **{name: most for name, most in limits.items() if most is not None}}
         async with writing(folder, self._wait) as store:
-            return await learn_reports(
+            return await learn_further(
                 store, self._parts, watch or Watch(), given, await self._shared(), self._trust_run,
                 tasks=None if tasks is None else [*tasks],
             )  # fmt: skip
@@ -345,7 +344,8 @@ class Space(Opened):
     async def ask(
         self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None
     ) -> Answered:
-        """Answer a query as in evaluation; with `learn` also learn from it, as one more step of the run.
+        """Answer a query as the agent does at work, with the corrections and notes that it is about; with `learn` also
+        learn from it, as one more step of the run.
 
         The feedback is the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's
         verdict. `watch` is told of calls and waits, and of `began` where something is learned; after a stop the same
@@ -361,23 +361,35 @@ class Space(Opened):
                     "settings.conflict",
                     "what is learned follows the last version: name no version, or leave out `learn`",
                 )
+            corrections, complete = await self._complete(reader, text)
             async with writing(folder, self._wait) as store:
-                how = (target, self._parts, watch or Watch(), self._given, await self._shared(), self._trust_run)
-                return await learn_query(text, store, *how)
+                return await learn_query(
+                    text, store, target, self._parts, watch or Watch(), self._given, await self._shared(),
+                    self._trust_run, corrections, complete,
+                )  # fmt: skip
         if target is not None:
             raise UsageError(
                 "settings.conflict",
                 "a target is feedback to learn from: ask with `learn=True`, or score with practicum eval",
             )
         setup, context = reader.acting, reader.context()
+        corrections, complete = await self._complete(reader, text)
         folder = self._log_folder()
         async with open_state(
             None, folder, setup, act_only=True, retriever=reader.retriever, shared=await self._shared()
         ) as state:
-            state.observer = watch or Watch()
+            state.observer, state.complete = watch or Watch(), complete
             for warning in check_tasks([Task("query", text)], state):
                 state.observer.warned(warning)
-            return await answer_query(text, context, setup, state)
+            return await answer_query(text, context, setup, state, corrections)
+
+    async def _complete(self, reader: Reader, text: str) -> tuple[list[str], Callable[[View], View] | None]:
+        """The ids of the corrections and notes that a query is shown, and what adds them to a view."""
+        near = await reader.near(text)
+        if not near:
+            return [], None
+        small = reader.config.profile == "small"
+        return [one.correction.id for one in near], lambda view: corrected_view(view, near, small)
 
     def _remember(self, shown: Shown) -> None:
         """Write soon what was shown."""

@@ -163,3 +163,34 @@ def test_what_a_program_reports_corrects_as_what_is_sent_to_the_service(
     until(lambda: live() == [holds])
     assert len(space.get("/v1/corrections", state="waiting")["corrections"]) == bool(user)
     assert holds in space.shown()
+
+
+def seen(query: str, context: str) -> dict[str, Any]:
+    """An agent that answers with what it is shown."""
+    return {"answer": context or "nothing"}
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_an_agent_that_is_asked_sees_them_as_one_at_work(learns: bool, space: Client, folder: Path) -> None:
+    space.report(space.ask(), target=RIGHT)
+    space.post("/v1/notes", text="Cards are blocked at once.")
+
+    async def ask(query: str) -> practicum.Answered:
+        parts = practicum.Parts(agent=seen, scorer=lambda task, answer: 1.0)
+        async with practicum.open(folder, method="episodes", parts=parts) as opened:
+            return await opened.ask(query, learn=learns)
+
+    answered = practicum.run_sync(ask(QUESTION))
+    assert RIGHT in answered.text
+    assert "Cards are blocked at once." in answered.text
+    assert len(answered.corrections) == len(answered.as_json()["corrections"]) == 2
+    assert (answered.learned is not None) == learns
+
+
+def test_an_evaluation_measures_what_was_learned_without_them(space: Client, folder: Path, tmp_path: Path) -> None:
+    """They hold the right answers of requests that may be the tasks of the evaluation."""
+    space.report(space.ask(), target=RIGHT)
+    tasks = [practicum.Task("a", QUESTION, RIGHT)]
+    parts = practicum.Parts(agent=seen)
+    result = practicum.run_sync(practicum.evaluate(tasks, folder, parts=parts, scorer="contains"))
+    assert result.score == 0.0

@@ -1,7 +1,7 @@
-"""Learning from what users reported: further steps of a run, from attempts that were made elsewhere with its entries.
+"""Further steps of a run that has ended: from reported outcomes, from tasks, or from one query.
 
-The outcomes are taken in the order of asking, a batch of the method at a time. Each batch is written as a whole, with
-its version, or not at all. Its calls are journaled and its members noted, so that after an interruption the same batch
+Outcomes are taken in the order of asking, a batch of the method at a time. Each batch is written as a whole, with its
+version, or not at all. Its calls are journaled and its members noted, so that after an interruption the same batch
 continues and pays for nothing twice, whatever was reported since.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from statistics import fmean
@@ -18,8 +18,9 @@ from typing import Any
 from practicum import methods
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.context import Context
-from practicum.core.errors import ProviderError, Stopped
+from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.types import Task, Usage
+from practicum.core.views import View
 from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
@@ -28,14 +29,14 @@ from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits
+from practicum.session.config import Config, Splits, config_from
 from practicum.session.foreign import Origin
-from practicum.session.opening import Shared, open_state, run_embedder
+from practicum.session.opening import Shared, check_tasks, open_state, run_embedder
 from practicum.session.outcomes import Question, Trusted, WaitingOutcome, asked, close_outcomes, outcomes_in
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
-from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, set_up
+from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, build_setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
 from practicum.store.scope import Transaction
@@ -46,7 +47,7 @@ TRUSTED = Trusted()
 KEPT = "; what was learned before is kept, and the rest is learned from next time"
 
 
-async def learn_reports(
+async def learn_further(
     store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None,
     trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = asked,
     most: int | None = None, tasks: Sequence[Task] | None = None,
@@ -68,29 +69,32 @@ async def learn_reports(
     if tasks is None:
         waiting = outcomes_in(store, replace(trusted, tools=values["trust_tools"]), question, most)
     else:
-        waiting = [*map(_given, tasks)]
-    learner = BatchLearner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
+        waiting = [*map(as_outcome, tasks)]
+    learning = FurtherLearning(store, values, parts, watch, shared)
     if waiting:
-        await learner.learn(waiting)
-    return learner.result()
+        await learning.learn(waiting)
+    return learning.result()
 
 
-def _given(task: Task) -> WaitingOutcome:
-    """A task that was given, as one thing to learn from. An interrupted batch goes on with the very same tasks."""
-    same = int.from_bytes(blake2b(TASK.dump_json(task), digest_size=6).digest())
+def as_outcome(task: Task, *shown: str) -> WaitingOutcome:
+    """A task that was given, as an outcome to learn from. An interrupted batch goes on with the very same tasks, and
+    with what else was `shown` to the agent."""
+    same = int.from_bytes(blake2b(b"\0".join([TASK.dump_json(task), *map(str.encode, shown)]), digest_size=6).digest())
     return WaitingOutcome(task.id, same, task, task.recorded is not None and task.recorded.score is not None)
 
 
 @dataclass
-class BatchLearner:
-    """Learns from outcomes, batch by batch, and counts what it does."""
+class FurtherLearning:
+    """Learns from outcomes, batch by batch, and counts what it does. `complete` adds to every view what the agent sees
+    besides the context. `last` are the steps of the last batch, also if that was lost, and `last_error` says why."""
 
     store: Store
     values: Mapping[str, Any]
     parts: Parts
     watch: Watch
     shared: Shared | None
-    progress: Progress
+    complete: Callable[[View], View] | None = None
+    progress: Progress = field(init=False)
     budget: Budget = field(default_factory=Budget)
     by_role: dict[str, Usage] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -99,6 +103,12 @@ class BatchLearner:
     steps: int = 0
     scores: list[float] = field(default_factory=list)
     stopped: str | None = None
+    last: list[StepReport] = field(default_factory=list)
+    last_error: str = ""
+
+    def __post_init__(self) -> None:
+        context = read_by_origin(self.store)
+        self.progress = Progress(context, context)
 
     def result(self) -> Result:
         """What was done."""
@@ -144,7 +154,7 @@ class BatchLearner:
         while batch:
             waiting = [outcome for outcome in waiting if outcome not in batch]
             try:
-                await self._learn(batch, retriever)
+                await self._learn_batch(batch, retriever)
             except Stopped as stop:
                 self.stopped = stop.reason
                 break
@@ -163,30 +173,34 @@ class BatchLearner:
         members = [] if noted is None else [known.get((id, number)) for id, number in json.loads(noted.answer)]
         return [] if None in members else [outcome for outcome in members if outcome is not None]
 
-    async def _learn(self, batch: Sequence[WaitingOutcome], retriever: Retriever) -> None:
+    async def _learn_batch(self, batch: Sequence[WaitingOutcome], retriever: Retriever) -> None:
         setup, before, step = self._set_up(batch), self.progress.context, next_step(self.store)
         tasks, method, members = setup.splits.train, setup.method, [(o.id, o.revision) for o in batch]
+        files = self.store.files
         async with open_state(
-            self.store,
-            self.store.files,
-            setup,
-            budget=self.budget,
-            retriever=retriever,
-            shared=self.shared,
+            self.store, files, setup, budget=self.budget, retriever=retriever, shared=self.shared
         ) as state:
-            state.observer, state.counts = self.watch, self.counts
+            state.observer, state.counts, state.complete = self.watch, self.counts, self.complete
+            for warning in [] if setup.config.from_traces else check_tasks(tasks, state):
+                self.watch.warned(warning)
             sources = tuple(f"task:{task.id}" for task in tasks)
             state.journal.post(JournalRow(_note(step), NOTE_ROLE, NOTE_ROLE, json.dumps(members), sources=sources))
             root = Run(state).at(f"learn {step} {setup.digest(members, before.version)}")
             seconds, reports = self.budget.elapsed, list[StepReport]()
+            self.last = reports
             try:
                 async for report in method.schedule(method, tasks, before, root, None):
                     reports.append(replace(report, step=step + len(reports)))
+                if not reports:
+                    raise UsageError(
+                        "method.unsuitable", f"method {method.name} makes no step of {quantity(len(tasks), 'task')}"
+                    )
                 if any(not row.ok for row in state.lost.values()):
                     # The last thing that was asked is lost, and with it what these outcomes teach.
                     raise ProviderError("attempts.all_failed", state.last_error)
                 await state.journal.write(*state.settle([*state.lost]))
             finally:
+                self.last_error = state.last_error
                 self.hits += state.journal.hits
                 self.critical += root.chain.seconds
                 for role, usage in state.journal.by_role(this_process=True).items():
@@ -212,8 +226,7 @@ class BatchLearner:
         name = self.values["method"]
         splits = Splits(tuple(outcome.task for outcome in outcomes))
         if not all(task.recorded for task in splits.train):
-            given = methods.for_one_task(name, self.values["settings"])
-            return set_up({**self.values, "settings": given, "from_traces": False}, splits, self.parts)
+            return set_up(self._attempting(splits), splits, self.parts)
         known = methods.settings_of(name, self.values["profile"] or "full").model_fields
         once = {setting: value for setting, value in NOT_AGAIN.items() if setting in known}
         given = methods.for_one_task(name, self.values["settings"])
@@ -230,6 +243,23 @@ class BatchLearner:
         values = {**self.values, **agent, **turns, **feedback, "settings": settings, "from_traces": True}
         parts = replace(self.parts, agent=None, tools=None, scorer=None if scored else self.parts.scorer)
         return set_up(values, splits, parts)
+
+    def _attempting(self, splits: Splits) -> dict[str, Any]:
+        """The settings with which tasks are attempted. The feedback is a score if the scorer can give one, and
+        otherwise a judge's verdict."""
+        name = self.values["method"]
+        methods.read_settings(name, self.values["settings"], self.values["profile"])
+        given = methods.for_one_task(name, self.values["settings"])
+        values = {**self.values, "settings": given, "from_traces": False}
+        try:
+            setup = build_setup(config_from(values), splits, self.parts)
+        except UsageError as error:
+            raise UsageError(
+                "method.unsuitable", f"method {name} cannot learn in a run that has ended, choose another one with "
+                f"`method`: {error}"
+            ) from error  # fmt: skip
+        labels = any(task.target is not None for task in splits.train) or not setup.scorer.needs_target
+        return {**values, "labels": labels, "judged": not labels and "judge" not in setup.method.roles}
 
 
 def _note(step: int) -> str:
