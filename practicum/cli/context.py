@@ -6,8 +6,7 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -24,7 +23,7 @@ from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
-    from practicum.store.database import Store
+    pass
 
 MOST_ALIKE = 20
 """Entries with words of what was forgotten that are listed."""
@@ -93,13 +92,13 @@ def trust_mark(entry: Entry) -> str:
 
 
 def export(
-    run: Path = Argument(..., help="A run or a playbook file; with --user the store of a service."),
+    run: Path = Argument(..., help="A run, a space, or a playbook file; with --user also a store of many spaces."),
     format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = Option(
         "markdown", help="The form of the text; tasks, traces: the outcomes, without or with what was answered."
     ),
     version: str | None = Option(None, help="The version, or its name (default: the last)."),
     output: Path | None = Option(None, help="The file to write (default: standard output)."),
-    user: str | None = Option(None, help="Write all that practicum serve keeps of this user, as lines of JSON."),
+    user: str | None = Option(None, help="Write all that is kept of this end user, as lines of JSON."),
     space: str | None = Option(None, help="With --user: in this space alone."),
     json_: opt.Json = False,
 ) -> None:
@@ -157,12 +156,12 @@ def export_outcomes(run: Path, format: str, version: str | None, output: Path | 
     out.result({"format": format, "text": text, "output": str(output) if output else None, "outcomes": len(tasks)})
 
 
-def export_user(store: Path, user: str, space: str | None, output: Path | None, out: Printer) -> None:
-    """Write all that a service's store keeps of a user."""
-    with service_store(store, user, space, "GET") as spaces:
-        from practicum.serve.personal import exported
+def export_user(path: Path, user: str, space: str | None, output: Path | None, out: Printer) -> None:
+    """Write all that the spaces at a path keep of a user."""
+    from practicum.session import users
 
-        items = [{**item, "space": each.name} for each in spaces for item in exported(each, user)]
+    with users.spaces_of(path, user, space) as spaces:
+        items = [{**item, "space": each.name} for each in spaces for item in users.export_user(each, user)]
     lines = "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in items)
     if output is not None:
         write_atomic(output, lines, private=True)
@@ -172,41 +171,9 @@ def export_user(store: Path, user: str, space: str | None, output: Path | None, 
     out.result({"user": user, "items": items, "output": str(output) if output else None})
 
 
-@contextmanager
-def service_store(store: Path, user: str, space: str | None, method: str) -> Iterator[list[Store]]:
-    """The spaces of a store that no service uses which keep something of a user. Raises StoreError if a service uses
-    it, which says by what method that is asked for the same, and UsageError if there is none or it knows no such
-    user."""
-    from practicum.serve.personal import finish_stored, spaces_of, unfinished_spaces
-    from practicum.store.database import Database
-    from practicum.store.folder import DATABASE_FILE
-
-    ask = f"ask the service itself: {method} /v1/user"
-    if not (store / DATABASE_FILE).is_file():
-        raise UsageError(
-            "store.not_found",
-            f"{store} is no store of a service: it has no {DATABASE_FILE}; if it is a database, {ask}",
-        )
-    database = Database.at(store, store, create=True)
-    with ExitStack() as stack:
-        stack.callback(database.close)
-        try:
-            stack.enter_context(database.backend.serve())
-        except StoreError as error:
-            raise StoreError("store.busy", f"{error}; or {ask}") from error
-        # The removal that is asked for again goes on with its own stages, and says what was removed.
-        own = [] if method == "GET" else spaces_of(database, user, space)
-        for each in unfinished_spaces(database):
-            if each.name not in {one.name for one in own}:
-                finish_stored(each)
-        yield own or spaces_of(database, user, space)
-
-
 def _without_user(space: str | None) -> None:
     if space is not None:
-        raise UsageError(
-            "settings.unused", "--space is for --user: the space of a service that keeps something of a user"
-        )
+        raise UsageError("settings.unused", "--space is for --user: of a store with many spaces, this one alone")
 
 
 def import_(
@@ -236,12 +203,12 @@ def import_(
 
 
 def forget(
-    run: Path = Argument(..., help="The run's folder; with --user the store of a service."),
+    run: Path = Argument(..., help="The folder of a run or of a space; with --user also of a store with many spaces."),
     task: list[str] = Option([], help="Forget what was learned from this task."),
     source: list[str] = Option([], help="Forget what was learned from this source (see show --entry)."),
     tag: list[str] = Option([], help="Forget what was learned from tasks with this tag (meta.tags)."),
     entry: list[str] = Option([], help="Forget this entry."),
-    user: str | None = Option(None, help="Forget all that practicum serve keeps of this user, and learned from it."),
+    user: str | None = Option(None, help="Forget all that is kept of this end user, and what was learned from it."),
     space: str | None = Option(None, help="With --user: in this space alone."),
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
     text: bool = Option(False, "--text", help="Remove also what has rare words of it, wherever it came from."),
@@ -330,14 +297,14 @@ def forget(
     out.print(f"checked: no record names it, and no text quotes it word for word{words_too}. Paraphrases are not found")
 
 
-def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool, out: Printer) -> None:
-    """Remove all that a service's store keeps of a user, and say what was removed in each space."""
-    with service_store(store, user, space, "DELETE") as spaces:
-        from practicum.serve.personal import forget_stored
+def forget_user(path: Path, user: str, space: str | None, text: bool, yes: bool, out: Printer) -> None:
+    """Remove all that the spaces at a path keep of a user, and say what was removed in each space."""
+    from practicum.session import users
 
+    with users.spaces_of(path, user, space) as spaces:
         names = ", ".join(each.name for each in spaces)
-        confirm(f"Remove all that {store} keeps of user {user}, in {names}? No copy is kept.", yes)
-        found = [forget_stored(each, user, text=text) for each in spaces]
+        confirm(f"Remove all that {path} keeps of user {user}, in {names}? No copy is kept.", yes)
+        found = [users.forget_user(each, user, text=text) for each in spaces]
     out.result({"user": user, "spaces": [one.as_json() for one in found]})
     for one in found:
         counts = one.as_json()
@@ -354,7 +321,7 @@ def forget_user(store: Path, user: str, space: str | None, text: bool, yes: bool
             out.print(f"{alike}, copied or by chance")
     if left := sum(one.left for one in found):
         records = in_number(left, "record[|s] still hold[s|] it")
-        raise StoreError("forget.incomplete", f"{left:,} {records} in {store}, because what stays rests on it, too")
+        raise StoreError("forget.incomplete", f"{left:,} {records} in {path}, because what stays rests on it, too")
     out.print("checked: no record names it, and no file holds an interaction of it. Paraphrases are not found")
 
 

@@ -20,7 +20,7 @@ from practicum.core.errors import StoreAway, StoreError, UsageError
 from practicum.core.visible import not_blank
 from practicum.core.words import fault, one_line, wrong_field
 from practicum.retrieval.search import Filter
-from practicum.serve import access, answers, editing, personal, reporting
+from practicum.serve import access, answers, editing, erasing, reporting
 from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.service import Service
 from practicum.session.outcomes import Conflict, Report, read_report, said_by
@@ -417,14 +417,14 @@ class Forgetting(User):
 @_operation("GET", "/v1/user", "admin", patience=None)
 async def export_user(at: At, asked: User) -> answers.UserData:
     """All that is kept of a user in the space, and what was learned from it."""
-    return {"user": asked.user, "items": await personal.export_user(at.service, at.space, asked.user)}
+    return {"user": asked.user, "items": await erasing.export_user(at.service, at.space, asked.user)}
 
 
 @_operation("DELETE", "/v1/user", "admin", patience=None)
 async def forget_user(at: At, asked: Forgetting) -> answers.ForgottenUser:
     """Remove all that is kept of a user in the space, and all that was learned from it, for good."""
-    done = await personal.forget_user(at.service, at.space, asked.user, text=asked.text)
-    return done.as_json()
+    done = await erasing.forget_user(at.service, at.space, asked.user, text=asked.text)
+    return done.as_json()  # type: ignore[return-value]
 
 
 # Keys

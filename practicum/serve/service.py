@@ -34,10 +34,10 @@ from practicum.engine.framing import framed
 from practicum.retrieval.vectors import Vectors
 from practicum.serve import answers
 from practicum.serve.access import Grant, require_key_of
+from practicum.serve.erasing import finish_erasures
 from practicum.serve.faults import FaultCounter
 from practicum.serve.interactions import list_interactions
 from practicum.serve.learner import Learner
-from practicum.serve.personal import Unfinished, finish_erasures
 from practicum.serve.protocols import Request, UpstreamAnswer, text_request
 from practicum.serve.purpose import Purpose
 from practicum.serve.sessions import OPENING, OWN, Caller
@@ -80,6 +80,7 @@ from practicum.session.rollout import (
     end_rollout,
     next_number,
 )
+from practicum.session.users import Unfinished
 from practicum.store import schema
 from practicum.store.backend import Sessions
 from practicum.store.database import Database, Store
@@ -293,6 +294,17 @@ class Service:
         self.spaces[name] = space
         return space
 
+    async def _forget_texts(self, space: ServedSpace) -> None:
+        """Keep nothing in memory of what was asked in a space, since another process removed some of it for good."""
+        async with space.lock:
+            self._forget_recent(space)
+        space.conversations.clear()
+        await self.read_messages(space)
+
+    def _forget_recent(self, space: ServedSpace) -> None:
+        for key in [key for key in self.recent if key.startswith(f"{space.id} ")]:
+            del self.recent[key]
+
     async def read_messages(self, space: ServedSpace) -> None:
         """Find questions by the messages that are stored, and by no others."""
         await asyncio.to_thread(lambda: space.questions.start(recent_messages(space.store)))
@@ -338,8 +350,7 @@ class Service:
         self.close_space(space)
         self._end(space.name)
         self.learner.forget(space)
-        for key in [key for key in self.recent if key.startswith(f"{space.id} ")]:
-            del self.recent[key]
+        self._forget_recent(space)
         for key in [key for key in self._unkept if key.startswith(f"{space.name} ")]:
             del self._unkept[key]
 
@@ -908,7 +919,8 @@ class Service:
                 if await asyncio.to_thread(self.identity, space.name) != space.id:
                     await self._drop(space)
                     continue
-                await asyncio.to_thread(space.look)
+                if await asyncio.to_thread(space.look):
+                    await self._forget_texts(space)
                 await self.refresh(space)
                 await self._follow(space)
             except (PracticumError, OSError) as error:

@@ -193,6 +193,10 @@ class Conversations:
         while len(self._sessions) > KEPT:
             self._sessions.popitem(last=False)
 
+    def clear(self) -> None:
+        """Know no conversation any more: each begins anew."""
+        self._sessions.clear()
+
     def forget(self, sessions: Collection[str]) -> None:
         """Remove the answers of these sessions."""
         for digest in [digest for digest, session in self._sessions.items() if session in sessions]:

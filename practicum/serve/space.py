@@ -208,18 +208,18 @@ class ServedSpace:
 
     # Versions
 
-    def look(self) -> None:
-        """Read the versions if a write to the run was noticed, which a database may tell of some time after it."""
+    def look(self) -> bool:
+        """Read the versions if a write to the run was noticed, which a database may tell of some time after it. Returns
+        whether rows were removed for good."""
         with self._reading:
-            if self.reader.store.changes() != self._changes:
-                self._read_versions()
+            return self.reader.store.changes() != self._changes and self._read_versions()
 
     def read_versions(self) -> None:
         """Read which version is live, as it is in the store now."""
         with self._reading:
             self._read_versions()
 
-    def _read_versions(self) -> None:
+    def _read_versions(self) -> bool:
         store = self.reader.store
         # First the number: a write that comes later is noticed by the next look.
         changes = store.changes()
@@ -249,6 +249,7 @@ class ServedSpace:
             self._pins.clear()
         if head is not None:
             self._of_run = head.of_run
+        return rewritten
 
     @property
     def newest(self) -> Context | None:

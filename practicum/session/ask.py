@@ -162,7 +162,7 @@ async def learn_query(
             raise
         trouble = learning.last_error or str(error)
     if learning.stopped == INTERRUPTED:
-        raise Stopped(INTERRUPTED, 1)
+        raise Stopped("run.stopped", INTERRUPTED)
     if learning.stopped:
         raise _stopped(learning.stopped)
     report = learning.last[0]

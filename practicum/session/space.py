@@ -55,6 +55,7 @@ from practicum.session.result import Result, Watch
 from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import take_objects
 from practicum.session.shown_corrections import corrected_view
+from practicum.session.users import Forgotten, export_user, forget_user
 from practicum.store import schema
 from practicum.store.names import LIVE, delete_name, find_version, name_version, read_names
 from practicum.store.scope import Transaction
@@ -340,6 +341,18 @@ class Space(Opened):
                 store, tasks=[*tasks], sources=[*sources], tags=[*tags], entries=[*entries], keep_mixed=keep_mixed,
                 text=text,
             )  # fmt: skip
+
+    async def forget_user(self, user: str, *, text: bool = False) -> Forgotten:
+        """Remove the data of an end user for good, with what was learned from it, and look for what is left. `text`
+        also removes all else that has rare words of the user. Raises UsageError if nothing is kept of the user."""
+        store = self._written("what is kept of a user")
+        return await asyncio.to_thread(forget_user, store, user, text=text)
+
+    async def export_user(self, user: str) -> list[dict[str, Any]]:
+        """The data of an end user, and what was learned from it, as plain values. Raises UsageError if nothing is kept
+        of the user."""
+        store = self._written("what is kept of a user")
+        return await asyncio.to_thread(lambda: [*export_user(store, user)])
 
     async def ask(
         self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None

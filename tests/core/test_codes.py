@@ -14,7 +14,7 @@ import practicum
 from practicum.core.codes import CODES
 from practicum.core.errors import PracticumError, RequestError, Stopped, UsageError
 from practicum.serve.access import TooMany
-from practicum.serve.personal import Unfinished
+from practicum.session.users import Unfinished
 
 DOCS = Path(__file__).parents[2] / "docs" / "errors.md"
 LISTED = re.compile(r"(?s)(<!-- codes -->\n).*(<!-- /codes -->)")

@@ -18,15 +18,9 @@ from sqlalchemy import make_url, select
 from users import BEN, EPISODES, SECRETS, files_with, learn, rows, teach, texts
 
 from practicum.core.errors import PracticumError, StoreError
-from practicum.serve.personal import (
-    DONE,
-    Forgotten,
-    Unfinished,
-    finish_erasures,
-    forget_stored,
-    spaces_of,
-)
+from practicum.serve.erasing import finish_erasures
 from practicum.session.forget import forget
+from practicum.session.users import DONE, Forgotten, Unfinished, forget_user, spaces_of
 from practicum.store import schema
 from practicum.store.database import Database, Store
 from practicum.store.folder import LOG_FILE
@@ -72,12 +66,8 @@ def nothing() -> None:
 def offline(store: Path, before: Callable[[], None] = nothing) -> Forgotten:
     """What `practicum forget STORE --user` does."""
     before()
-    database = Database.at(store, store)
-    try:
-        (space,) = spaces_of(database, USER)
-        return forget_stored(space, USER)
-    finally:
-        database.close()
+    with spaces_of(store, USER) as (space,):
+        return forget_user(space, USER)
 
 
 async def _served(store: Path, work: Callable[[Served], Any]) -> Any:
@@ -213,7 +203,7 @@ async def test_a_space_that_could_show_the_user_stays_closed_and_serves_unchange
             raise StoreError("store.unwritable", "the disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr("practicum.serve.personal.forget", full)
+            patch.setattr("practicum.session.users.forget", full)
             for _ in range(2):
                 status, body = await _delete(at)
                 assert (status, "is recorded and not finished" in body["error"]["message"]) == (507, True)

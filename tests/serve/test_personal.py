@@ -11,7 +11,7 @@ from helpers import run_command
 from serving import asynchronous, served, until
 from users import ANNA, BEN, EPISODES, SECRETS, files_with, learn, rows, said, teach
 
-from practicum.serve.personal import forget_user
+from practicum.serve.erasing import forget_user
 from practicum.session.outcomes import HELD
 from practicum.store import schema as tables
 
@@ -71,8 +71,8 @@ def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["forget", "away", "--user", "u", "--yes"], "away is no store of a service"),
-        (["export", "away", "--user", "u"], "away is no store of a service"),
+        (["forget", "away", "--user", "u", "--yes"], "away is not a run folder"),
+        (["export", "away", "--user", "u"], "away is not a run folder"),
         (["forget", "away", "--user", "u", "--task", "t1", "--yes"], "--user"),
         (["forget", "away", "--space", "default", "--yes"], "--space"),
     ],

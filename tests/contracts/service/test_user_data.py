@@ -18,10 +18,13 @@ from service_kit import (
     refused,
     serving,
     teach,
+    told,
     unique,
     until,
 )
 from service_model import Model
+
+import practicum
 
 LEARNED_FROM_USERS = (*LEARNING, "--trust-users")
 
@@ -185,9 +188,6 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
         learn_live(service.client)
         service.client.in_space("other").as_user("anna").ask(f"Which {word}?")
         until(lambda: service.client.get("/health")["unwritten"] == 0)
-        # A store in use says whom to ask.
-        done = command("forget", store, "--user", "anna", "--yes")
-        assert (done.returncode != 0, "DELETE /v1/user" in done.stderr) == (True, True)
         service.stop()
     (store / "llama.log").write_text(f"prompt: Which team looks after the {word} number 1?\n")
     done = command("export", store, "--user", "anna", "--output", tmp_path / "anna.jsonl")
@@ -220,3 +220,42 @@ def test_practicum_forget_removes_what_was_learned_from_an_attempt_beside_the_se
     assert done.returncode == 0, done.stderr
     until(lambda: entry["text"] not in crowd.entries())
     assert f"{bird} team" in json.dumps(crowd.entries())
+
+
+@pytest.mark.parametrize("face", ["command", "program"])
+def test_a_user_is_removed_beside_the_service_too(face: str, keyed: Service) -> None:
+    space = new_space(keyed.client)
+    folder, word = keyed.store / "spaces" / space.space, unique("quetzal")
+    anna = space.as_user("anna")
+    ids = [anna.ask(f"Which team handles {word} {n}?").interaction for n in range(3)]
+    anna.post("/v1/notes", text=f"The {word} is fed at noon.")
+    note = space.post("/v1/review", id="c1", decision="approve")["id"]
+    assert word in space.shown("When is it fed?")
+    kept = space.as_user("ben").ask("Which team handles the albatross?")
+
+    async def program() -> tuple[list[dict[str, object]], dict[str, object]]:
+        async with practicum.open(folder) as opened:
+            return await opened.export_user("anna"), (await opened.forget_user("anna")).as_json()
+
+    if face == "program":
+        items, done = practicum.run_sync(program())
+    else:
+        items = told("export", folder, "--user", "anna")["items"]
+        (done,) = told("forget", folder, "--user", "anna", "--yes")["spaces"]
+    assert [item["id"] for item in items if item["what"] == "interaction"] == ids
+    assert {item["id"] for item in items if item["what"] == "correction"} == {note}
+    assert (done["interactions"], done["corrections"], done["left"]) == (3, 1, 0)
+    until(lambda: word not in space.shown("When is it fed?"))
+    refused(space.try_report(ids[0], score=1.0), "interaction.unknown")
+    refused(space.send("GET", "/v1/user?user=anna"), "user.unknown")
+    assert space.report(kept, score=0.5)["status"] == "kept"
+    assert files_with(keyed.store, word, *ids) == []
+
+
+def test_of_a_user_whom_no_space_knows_nothing_is_written_out(keyed: Service) -> None:
+    space = new_space(keyed.client)
+    for words in (("export",), ("forget", "--yes")):
+        done = command(words[0], keyed.store / "spaces" / space.space, "--user", "nobody", *words[1:], "--json")
+        assert json.loads(done.stdout)["error"]["code"] == "user.unknown"
+        done = command(words[0], keyed.store, "--user", "anna", "--space", "away", *words[1:], "--json")
+        assert json.loads(done.stdout)["error"]["code"] == "user.unknown"

@@ -1,4 +1,4 @@
-"""One end user's data: all that is kept of a user, written out or removed, with what was learned from it.
+"""The data of one end user: everything that is kept, written out or removed, with what was learned from it.
 
 A user's data are the interactions that were asked with the user's name, and what follows from them: outcomes,
 corrections, the scores that were credited, the versions of sessions, and what the run of the space learned. A report on
@@ -15,38 +15,30 @@ holds keyed digests of them, and in the end counts alone. It never holds the use
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
-from operator import attrgetter
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from sqlalchemy import select
 
 from practicum.core.edits import entry_json
 from practicum.core.errors import PracticumError, RunBusy, StoreError
 from practicum.core.installation import derived_key
-from practicum.core.keeping import Bounded
-from practicum.serve import answers
-from practicum.serve.space import ServedSpace
 from practicum.session.corrections import LETTER, USER, Correction, every_correction
 from practicum.session.forget import forget
 from practicum.session.outcomes import LEARNED, WAITING, Interaction, Unknown, shown_items
 from practicum.session.rollout import next_number
 from practicum.store import schema
 from practicum.store.database import Database, Store, as_stored
-from practicum.store.folder import empty_log
+from practicum.store.folder import empty_log, located, read_elsewhere, refuse_links
 from practicum.store.raw import matches_in
 from practicum.store.scope import Transaction
-from practicum.store.spaces import unknown
 from practicum.store.versions import EDITS, read_versions, rebuild
-
-logger = logging.getLogger("practicum.serve")
 
 REMOVED, FORGOTTEN, DONE = "removed", "forgotten", "done"
 """The states of an erasure: the user's rows are removed; the run has forgotten, too; no byte is left in any file."""
@@ -79,9 +71,9 @@ class Forgotten:
     alike: int = 0
     left: int = 0
 
-    def as_json(self) -> answers.ForgottenUser:
+    def as_json(self) -> dict[str, Any]:
         """Plain values, without the texts that were removed."""
-        return {**asdict(self), "state": "done"}  # type: ignore[typeddict-item]
+        return {**asdict(self), "state": "done"}
 
 
 class Unfinished(StoreError):
@@ -100,10 +92,10 @@ class Unfinished(StoreError):
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What is known of a user in a space: the ids of the interactions, the corrections of these and the user's notes,
-    and the sessions (`pins` are what versions are kept by). `shared` are outcomes of others that are about a session
-    with the user."""
+class UserData:
+    """What a space keeps of a user: the ids of the interactions, the corrections of these and the user's notes, and the
+    sessions (`pins` are what versions are kept by). `shared` are outcomes of others that are about a session with the
+    user."""
 
     ids: frozenset[str]
     corrections: tuple[Correction, ...]
@@ -127,133 +119,31 @@ class _Erasure:
         store.change(lambda at: at.run(row))
 
 
-# For a service that runs
-
-
-class ErasingHost(Protocol):
-    """What removing a user's data needs of a service that runs. `recent` are the interactions in memory, `unfinished`
-    the removals that failed, by space."""
-
-    database: Database
-    spaces: dict[str, ServedSpace]
-    unfinished: dict[str, Unfinished]
-    recent: Bounded[Interaction]
-
-    async def space(self, name: str) -> ServedSpace: ...
-
-    def identity(self, name: str) -> str | None: ...
-
-    def paused(self) -> AbstractAsyncContextManager[None]: ...
-
-    def call_soon(self, work: Any) -> Any: ...
-
-    async def hold_back(self, error: Unfinished) -> None: ...
-
-    async def read_messages(self, space: ServedSpace) -> None: ...
-
-    async def refresh(self, space: ServedSpace) -> None: ...
-
-
-async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[str, Any]]:
-    """All that is kept of a user in a space, as plain values. Raises Unknown if that is nothing, UnknownSpace, and
-    StoreError if it cannot be read."""
-    at = await service.space(space)
-    found = await asyncio.to_thread(lambda: [*exported(at.store, user)])
-    return [{**item, "space": space} for item in found]
-
-
-async def forget_user(service: ErasingHost, space: str, user: str, *, text: bool = False) -> Forgotten:
-    """Remove a user's data from a space for good, and look for what is left. With `text`, whatever the space learned
-    that has rare words of it is removed too.
-
-    A round of learning is interrupted, and goes on afterwards. The space serves all the time. A removal of the space
-    that was interrupted is finished first. Raises Unknown if nothing is kept of the user, UnknownSpace, RunBusy if
-    another node or process writes what the space learns (ask again), Unfinished if something cannot be removed now, and
-    another StoreError if nothing could be recorded and nothing is removed.
-    """
-    if space not in service.unfinished:
-        await service.space(space)
-    # It ends even if nobody waits for it any longer: half of it would leave the service without its learner.
-    done = await asyncio.shield(_erase_served(service, space, user, text))
-    if done is None:
-        raise _nothing(user, space)
-    return done
-
-
-async def finish_erasures(service: ErasingHost) -> None:
-    """Finish what was interrupted of removals, in all spaces. One that fails raises an alarm, and is tried again. A
-    space that is not open stays closed while another node is about it, or was until a moment ago."""
-    stores = {store.name: store for store in await asyncio.to_thread(unfinished_spaces, service.database)}
-    for space, store in stores.items():
-        if not await asyncio.to_thread(attrgetter("is_written"), store):
-            with suppress(Unfinished, RunBusy):
-                await asyncio.shield(_erase_served(service, space))
-                logger.warning("space %s: the removal of a user's data, which was interrupted, is done", space)
-        elif space not in service.spaces:
-            busy = RunBusy("store.busy", "another node is about it")
-            service.unfinished.setdefault(space, Unfinished(space, store.space, True, busy))
-    for space in {*service.unfinished}.difference(stores):
-        # Another node has finished it, or the space was deleted.
-        del service.unfinished[space]
-
-
-async def _erase_served(
-    service: ErasingHost, name: str, user: str | None = None, text: bool = False
-) -> Forgotten | None:
-    async with service.paused():
-        space = service.spaces.get(name)
-        try:
-            if (id := await asyncio.to_thread(service.identity, name)) is None:
-                raise unknown(name)
-            done = await asyncio.to_thread(
-                _erase, service.database.store(name, id), user, text,
-                clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,
-                rewritten=lambda: service.call_soon(_read_again(service, space)) if space else None,
-            )  # fmt: skip
-            service.unfinished.pop(name, None)
-            return done
-        except Unfinished as error:
-            await service.hold_back(error)
-            raise
-
-
-async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, found: _Found) -> None:
-    """Remove what the service has of a user in memory, whose rows are removed."""
-    # Beside no feedback, which may be about what is removed.
-    async with space.lock:
-        for key, known in service.recent.items():
-            if known.user == user and key.startswith(f"{space.id} "):
-                del service.recent[key]
-    space.conversations.forget(found.pins)
-    if space.rollout is not None:
-        space.rollout.sessions.difference_update(found.pins)
-    await service.read_messages(space)
-    # Its corrections and what waits, as after a change by another node.
-    await service.refresh(space)
-
-
-async def _read_again(service: ErasingHost, space: ServedSpace) -> None:
-    """Show nothing any more of what a space learned from a user."""
-    await asyncio.to_thread(space.read_versions)
-    await service.refresh(space)
-
-
-# For a store
-
-
-def spaces_of(database: Database, user: str, space: str | None = None) -> list[Store]:
-    """The spaces that keep something of a user, or in which the user's removal is not finished, by name; this `space`
-    alone, if it is given. Raises Unknown if there is none."""
-    found = [store for store in _stores(database, space) if _knows(store, user)]
-    if not found:
-        raise _nothing(user, space)
-    return found
-
-
-def _stores(database: Database, space: str | None = None) -> list[Store]:
-    names = database.names() if space is None else [space]
-    ids = {row.name: row.space for row in database.rows(database.named_as(names))}
-    return [database.store(name, ids[name]) for name in names if name in ids]
+@contextmanager
+def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[Store]]:
+    """The spaces at a path that keep something of a user, or in which the user's removal is not finished, by name: of
+    a store all, or this `space` alone; otherwise the space that the path names. Removals in other spaces that were
+    interrupted are finished first. Raises Unknown if there is no such space, and NotARun if there is none at all."""
+    folder, named = located(path)
+    if named is None and read_elsewhere(folder) is None:
+        refuse_links(folder)
+        database = Database.at(folder, folder)
+        names = database.names() if space is None else [space]
+        ids = {row.name: row.space for row in database.rows(database.named_as(names))}
+        stores = [database.store(name, ids[name]) for name in names if name in ids]
+    else:
+        store = Store.beside(path)
+        database, stores = store.database, [store] if space in (None, store.name) else []
+    with closing(database):
+        found = [store for store in stores if _knows(store, user)]
+        for other in unfinished_spaces(database):
+            # A removal that is asked for again goes on with its own stages, and says what was removed.
+            if other.space not in {store.space for store in found}:
+                with suppress(RunBusy):
+                    erase(other)
+        if not found:
+            raise nothing_of(user, space)
+        yield found
 
 
 def _knows(store: Store, user: str) -> bool:
@@ -269,14 +159,14 @@ def _knows(store: Store, user: str) -> bool:
     return any(store.rows(query.limit(1)) for query in queries)
 
 
-def exported(store: Store, user: str) -> Iterator[dict[str, Any]]:
+def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
     """All that is kept of a user in a space: one item for each row, and for what was learned. Raises Unknown if that is
     nothing."""
     # What waits to be written counts too.
     store.change(lambda at: None)
     found, mine = _find(store, user), _mine(store, user)
     if found is None:
-        raise _nothing(user)
+        raise nothing_of(user)
     i, o, s = schema.interactions, schema.outcomes, schema.sessions
     queries: dict[str, Any] = {
         "interaction": store.select(i).where(i.c.user == user).order_by(i.c.number),
@@ -293,11 +183,17 @@ def exported(store: Store, user: str) -> Iterator[dict[str, Any]]:
         yield from _learned(store, found)
 
 
-def forget_stored(store: Store, user: str, *, text: bool = False) -> Forgotten:
-    """Remove a user's data from a space that no service has open. Raises as `forget_user` does."""
-    done = _erase(store, user, text)
+def forget_user(store: Store, user: str, *, text: bool = False) -> Forgotten:
+    """Remove a user's data from a space for good, and look for what is left. With `text`, whatever the space learned
+    that has rare words of it is removed too.
+
+    A removal of the space that was interrupted is finished first. Raises Unknown if nothing is kept of the user,
+    RunBusy if another process writes what the space learns (ask again), Unfinished if something cannot be removed now,
+    and another StoreError if nothing could be recorded and nothing is removed.
+    """
+    done = erase(store, user, text)
     if done is None:
-        raise _nothing(user, store.name)
+        raise nothing_of(user, store.name)
     return done
 
 
@@ -308,18 +204,13 @@ def unfinished_spaces(database: Database) -> list[Store]:
     return [database.store(name, id) for id, name in sorted(database.names_of(begun).items(), key=lambda one: one[1])]
 
 
-def finish_stored(store: Store) -> None:
-    """Finish what was interrupted of removals in a space that no service has open. Raises as `forget_user` does."""
-    _erase(store)
-
-
 def _mine(at: Store | Transaction, user: str) -> Any:
     """The ids of a user's interactions."""
     i = schema.interactions
     return at.select(i.c.id).where(i.c.user == user)
 
 
-def _find(at: Store | Transaction, user: str) -> _Found | None:
+def _find(at: Store | Transaction, user: str) -> UserData | None:
     """What is known of a user; None if that is nothing."""
     i, o = schema.interactions, schema.outcomes
     ids, sessions, pins = set[str](), set[str](), set[str]()
@@ -339,10 +230,11 @@ def _find(at: Store | Transaction, user: str) -> _Found | None:
             others.add(session)
             if row.data is not None and "session" in json.loads(row.data):
                 shared.add(row.id)
-    return _Found(frozenset(ids), corrections, frozenset(pins - others), frozenset(shared))
+    return UserData(frozenset(ids), corrections, frozenset(pins - others), frozenset(shared))
 
 
-def _nothing(user: str, space: str | None = None) -> Unknown:
+def nothing_of(user: str, space: str | None = None) -> Unknown:
+    """The error for a user of whom nothing is kept."""
     where = "" if space is None else f" in space {space}"
     return Unknown(
         "user.unknown",
@@ -355,9 +247,9 @@ def _digest(text: str) -> str:
     return blake2b(text.encode(errors="surrogatepass"), key=derived_key("erasures"), digest_size=12).hexdigest()
 
 
-def _erase(
+def erase(
     space: Store, user: str | None = None, text: bool = False, *,
-    clean: Callable[[_Found], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
+    clean: Callable[[UserData], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
     """Finish all removals of a space that are recorded, after that of a `user` was recorded; returns what was removed
     of the user, None if nothing is kept. `clean` and `rewritten` bring what is in memory up to date, once the rows are
@@ -451,7 +343,7 @@ def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
 
-def _record(at: Transaction, user: str, text: bool) -> _Found | None:
+def _record(at: Transaction, user: str, text: bool) -> UserData | None:
     """Remove the rows of a user, and record that the rest is to be removed. Returns None, and does nothing, if nothing
     is kept of the user."""
     found = _find(at, user)
@@ -514,7 +406,7 @@ def _rows_left(store: Store, ids: Sequence[str]) -> int:
 # What was learned
 
 
-def _learned(store: Store, found: _Found) -> Iterator[dict[str, Any]]:
+def _learned(store: Store, found: UserData) -> Iterator[dict[str, Any]]:
     """What a run keeps of these outcomes, and the entries and edits that rest on them."""
     taught, versions, space = found.ids | found.shared, read_versions(store), store.name
     for row in store.rows(store.select(schema.tasks)):
