@@ -128,25 +128,33 @@ def _decide(
     """Approve, reject and undo, in this order of asking; one who decided meanwhile is told of."""
     from dataclasses import replace
 
-    from practicum.session import review as reviews
+    from practicum import run_sync
+    from practicum.session.review import Approval, count_pending, find_reviews
+    from practicum.session.space import open as open_space
     from practicum.store.database import Store, as_stored
     from practicum.store.reviews import REJECTED
 
-    with as_stored(run), Store.open(run) as store:
+    with as_stored(run), Store.read(run) as store:
         approving = _chosen(store, approve, replace(wanted, flagged=flagged), out)
         rejecting = _chosen(store, reject, wanted, out, held=True)
-        if both := {one.id for one in approving} & {one.id for one in rejecting}:
-            raise UsageError("settings.conflict", f"{', '.join(sorted(both))} cannot be approved and rejected")
-        undoing = reviews.find_reviews(store, _ids(undo), (REJECTED,)) if undo else []
-        for verb, ids, chosen in (("Approve", approve, approving), ("Reject", reject, rejecting)):
-            if ids == ALL and chosen:
-                flags = sum(bool(one.held.flags) for one in chosen)
-                marked = f", {flags:,} of them flagged" if flags else ""
-                confirm(f"{verb} {in_number(len(chosen), f'{len(chosen):,} edit[|s]')} of {run}{marked}?", yes)
-        rejected = reviews.reject(store, rejecting, reason) if reject else []
-        reopened = reviews.reopen(store, undoing)
-        approval = reviews.approve(store, approving) if approve else None
-        left = reviews.count_pending(store)
+        undoing = [one.id for one in find_reviews(store, _ids(undo), (REJECTED,))] if undo else []
+    if both := {one.id for one in approving} & {one.id for one in rejecting}:
+        raise UsageError("settings.conflict", f"{', '.join(sorted(both))} cannot be approved and rejected")
+    for verb, ids, chosen in (("Approve", approve, approving), ("Reject", reject, rejecting)):
+        if ids == ALL and chosen:
+            flags = sum(bool(one.held.flags) for one in chosen)
+            marked = f", {flags:,} of them flagged" if flags else ""
+            confirm(f"{verb} {in_number(len(chosen), f'{len(chosen):,} edit[|s]')} of {run}{marked}?", yes)
+
+    async def work() -> tuple[list[Review], list[Review], Approval | None]:
+        async with open_space(run) as space:
+            rejected = await space.reject([one.id for one in rejecting], reason) if reject else []
+            reopened = await space.reopen(undoing) if undo else []
+            return rejected, reopened, await space.approve([one.id for one in approving]) if approve else None
+
+    rejected, reopened, approval = run_sync(work())
+    with Store.read(run) as store:
+        left = count_pending(store)
     approved = approval.approved if approval is not None else ()
     refused = dict(approval.refused) if approval is not None else {}
     edited = [one for one in approved if one.correction is None]

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TypeVar
 
-from practicum.core.edits import Delete
 from practicum.core.trust import Trust
 from practicum.serve import answers
 from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
-from practicum.session.correcting import Corrector
+from practicum.session.correcting import LIVE, Corrector, find_correction, listed
 from practicum.session.corrections import (
-    TASK,
-    WITHDRAWN,
     Correction,
-    added,
-    added_in,
-    decide,
-    page_of_reviewed,
-    reviewed,
 )
-from practicum.session.outcomes import Conflict, Report, Unknown
-from practicum.store import schema
-from practicum.store.database import Store
-from practicum.store.reviews import PENDING, REJECTED
-from practicum.store.scope import Transaction
-from practicum.store.versions import Version, read_versions
+from practicum.session.outcomes import Report
+from practicum.store.reviews import REJECTED
 
 T = TypeVar("T")
-
-LIVE, WAITING, REPLACED = "live", "waiting", "replaced"
-
-STATES = (LIVE, WAITING, REPLACED, REJECTED)
-"""The states of a correction or a note."""
 
 
 async def report(
@@ -94,53 +76,17 @@ async def decide_correction(
     """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if there
     is none of this number, and Conflict if it was decided before."""
     space = await service.space(name)
-
-    def found(at: Transaction | Store) -> Correction:
-        state, correction = _find(at, space, number)
-        if state != WAITING and (approved or state != LIVE):
-            raise Conflict("review.decided", f"{correction.id} was decided before: it is {state}")
-        return correction
-
-    async def replaced() -> Sequence[int]:
-        correction = await asyncio.to_thread(found, space.store)
-        if approved:
-            return await space.corrections.replaced_by(correction)
-        return [number] if number in space.corrections else []
-
-    def write(at: Transaction, gone: Sequence[int]) -> tuple[None, Version | None]:
-        return None, decide(at, space.corrections.version, found(at), gone, approved, reason)
-
     async with space.lock:
         await space.read_corrections()
-        await _corrector(service, space).written(replaced, write)
+        await _corrector(service, space).decide(number, approved, reason)
     return {"id": f"c{number}", "state": LIVE if approved else REJECTED, "version": None}
 
 
 async def note_of(service: Service, name: str, number: int) -> Correction | None:
     """The note with this number; None if that is a correction. Raises Unknown if there is none."""
     space = await service.space(name)
-    _, found = await asyncio.to_thread(_find, space.store, space, number)
+    _, found = await asyncio.to_thread(find_correction, space.store, space.corrections, number)
     return found if found.note else None
-
-
-def _find(at: Transaction | Store, space: ServedSpace, number: int) -> tuple[str, Correction]:
-    """The state of a correction or a note, and what it says. Raises Unknown if there is none of this number."""
-    if found := with_numbers(at, space, [number]):
-        return found[0]
-    raise Unknown("correction.unknown", f"there is no correction or note c{number} in space {space.name}")
-
-
-def with_numbers(at: Transaction | Store, space: ServedSpace, numbers: Sequence[int]) -> list[tuple[str, Correction]]:
-    """Corrections and notes by their numbers, in this order, with their states; those that are gone for good are left
-    out. It may be called in any thread."""
-    live = {number: (LIVE, one) for number in numbers if (one := space.corrections.get(number)) is not None}
-    gone = [number for number in numbers if number not in live]
-    known = {one.number: (REPLACED, one) for one in added_in(at, [f"c{number}" for number in gone])}
-    for number in gone:
-        for state, one in reviewed(at, number=number):
-            known[number] = ({PENDING: WAITING, REJECTED: REJECTED}.get(state, REPLACED), one)
-    known |= live
-    return [known[number] for number in numbers if number in known]
 
 
 # Lists
@@ -151,7 +97,7 @@ async def list_corrections(service: Service, name: str, state: str, after: int, 
     in all. Raises UnknownSpace."""
     space = await service.space(name)
     await space.follow_corrections()
-    some, total = await asyncio.to_thread(listed, space, state, after, limit)
+    some, total = await asyncio.to_thread(listed, space.store, space.corrections, state, after, limit)
     found: list[answers.StoredCorrection] = [
         {
             "id": one.id, "interaction": one.interaction, "user": one.user, "query": one.query,
@@ -161,29 +107,3 @@ async def list_corrections(service: Service, name: str, state: str, after: int, 
         for one in some
     ]  # fmt: skip
     return {"space": name, "state": state, "total": total, "corrections": found}
-
-
-def listed(
-    space: ServedSpace, state: str, beyond: int | None, limit: int, *, newest: bool = False
-) -> tuple[list[Correction], int]:
-    """Corrections and notes in a state beyond a number, in the order of their numbers or the `newest` first, and how
-    many there are in all. It may be called in any thread."""
-    if state in (WAITING, REJECTED):
-        return page_of_reviewed(space.store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)
-    if state == LIVE:
-        found = [*space.corrections]
-    else:
-        applied = [done for one in read_versions(space.store, schema.corrections) for done in one.applied]
-        gone = {done.id for done in applied if isinstance(done.edit, Delete) and done.edit.reason != WITHDRAWN}
-        found = [one for one in added(applied) if one.id in gone]
-    found.sort(key=lambda one: one.number, reverse=newest)
-    far = [one for one in found if beyond is None or (one.number < beyond if newest else one.number > beyond)]
-    return far[:limit], len(found)
-
-
-def made_of(space: ServedSpace, interaction: str) -> list[tuple[str, Correction]]:
-    """The corrections that were made of an interaction, with their states."""
-    source = f"{TASK}{interaction}"
-    waiting = (one for _, one in reviewed(space.store, source=source))
-    numbers = {one.number for one in (*waiting, *added_in(space.store, [source]))}
-    return with_numbers(space.store, space, sorted(numbers))

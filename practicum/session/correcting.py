@@ -12,9 +12,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from practicum.core.edits import Delete
 from practicum.core.trust import Trust, least
-from practicum.session.corrections import Correction, hold, last_version, next_correction, write_review
+from practicum.session.corrections import (
+    TASK,
+    WITHDRAWN,
+    Correction,
+    added,
+    added_in,
+    decide,
+    hold,
+    last_version,
+    next_correction,
+    page_of_reviewed,
+    reviewed,
+    write_review,
+)
 from practicum.session.outcomes import (
+    Conflict,
     Interaction,
     Outcome,
     Report,
@@ -26,11 +41,16 @@ from practicum.session.outcomes import (
 from practicum.session.shown_corrections import Corrections
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.reviews import PENDING
+from practicum.store.reviews import PENDING, REJECTED
 from practicum.store.scope import Transaction
-from practicum.store.versions import Version
+from practicum.store.versions import Version, read_versions
 
 T = TypeVar("T")
+
+LIVE, WAITING, REPLACED = "live", "waiting", "replaced"
+
+STATES = (LIVE, WAITING, REPLACED, REJECTED)
+"""The states of a correction or a note."""
 
 HELD_OUT = 0.2
 """The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
@@ -95,6 +115,28 @@ class Corrector:
 
         return await self.written(replaced, write), holds
 
+    async def decide(self, number: int, approved: bool, reason: str = "") -> None:
+        """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
+        there is none of this number, and Conflict if it was decided before."""
+        known = self.corrections
+
+        def found(at: Transaction | Store) -> Correction:
+            state, correction = find_correction(at, known, number)
+            if state != WAITING and (approved or state != LIVE):
+                raise Conflict("review.decided", f"{correction.id} was decided before: it is {state}")
+            return correction
+
+        async def replaced() -> Sequence[int]:
+            correction = await asyncio.to_thread(found, self.store)
+            if approved:
+                return await known.replaced_by(correction)
+            return [number] if number in known else []
+
+        def write(at: Transaction, gone: Sequence[int]) -> tuple[None, Version | None]:
+            return None, decide(at, known.version, found(at), gone, approved, reason)
+
+        await self.written(replaced, write)
+
     def _holds(self, draft: Correction, foreign: bool) -> bool:
         """Whether a correction or a note need not wait for review: it is the operator's own, or nothing waits here, and
         the filter flags none of its words, where some of them are `foreign`, or an agent's that speaks for itself."""
@@ -125,3 +167,52 @@ class Corrector:
                     self.corrections.read([version])
                 return result
             await self.corrections.follow(self.store)
+
+
+# States
+
+
+def find_correction(at: Transaction | Store, known: Corrections, number: int) -> tuple[str, Correction]:
+    """The state of a correction or a note, and what it says. Raises Unknown if there is none of this number."""
+    if found := with_numbers(at, known, [number]):
+        return found[0]
+    raise Unknown("correction.unknown", f"there is no correction or note c{number}")
+
+
+def with_numbers(at: Transaction | Store, known: Corrections, numbers: Sequence[int]) -> list[tuple[str, Correction]]:
+    """Corrections and notes by their numbers, in this order, with their states; those that are gone for good are left
+    out. It may be called in any thread."""
+    live = {number: (LIVE, one) for number in numbers if (one := known.get(number)) is not None}
+    gone = [number for number in numbers if number not in live]
+    found = {one.number: (REPLACED, one) for one in added_in(at, [f"c{number}" for number in gone])}
+    for number in gone:
+        for state, one in reviewed(at, number=number):
+            found[number] = ({PENDING: WAITING, REJECTED: REJECTED}.get(state, REPLACED), one)
+    found |= live
+    return [found[number] for number in numbers if number in found]
+
+
+def listed(
+    store: Store, known: Corrections, state: str, beyond: int | None, limit: int, *, newest: bool = False
+) -> tuple[list[Correction], int]:
+    """Corrections and notes in a state beyond a number, in the order of their numbers or the `newest` first, and how
+    many there are in all. It may be called in any thread."""
+    if state in (WAITING, REJECTED):
+        return page_of_reviewed(store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)
+    if state == LIVE:
+        found = [*known]
+    else:
+        applied = [done for one in read_versions(store, schema.corrections) for done in one.applied]
+        gone = {done.id for done in applied if isinstance(done.edit, Delete) and done.edit.reason != WITHDRAWN}
+        found = [one for one in added(applied) if one.id in gone]
+    found.sort(key=lambda one: one.number, reverse=newest)
+    far = [one for one in found if beyond is None or (one.number < beyond if newest else one.number > beyond)]
+    return far[:limit], len(found)
+
+
+def made_of(store: Store, known: Corrections, interaction: str) -> list[tuple[str, Correction]]:
+    """The corrections that were made of an interaction, with their states."""
+    source = f"{TASK}{interaction}"
+    waiting = (one for _, one in reviewed(store, source=source))
+    numbers = {one.number for one in (*waiting, *added_in(store, [source]))}
+    return with_numbers(store, known, sorted(numbers))

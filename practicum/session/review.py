@@ -23,7 +23,7 @@ from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Vote,
 from practicum.core.errors import StoreError, UsageError
 from practicum.engine.door import Held, named_entries
 from practicum.session.amend import add_version, settle
-from practicum.session.corrections import BY_REVIEW, LETTER, Correction, decide, read_corrections, same_as
+from practicum.session.corrections import BY_REVIEW, LETTER, Correction, read_corrections, same_as
 from practicum.session.legs import tasks_left
 from practicum.session.records import CHANGED, HELD, read_run, split_version
 from practicum.store import schema
@@ -282,21 +282,18 @@ class Approval:
 
 
 def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | None = None) -> Approval:
-    """Apply edits that wait for review as one more version, the oldest first, and let corrections and notes hold. `why`
-    has the reason of the approval of some by id, where no person made it.
+    """Apply edits that wait for review as one more version, the oldest first. `why` has the reason of the approval of
+    some by id, where no person made it. (Corrections and notes: `correcting.Corrector.decide`.)
 
     In a space that is served, the version has to earn its way like what was learned. Raises UsageError for a run that
     can be resumed and has no task left to go on with after this, and Conflict while a version is being tried.
     """
-    corrections = [one for one in reviews if one.correction is not None]
-    edits = [one for one in reviews if one.correction is None]
-    if edits:
-        _require_reviewable(store)
-        settle(store, on_untried=True)
+    _require_reviewable(store)
+    settle(store, on_untried=True)
     present = Present(store)
     now, log, approved = present.context, list[Applied](), list[Review]()
     refused: dict[str, str] = {}
-    for review in edits:
+    for review in reviews:
         if problem := present.problem(review, now):
             refused[review.id] = problem
             continue
@@ -310,45 +307,28 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
     approved = [replace(review, version=after.version) for review in approved]
 
     def change(at: Transaction) -> None:
-        if approved:
-            add_version(at, present.context, after, log, "reviewed")
-            _keep(at, approved)
-        _decide_corrections(at, corrections, approved=True)
+        add_version(at, present.context, after, log, "reviewed")
+        _keep(at, approved)
 
-    if approved or corrections:
+    if approved:
         store.change(change)
-    return Approval(after, (*(replace(one, state=APPROVED) for one in corrections), *approved), refused)
-
-
-def _decide_corrections(at: Transaction, reviews: Sequence[Review], *, approved: bool, reason: str = "") -> None:
-    if not reviews:
-        return
-    held = read_corrections(at)
-    for new in (one.correction for one in reviews):
-        if new is not None:
-            gone = same_as(new, held) if approved else [new.number] if new.id in held else []
-            if (version := decide(at, held.version, new, gone, approved, reason)) is not None:
-                held = held.replay(version.applied, version.version)
+    return Approval(after, tuple(approved), refused)
 
 
 def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]:
-    """Reject edits for this reason: from now on an edit that says the same is refused. A correction or a note that
-    holds is withdrawn."""
+    """Reject edits for this reason: from now on an edit that says the same is refused."""
+    return keep(store, [replace(one, state=REJECTED, reason=required_reason(reason)) for one in reviews])
+
+
+def required_reason(reason: str) -> str:
+    """The reason of a rejection. Raises UsageError for an empty one."""
     if not reason.strip():
         raise UsageError(
             "settings.missing",
             "a rejection needs a `reason`: it is kept, and shown where the lesson is shown",
             setting="reason",
         )
-    edits = [replace(one, state=REJECTED, reason=reason.strip()) for one in reviews if one.correction is None]
-    corrections = [replace(one, state=REJECTED, reason=reason.strip()) for one in reviews if one.correction is not None]
-
-    def change(at: Transaction) -> None:
-        _keep(at, edits)
-        _decide_corrections(at, corrections, approved=False, reason=reason.strip())
-
-    store.change(change)
-    return [*corrections, *edits]
+    return reason.strip()
 
 
 def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
@@ -52,12 +52,23 @@ from practicum.session.outcomes import (
 )
 from practicum.session.reader import Reader
 from practicum.session.result import Result, Watch
-from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
+from practicum.session.review import (
+    Approval,
+    Review,
+    approve,
+    find_reviews,
+    read_reviews,
+    reject,
+    reopen,
+    required_reason,
+)
 from practicum.session.setup import take_objects
 from practicum.session.shown_corrections import corrected_view
 from practicum.session.users import Forgotten, export_user, forget_user
 from practicum.store import schema
+from practicum.store.database import Store
 from practicum.store.names import LIVE, delete_name, find_version, name_version, read_names
+from practicum.store.reviews import APPROVED, REJECTED
 from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums
 from practicum.store.versions import Version, read_versions
@@ -262,8 +273,8 @@ class Space(Opened):
             return await asyncio.wrap_future(store.do(change))
         known = await asyncio.wrap_future(store.do(lambda at: find_interaction(at, report)))
         await reader.near(known.query)
-        corrector = Corrector(store, reader.corrections, Trusted(), reader.config.review != "none")
         question = reader.questions.of(known.query).text if known.query else ""
+        corrector = self._corrector(reader, store)
         outcome, _, _ = await corrector.report(known, question, report, said_by(user), beside=beside)
         return outcome
 
@@ -272,16 +283,50 @@ class Space(Opened):
         return self._stored(read_reviews, [])
 
     async def approve(self, ids: Iterable[str]) -> Approval:
-        """Apply edits that wait for review as one more version; what cannot be applied any more waits still, and is
-        named in `refused`. Raises UsageError for an id that does not wait."""
-        async with writing(self._run_to_learn(), self._wait) as store:
-            return approve(store, find_reviews(store, ids))
+        """Apply edits that wait for review as one more version, and let corrections and notes hold; what cannot be
+        applied any more waits still, and is named in `refused`. Raises UsageError for an id that does not wait."""
+        with Store.read(self._run_to_learn()) as stored:
+            found = find_reviews(stored, ids)
+        edits = [one.id for one in found if one.correction is None]
+        done = Approval(self.context)
+        if edits:
+            async with writing(self._run_to_learn(), self._wait) as store:
+                done = approve(store, find_reviews(store, edits))
+        corrections = await self._decide([one for one in found if one.id not in edits], APPROVED)
+        return replace(done, approved=(*corrections, *done.approved))
 
-    async def reject(self, ids: Iterable[str], reason: str) -> None:
+    async def reject(self, ids: Iterable[str], reason: str) -> list[Review]:
         """Reject edits that wait for review; from then on one that says the same is refused. A correction or a note
         (such as c5) may also hold, and holds no longer. Raises UsageError for an id that does not wait."""
-        async with writing(self._run_to_learn(), self._wait) as store:
-            reject(store, find_reviews(store, ids, held=True), reason)
+        reason = required_reason(reason)
+        with Store.read(self._run_to_learn()) as stored:
+            found = find_reviews(stored, ids, held=True)
+        edits = [one.id for one in found if one.correction is None]
+        done = list[Review]()
+        if edits:
+            async with writing(self._run_to_learn(), self._wait) as store:
+                done = reject(store, find_reviews(store, edits), reason)
+        return [*await self._decide([one for one in found if one.id not in edits], REJECTED, reason), *done]
+
+    async def reopen(self, ids: Iterable[str]) -> list[Review]:
+        """Let rejected edits, corrections and notes wait for review again. Raises UsageError for an id that is not
+        rejected."""
+        store = self._written("a decision")
+        return reopen(store, find_reviews(store, ids, (REJECTED,)))
+
+    async def _decide(self, reviews: Sequence[Review], state: str, reason: str = "") -> list[Review]:
+        """Decide about corrections and notes."""
+        reader, store = self._reader(), self._written("a decision")
+        if reviews:
+            await reader.corrections.follow(store)
+            corrector = self._corrector(reader, store)
+            for number in (one.correction.number for one in reviews if one.correction is not None):
+                await corrector.decide(number, state == APPROVED, reason)
+        return [replace(one, state=state, reason=reason) for one in reviews]
+
+    @staticmethod
+    def _corrector(reader: Reader, store: Store) -> Corrector:
+        return Corrector(store, reader.corrections, Trusted(), reader.config.review != "none")
 
     async def learn(
         self,

@@ -22,8 +22,8 @@ from practicum.serve.operations import OPERATIONS, find_entries, read_form
 from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
 from practicum.serve.pages.visit import Visit
-from practicum.serve.reporting import STATES, WAITING, listed, made_of, with_numbers
 from practicum.serve.space import ServedSpace
+from practicum.session.correcting import STATES, WAITING, listed, made_of, with_numbers
 from practicum.session.corrections import LETTER, Correction
 from practicum.session.review import Effect, Present, read_reviews
 from practicum.session.story import Story
@@ -317,7 +317,7 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 def _queue(space: ServedSpace, context: Context | None) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
-    waiting, number = listed(space, WAITING, None, QUEUE)
+    waiting, number = listed(space.store, space.corrections, WAITING, None, QUEUE)
     asked = reads.interactions_at(space.store, (one.interaction for one in waiting if one.interaction))
     cards, effects = list[dict[str, Any]](), list[Effect]()
     pending = read_reviews(space.store, corrections=False)
@@ -380,8 +380,8 @@ async def interaction(visit: Visit, failed: str = "", status: int = 200) -> Resp
         raise HTTPException(404)
 
     def read() -> tuple[Any, Any, Context | None, float | None]:
-        shown = with_numbers(space.store, space, found["corrections"])
-        made = [_told(one, state) for state, one in made_of(space, id)]
+        shown = with_numbers(space.store, space.corrections, found["corrections"])
+        made = [_told(one, state) for state, one in made_of(space.store, space.corrections, id)]
         price = reads.price_of(visit.service, found["model"])
         read_in, cached, written = found["tokens"]
         cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
@@ -431,7 +431,7 @@ async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Resp
     state = visit.asked("state") if visit.asked("state") in STATES else STATES[0]
     await space.follow_corrections()
     some, total = await visit.run(
-        partial(listed, newest=True), space, state, number(visit, "before"), reads.ROWS
+        partial(listed, newest=True), space.store, space.corrections, state, number(visit, "before"), reads.ROWS
     )  # fmt: skip
     rows = [_told(one, state) for one in some]
     return await visit.page(
