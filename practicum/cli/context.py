@@ -117,12 +117,15 @@ def export(
     from practicum.session.review import held_of
     from practicum.store.database import Store
     from practicum.store.folder import is_run
+    from practicum.store.names import shown_version
 
     context, out = load_context(run, version), Printer(json_)
     folder, named = split_version(run)
-    if version is None and named is None and is_run(folder):
+    if is_run(folder):
         with Store.read(folder) as store:
-            context = with_corrections(context, read_corrections(store))
+            # Corrections hold in what agents see now, and belong to no version.
+            if shown_version(store, version or named) == shown_version(store):
+                context = with_corrections(context, read_corrections(store))
     text, held = playbook.export(context, format), held_of(run)
     if output is not None:
         write_atomic(output, text)

@@ -164,9 +164,10 @@ def reembed(
 def _context(run: Path) -> Context:
     from practicum.session.records import read_by_origin
     from practicum.store.database import Store
+    from practicum.store.names import shown_version
 
     with Store.read(run) as store:
-        return read_by_origin(store)
+        return read_by_origin(store, shown_version(store))
 
 
 def _filter(section: str, tags: list[str] | None, outcome: str | None, trust: Trust | None) -> Filter:

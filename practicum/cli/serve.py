@@ -59,7 +59,9 @@ def serve(
     learner: str | None = learning(None, metavar="MODEL", help="The model that learns (default: the upstream's)."),
     no_learning: bool = learning(False, "--no-learning", help="Corrections hold, and nothing else is learned."),
     judge: float = learning(0.0, min=0.0, max=1.0, help="Share of answers without an outcome that a judge scores."),
-    review: Literal["none", "foreign", "all"] = learning("foreign", help="What waits for practicum review."),
+    review: Literal["none", "foreign", "all"] | None = learning(
+        None, help="What waits for practicum review (default: what the space says; of a new one, foreign)."
+    ),
     trust_users: bool = learning(False, "--trust-users", help="What end users ask need not wait for review."),
     trust_tools: bool = learning(False, "--trust-tools", help="What tools return need not wait for review."),
     learn_every: int = learning(20, min=1, help="Outcomes from which a round of learning begins."),

@@ -106,12 +106,13 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
     from practicum.session.records import read_config, run_summary
     from practicum.session.result import waiting_line
     from practicum.session.review import count_pending
+    from practicum.session.rollout import is_decided, under_way
     from practicum.store.database import Store
-    from practicum.store.names import find_version, read_names
+    from practicum.store.names import LIVE, newest_version, read_names, shown_version
     from practicum.store.snapshot import read_context
 
     with Store.read(run) as store:
-        names, version = read_names(store), find_version(store, named)
+        names, version = read_names(store), shown_version(store, named)
         context = read_context(store, version)
         summary = run_summary(store, version)
         config, state = read_config(store)
@@ -123,7 +124,7 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
         entries = [*map(entry_json, context)]
         # They belong to no version of the playbook: they hold now.
-        corrections = read_corrections(store) if version is None else Context()
+        corrections = read_corrections(store) if version in (None, names.get(LIVE)) else Context()
         out.result({
             **about, "sections": config.sections, "version": context.version, **size, "entries": entries,
             "corrections": [*map(entry_json, corrections)],
@@ -133,6 +134,12 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         if names:
             out.print("named: " + ", ".join(f"{name} is version {number}" for name, number in names.items()))
         out.scores(summary["scores"])
+        if live := names.get(LIVE):
+            last = newest_version(store)
+            if (tried := under_way(store)) is not None:
+                out.print(f"version {tried.version} is being tried: practicum show {run} --version {tried.version}")
+            elif last != live and not is_decided(store, last):
+                out.print(f"version {last} waits to be tried: practicum show {run} --version {last}")
         hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
         out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")
         if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:

@@ -272,11 +272,18 @@ class Learner(threading.Thread):
             return
         began = space.live
         limits = {"max_calls": budget.calls, "max_usd": budget.usd}
-        given = {name: most for name, most in limits.items() if most is not None}
+        given = {**self._models, **{name: most for name, most in limits.items() if most is not None}}
         trusted, o = self.service.settings.trusted, schema.outcomes
         waiting = [row.id for row in store.rows(store.select(o.c.id).where(o.c.state == WAITING))]
         result = await learn_further(
-            store, self.parts, Watch(), given, trusted=trusted, question=space.question, most=AT_ONCE
+            store,
+            self.parts,
+            Watch(),
+            given,
+            trusted=trusted,
+            question=space.question,
+            most=AT_ONCE,
+            served=True,
         )
         if held := result.errors.get(Count.HELD_EDITS, 0):
             # The space has no folder of its own on a database.
@@ -293,6 +300,11 @@ class Learner(threading.Thread):
             self._give_up(space, store, waiting)
         elif space.last != space.live:
             await self._try(space, store, space.last)
+
+    @property
+    def _models(self) -> dict[str, str]:
+        """The model that the service learns with, in place of the one that a space was made with."""
+        return {"model": self.model} if self.model else {}
 
     def _budget(self, space: ServedSpace) -> BudgetLimits | None:
         """What is left of today's budget; None if nothing is."""
@@ -390,7 +402,7 @@ class Learner(threading.Thread):
 
     async def _replay(self, space: ServedSpace, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
         """The paired test of the acceptance gate, on requests from which nothing was learned."""
-        values = Origin.of(store, {}, self.parts, False).acting_values()
+        values = Origin.of(store, self._models, self.parts, False).acting_values()
         setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
         budget = Budget(self._budget(space) or BudgetLimits(calls=0))
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:

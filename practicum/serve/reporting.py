@@ -59,8 +59,8 @@ async def note(
 
 
 def _corrector(service: Service, space: ServedSpace) -> Corrector:
-    settings = service.settings
-    return Corrector(space.store, space.corrections, settings.trusted, settings.review != "none")
+    reviewed = space.reader.config.review != "none"
+    return Corrector(space.store, space.corrections, service.settings.trusted, reviewed)
 
 
 def _effect(holds: bool) -> answers.Effect:

@@ -499,9 +499,9 @@ class Service:
             self.warnings.append(f"space {name} does not learn yet: {error}")
 
     def _bring_up_to_date(self, name: str, store: Store) -> None:
-        """Let a space learn as it is now wanted."""
+        """Let a space that was made before be served. Its agent, models and settings stay its own."""
         settings, (config, _) = self.settings, read_config(store)
-        if not is_own(store, config):
+        if not (own := is_own(store, config)):
             self.warnings.append(
                 f"space {name} was made by another installation, so what it learned is shown as a stranger's: give all "
                 f"nodes the same key (the folder {home()})"
@@ -512,9 +512,8 @@ class Service:
                 f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or serve "
                 "another --space",
             )
-        model = {"model": self.learner.model} if self.learner.model else {}
-        config = config_from({**config.model_dump(), **model, "review": settings.review})
-        update_run(store, **config_columns(config))
+        if own and settings.review not in (None, config.review):
+            update_run(store, **config_columns(config.model_copy(update={"review": settings.review})))
         if LIVE not in read_names(store):
             name_version(store, LIVE)
 
@@ -541,7 +540,7 @@ class Service:
                 "method.unsuitable",
                 f"method {values['method']!r} cannot serve: choose one that practicum methods lists",
             )
-        config = config_from({**values, "model": self.learner.model or None, "review": settings.review})
+        config = config_from({**values, "model": self.learner.model or None, "review": settings.review or "foreign"})
         seed = load_context(context) if context is not None else None
         waiting = list[Held]()
         if seed is not None and not own:

@@ -20,13 +20,14 @@ class ServiceSettings:
 
     `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of
     the store, or one of the node's own, for logs and for what can be made again. `spaces` are served; the first is that
-    of requests that name none. `context` is what the first one starts from. `trusted` says whose words do not wait
-    for review, beside the operator's. Learning begins with `learn_every`
-    outcomes, or `learn_minutes` after the first; its budgets are for a day and a space. `judge` is the share of answers
-    without an outcome that a judge scores for learning. `canary` is the share of sessions that see a candidate, and
-    `canary_length` how many scored requests it gets. `memory` is how many megabytes open spaces take, about: beyond
-    that those are closed that were not asked for longest. `max_read` is how many megabytes the largest request, answer
-    or event has that is read and kept: a larger one passes unchanged, and is counted.
+    of requests that name none. `context` is what the first one starts from. `review` says what waits for review (None:
+    what the space says; a new one: what is foreign), and `trusted` whose words do not, besides the operator's.
+    Learning begins with `learn_every` outcomes, or `learn_minutes` after the first; its budgets are for a day and a
+    space. `judge` is the share of answers without an outcome that a judge scores for learning. `canary` is the share of
+    sessions that see a candidate, and `canary_length` how many scored requests it gets. `memory` is how many megabytes
+    open spaces take, about: beyond that those are closed that were not asked for longest. `max_read` is how many
+    megabytes the largest request, answer or event has that is read and kept: a larger one passes unchanged, and is
+    counted.
     """
 
     store: Path | URL
@@ -36,7 +37,7 @@ class ServiceSettings:
     method: str | None = None
     profile: Profile | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    review: Review = "foreign"
+    review: Review | None = None
     trusted: Trusted = field(default_factory=Trusted)
     learn: bool = True
     learner: str | None = None

@@ -22,7 +22,7 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.blocks.scaling import number_of
 from practicum.retrieval.search import Match
-from practicum.session.amend import next_step, require_ended, task_id
+from practicum.session.amend import next_step, require_ended, settle, task_id
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
 from practicum.session.further import FurtherLearning, as_outcome
@@ -148,12 +148,16 @@ async def learn_query(
     """Answer a query and learn from it: one more step of the run, which must have ended. `complete` adds the
     `corrections` to what the agent sees."""
     require_ended(store)
+    settle(store)
     values = Origin.of(store, given, parts, trust_run).acting_values(learns=True)
     if values["method"] == "none":
         raise UsageError(
             "method.unsuitable", "method none keeps nothing: choose another one with `method` to learn from a query"
         )
-    step, learning = next_step(store), FurtherLearning(store, values, parts, watch, shared, complete)
+    step, learning = (
+        next_step(store),
+        FurtherLearning(store, values, parts, watch, shared, complete, at_once=not store.is_served),
+    )
     before, trouble = learning.progress.context, ""
     try:
         await learning.learn([as_outcome(Task(task_id(store, step), query, target), *corrections)])

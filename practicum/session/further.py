@@ -27,7 +27,7 @@ from practicum.engine.run import Run
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
-from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot
+from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, settle, show_at_once
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.foreign import Origin
@@ -50,7 +50,7 @@ KEPT = "; what was learned before is kept, and the rest is learned from next tim
 async def learn_further(
     store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None,
     trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = asked,
-    most: int | None = None, tasks: Sequence[Task] | None = None,
+    most: int | None = None, tasks: Sequence[Task] | None = None, served: bool = False,
 ) -> Result:  # fmt: skip
     """Learn from `tasks`, as further steps of the run, until a budget is spent. None: from outcomes that were reported
     and not learned from, the oldest `most` of them (None: all). `trusted` says whose words are the operator's own
@@ -58,10 +58,13 @@ async def learn_further(
 
     A task with a recorded attempt is learned from as it was answered, another one is attempted by the run's agent. The
     feedback on an answer is its score; without one, that of the run's scorer if there is a right answer, and otherwise
-    a judge's verdict. Raises UsageError before anything is paid for if something does not fit, and
+    a judge's verdict. `served`: the service of the space learns, and tries what was learned. Raises UsageError before
+    anything is paid for if something does not fit, Conflict while a version is being tried, and
     ProviderError if a batch was lost; what was learned before is kept.
     """
     require_ended(store)
+    if not served:
+        settle(store)
     attempting = any(task.recorded is None for task in tasks or ())
     without = () if attempting else ("agent",)
     values = Origin.of(store, given, parts, trust_run).acting_values(learns=True, without=without)
@@ -70,7 +73,7 @@ async def learn_further(
         waiting = outcomes_in(store, replace(trusted, tools=values["trust_tools"]), question, most)
     else:
         waiting = [*map(as_outcome, tasks)]
-    learning = FurtherLearning(store, values, parts, watch, shared)
+    learning = FurtherLearning(store, values, parts, watch, shared, at_once=not served and not store.is_served)
     if waiting:
         await learning.learn(waiting)
     return learning.result()
@@ -86,7 +89,8 @@ def as_outcome(task: Task, *shown: str) -> WaitingOutcome:
 @dataclass
 class FurtherLearning:
     """Learns from outcomes, batch by batch, and counts what it does. `complete` adds to every view what the agent sees
-    besides the context. `last` are the steps of the last batch, also if that was lost, and `last_error` says why."""
+    besides the context. `at_once`: in a space that was served, agents see what was learned at once. `last` are the
+    steps of the last batch, also if that was lost, and `last_error` says why."""
 
     store: Store
     values: Mapping[str, Any]
@@ -94,6 +98,7 @@ class FurtherLearning:
     watch: Watch
     shared: Shared | None
     complete: Callable[[View], View] | None = None
+    at_once: bool = False
     progress: Progress = field(init=False)
     budget: Budget = field(default_factory=Budget)
     by_role: dict[str, Usage] = field(default_factory=dict)
@@ -209,6 +214,8 @@ class FurtherLearning:
             def change(at: Transaction) -> None:
                 add_steps(at, tasks, before, reports, self.budget.elapsed - seconds)
                 close_outcomes(at, batch)
+                if self.at_once:
+                    show_at_once(at, reports[-1].context.version)
 
             self.store.change(change)
         self._count(reports, before)

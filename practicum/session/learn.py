@@ -37,7 +37,7 @@ from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.models.local import pinned
 from practicum.models.registry import is_local
-from practicum.session.amend import save_snapshot
+from practicum.session.amend import save_snapshot, settle, show_at_once
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import Origin
@@ -196,6 +196,7 @@ async def resume(
     folder = Path(folder)
     with Store.open(folder) as store:
         Origin.of(store, changes, parts or Parts(), trust_run, ResumeOptions.__annotations__).require_all()
+        settle(store)
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
         kept = read_kept(store, leg.number if leg is not None else None)
@@ -379,6 +380,8 @@ class LearningSession:
             held=count_pending(self.store),
         )
         await save_snapshot(self.store, best, self.state.retriever)
+        if not self.store.is_served:
+            self.store.change(lambda at: show_at_once(at, best.version))
         return result
 
     def _delete_lost_steps(self, at: Transaction, root: Run) -> None:

@@ -34,6 +34,7 @@ from practicum.session.foreign import Origin
 from practicum.session.opening import run_retrieval
 from practicum.session.records import read_by_origin, read_config
 from practicum.store.database import Store
+from practicum.store.names import shown_version
 from practicum.store.snapshot import with_texts
 from practicum.store.versions import entry_history, read_versions
 
@@ -143,7 +144,7 @@ async def search(
             Vectors(_embedder(store, embedder, trust_run), store),
             retrieval=run_retrieval(read_config(store)[0], Parts()),
         )
-        return list((await retriever.nearest(read_by_origin(store), text, k, where)).found)
+        return list((await retriever.nearest(read_by_origin(store, shown_version(store)), text, k, where)).found)
 
 
 async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run: bool = False) -> Added:

@@ -38,7 +38,7 @@ from practicum.store import schema
 from practicum.store.database import Store, as_stored, is_space
 from practicum.store.folder import DATABASE_FILE, Elsewhere, is_run
 from practicum.store.journal import Journal
-from practicum.store.names import find_version
+from practicum.store.names import find_version, shown_version
 from practicum.store.reviews import PENDING
 from practicum.store.scope import Transaction
 from practicum.store.snapshot import read_context
@@ -339,7 +339,8 @@ def split_version(path: Path | str) -> tuple[Path, str | None]:
 
 
 def load_context(path: Path | str, version: int | str | None = None) -> Context:
-    """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON).
+    """The context of a run folder, or of a playbook file (markdown or JSON). None is the version that agents see: the
+    live one of a space that is served, otherwise the last.
 
     A version is a number or a name, and may also be written behind the folder: RUN@prod. Entries of a run that was made
     elsewhere are foreign, whatever it says of their sources.
@@ -348,7 +349,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     version = named if version is None else version
     if is_run(path):
         with Store.read(path) as store:
-            return read_by_origin(store, find_version(store, version))
+            return read_by_origin(store, shown_version(store, version))
     if version is not None:
         raise UsageError("version.unknown", f"{path} is not a run, so it has no version {version}", version=version)
     if path.is_dir():

@@ -100,6 +100,9 @@ class Backend(Protocol):
     def serve(self) -> AbstractContextManager[None]:
         """A block in which spaces are served from here. Raises RunBusy if another process serves from the folder."""
 
+    def is_served(self) -> bool:
+        """Whether another process serves spaces from here, or may."""
+
     def sessions(self, seconds: float) -> Sessions | None:
         """The versions of sessions, which all nodes agree on, for so many seconds after a session was last seen; None
         where one process serves alone."""

@@ -334,6 +334,11 @@ class Store(Scope):
         """Whether another process has the lease."""
         return self._writing is None and self.database.backend.is_leased(self.space, self.files)
 
+    @property
+    def is_served(self) -> bool:
+        """Whether another process serves the space, or may: it tries what was learned before all agents see it."""
+        return self.database.backend.is_served()
+
     def changes(self) -> int:
         """A number that differs after each change of what the space shows (see `Backend.changes`)."""
         return self.database.backend.changes(self.space)

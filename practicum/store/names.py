@@ -28,6 +28,18 @@ def read_names(store: Store) -> dict[str, int]:
     return {row.name: row.version for row in rows}
 
 
+def shown_version(store: Store, version: int | str | None = None) -> int | None:
+    """The number of a version, given as `find_version` takes it. None: of a space that is served, the live one, which
+    agents see; otherwise None, the last."""
+    return find_version(store, version) if version is not None else read_names(store).get(LIVE)
+
+
+def newest_version(store: Store) -> int:
+    """The number of the last version."""
+    with as_stored(store.folder):
+        return int(store.rows(store.select(func.max(schema.versions.c.version)))[0][0])
+
+
 def find_version(store: Store, version: int | str | None) -> int | None:
     """The number of a version, given its number, the number as a text, or its name; None stays None.
 
@@ -62,16 +74,18 @@ _HEAD = """
 SELECT v.version, v.parent, v.step, v.next_number, r.seconds, r.config,
        (SELECT max(version) FROM snapshots WHERE space = :space), r.rewritten
 FROM spaces r JOIN versions v ON v.space = r.space WHERE r.space = :space AND v.version = {version}"""
-_LAST = text(_HEAD.format(version="(SELECT max(version) FROM versions WHERE space = :space)"))
+_SHOWN = text(_HEAD.format(version=f"""
+coalesce((SELECT version FROM names WHERE space = :space AND name = '{LIVE}'),
+         (SELECT max(version) FROM versions WHERE space = :space))"""))  # fmt: skip
 _NUMBERED = text(_HEAD.format(version=":version"))
 _NAMED = text(_HEAD.format(version="(SELECT version FROM names WHERE space = :space AND name = :version)"))
 
 
 def read_head(store: Store, version: int | str | None) -> Head | None:
-    """A version (None: the last) in one short query; None if there is none of this number or name."""
+    """A version (None: the one that agents see) in one short query; None if there is none of this number or name."""
     if isinstance(version, str) and version.isdecimal():
         version = int(version)
-    query = _LAST if version is None else _NAMED if isinstance(version, str) else _NUMBERED
+    query = _SHOWN if version is None else _NAMED if isinstance(version, str) else _NUMBERED
     values = {"space": store.space} | ({} if version is None else {"version": version})
     for row in store.rows(query.bindparams(**values)):
         return Head(row[0], tuple(row[1:5]), tuple(row[5:]))
@@ -96,8 +110,7 @@ def name_version(store: Store, name: str, version: int | str | None = None) -> i
             f"{name!r} cannot name a version: begin with a letter, then letters, digits, . _ and -",
         )
     number, table = find_version(store, version), schema.versions
-    with as_stored(store.folder):
-        last = int(store.rows(store.select(func.max(table.c.version)))[0][0])
+    last = newest_version(store)
     number = last if number is None else number
     if not store.rows(store.select(table.c.version).where(table.c.version == number)):
         raise UsageError(

@@ -218,6 +218,14 @@ class SqliteBackend:
         with lock:
             yield
 
+    def is_served(self) -> bool:
+        if not (self.folder / SERVING_FILE).exists():
+            return False
+        lock = self._lock(self.folder / SERVING_FILE, 0)
+        if lock is not None:
+            lock.release()
+        return lock is None
+
     def sessions(self, seconds: float) -> None:
         return None
 

@@ -172,6 +172,10 @@ class PostgresqlBackend:
         """Several nodes may."""
         yield
 
+    def is_served(self) -> bool:
+        """A node may be anywhere."""
+        return True
+
     def sessions(self, seconds: float) -> PostgresqlSessions:
         return PostgresqlSessions(self, seconds)
 
