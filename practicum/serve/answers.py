@@ -8,8 +8,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from practicum.core.trust import Trust
-
-Effect = Literal["in effect", "waits for review"]
+from practicum.session.outcomes import Effect
 
 
 class Reported(TypedDict):

@@ -54,7 +54,7 @@ from practicum.session.rollout import (
 from practicum.session.setup import set_up
 from practicum.store import schema
 from practicum.store.database import Database, Store
-from practicum.store.journal import Journal
+from practicum.store.journal import Journal, digest
 from practicum.store.scope import Transaction
 from practicum.store.snapshot import read_context
 
@@ -398,7 +398,10 @@ class Learner(threading.Thread):
         both = store.select(o.c.id, o.c.data, i.c.data.label("asked")).where(i.c.id == o.c.id, o.c.state == HELD)
         rows = store.rows(both.order_by(i.c.number.desc()).limit(GATE_TASKS))
         found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
-        return [Task(id, question, target) for id, question, target in found if question]
+        # What was asked about a request stays known when others are removed, or their questions are seen anew.
+        return [
+            Task(f"{id}.{digest(question, target)[:8]}", question, target) for id, question, target in found if question
+        ]
 
     async def _replay(self, space: ServedSpace, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
         """The paired test of the acceptance gate, on requests from which nothing was learned."""
@@ -408,8 +411,7 @@ class Learner(threading.Thread):
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             run = Run(state).at(f"gate {base} {version}")
             old, new = read_context(store, base), read_context(store, version)
-            act, split = setup.method.act, setup.test_name("held-out")
-            return await tried(Trial(GATE_ALPHA), act, split, tasks, old, new, run)
+            return await tried(Trial(GATE_ALPHA), setup.method.act, "held-out", tasks, old, new, run)
 
     async def _vectors(self, space: ServedSpace) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""

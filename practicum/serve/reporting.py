@@ -9,7 +9,7 @@ from practicum.core.trust import Trust
 from practicum.serve import answers
 from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
-from practicum.session.correcting import LIVE, Corrector, find_correction, listed
+from practicum.session.correcting import HELD_OUT, LIVE, Corrector, find_correction, listed
 from practicum.session.corrections import (
     Correction,
 )
@@ -30,7 +30,7 @@ async def report(
     report = report.model_copy(update=space.reader.redacted(said))
     async with space.lock:
         known = service.recent.get(f"{space.id} {report.interaction}") or await service.find(space.store, report)
-        outcome, correction, holds = await _corrector(service, space).report(
+        outcome = await _corrector(service, space).report(
             known, space.question(known.data), report, trust, screened=screened
         )
     service.counts["feedback"] += 1
@@ -41,8 +41,9 @@ async def report(
         space.scored += 1
         space.scores += outcome.score
         await service.count_scores(space)
-    effect: answers.Effect | None = None if correction is None else _effect(holds)
-    return {"interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": effect}
+    return {
+        "interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": outcome.correction,
+    }  # fmt: skip
 
 
 async def note(
@@ -53,18 +54,14 @@ async def note(
     space = await service.space(name)
     text, about = space.reader.redacted((text, about))
     async with space.lock:
-        new, holds = await _corrector(service, space).note(text, about, user, screened=screened)
+        new, becomes = await _corrector(service, space).note(text, about, user, screened=screened)
     service.counts["notes"] += 1
-    return {"id": new.id, "note": _effect(holds)}
+    return {"id": new.id, "note": becomes}
 
 
 def _corrector(service: Service, space: ServedSpace) -> Corrector:
     reviewed = space.reader.config.review != "none"
-    return Corrector(space.store, space.corrections, service.settings.trusted, reviewed)
-
-
-def _effect(holds: bool) -> answers.Effect:
-    return "in effect" if holds else "waits for review"
+    return Corrector(space.store, space.corrections, service.settings.trusted, reviewed, HELD_OUT)
 
 
 # Review

@@ -30,6 +30,7 @@ from practicum.session.corrections import (
 )
 from practicum.session.outcomes import (
     Conflict,
+    Effect,
     Interaction,
     Outcome,
     Report,
@@ -56,23 +57,31 @@ HELD_OUT = 0.2
 """The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
 
 
+def effect(holds: bool) -> Effect:
+    """What becomes of a correction or a note."""
+    return "in effect" if holds else "waits for review"
+
+
 @dataclass(frozen=True)
 class Corrector:
-    """Writes what is reported to a served space, whose `corrections` are known here. `reviewed`: what is not the
-    operator's own waits for review."""
+    """Writes what is reported to a space, whose `corrections` are known here. `reviewed`: what is not the operator's
+    own waits for review. `held_out` is the share of outcomes with a right answer that teach nothing and are kept for
+    the replay gate of a service."""
 
     store: Store
     corrections: Corrections
     trusted: Trusted
     reviewed: bool
+    held_out: float = 0.0
 
     async def report(
         self, known: Interaction, question: str, report: Report, trust: Trust, *, screened: bool = False,
         beside: Mapping[str, Any] | None = None,
-    ) -> tuple[Outcome, Correction | None, bool]:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         """Write a report of the operator (`own`) or of an end user (`user`) on an interaction that asks a `question`.
-        Returns the outcome, the correction that it made, if any, and whether that holds. `screened`: what the filter
-        flags waits for review, whoever reports it. Raises Unknown for an interaction that was forgotten."""
+        A right answer or a comment makes a correction, in place of the reporter's earlier one; a score of 1 withdraws
+        that. `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for an interaction
+        that was forgotten."""
         draft = Correction(
             0, known.query, report.target or "", report.comment or "", least(trust, self.trusted.question(known.user)),
             question=question, interaction=known.id,
@@ -84,24 +93,40 @@ class Corrector:
         async def replaced() -> list[int]:
             return await self.corrections.replaced_by(draft, answer) if holds else []
 
-        def write(at: Transaction, gone: Sequence[int]) -> tuple[tuple[Outcome, Correction | None], Version | None]:
+        def write(at: Transaction, gone: Sequence[int]) -> tuple[Outcome, Version | None]:
             i = schema.interactions
             if at.first(at.select(i.c.id).where(i.c.id == known.id)) is None:
                 # Forgotten, perhaps by another node, and the memory of this one does not know it yet.
                 raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
-            outcome = write_outcome(at, known, report, trust, beside, held_out=HELD_OUT)
-            told = outcome.status in ("kept", "changed") and bool(outcome.target or outcome.comment)
-            if not told or outcome.score == 1.0 or not known.query.strip():
-                return (outcome, None), None
+            outcome = write_outcome(at, known, report, trust, beside, held_out=self.held_out)
+            right = outcome.score == 1.0 or not (outcome.target or outcome.comment) or not known.query.strip()
+            if outcome.status not in ("kept", "changed") or not (outcome.corrects or right):
+                return outcome, None
+            earlier = self._earlier(at, known.id, trust) if outcome.status == "changed" else []
+            if right:
+                return outcome, hold(at, self.corrections.version, None, earlier, WITHDRAWN) if earlier else None
             new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.comment)
-            return (outcome, new), self._write(at, new, gone, holds)
+            version = self._write(at, new, [*dict.fromkeys((*gone, *earlier))] if holds else [], holds)
+            return replace(outcome, correction=effect(holds)), version
 
-        return *await self.written(replaced, write), holds
+        return await self.written(replaced, write)
+
+    def _earlier(self, at: Transaction, interaction: str, trust: Trust) -> list[int]:
+        """The numbers of the corrections that hold and that the same reporter, the operator or a user, made of an
+        interaction. One that waits for review is not decided about any more."""
+
+        def same(one: Correction) -> bool:
+            return one.interaction == interaction and (one.trust == "user") == (trust == "user")
+
+        for state, one in [*reviewed(at, source=TASK + interaction)]:
+            if state == PENDING and same(one):
+                write_review(at, one, REJECTED, WITHDRAWN)
+        return [one.number for one in self.corrections if same(one)]
 
     async def note(
         self, text: str, about: str, user: str | None, *, screened: bool = False
-    ) -> tuple[Correction, bool]:  # fmt: skip
-        """Write a note. Returns it, and whether it holds: a `user`'s waits for review. `screened`: what the filter
+    ) -> tuple[Correction, Effect]:  # fmt: skip
+        """Write a note. Returns it, and what becomes of it: a `user`'s waits for review. `screened`: what the filter
         flags waits, whoever says it."""
         draft = Correction(0, about, comment=text, trust=said_by(user), note=True, user=user)
         holds = self._holds(draft, screened or user is not None)
@@ -113,7 +138,7 @@ class Corrector:
             new = replace(draft, number=next_correction(at))
             return new, self._write(at, new, gone, holds)
 
-        return await self.written(replaced, write), holds
+        return await self.written(replaced, write), effect(holds)
 
     async def decide(self, number: int, approved: bool, reason: str = "") -> None:
         """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if

@@ -60,6 +60,9 @@ WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 TEACHING = frozenset({"score", "target", "comment"})
 """What an outcome needs one of to be learned from."""
 
+Effect = Literal["in effect", "waits for review"]
+"""What becomes of a correction or a note that was just made."""
+
 REPORTED = ("score", "target", "comment", "label", "answer")
 
 _Id = Annotated[str, Field(min_length=1, max_length=20_000)]
@@ -273,8 +276,9 @@ def find_interaction(at: Transaction, report: Report) -> Interaction:
 @dataclass(frozen=True)
 class Outcome:
     """What is known of an interaction after a report: `before` is its score until then. `status` is kept (the first
-    report), changed, repeated (nothing new) or outranked (the operator said otherwise). A report that corrects the
-    answer has all that its reporter said was right (`target`) and wrong (`comment`)."""
+    report), changed, repeated (nothing new) or outranked (the operator said otherwise). `target` and `comment` are all
+    that its reporter said was right and wrong; `corrects`: the report says one of them, or that the answer is not right
+    after all. `correction` is what the report made: a correction that is in effect, or one that waits for review."""
 
     interaction: Interaction
     status: Literal["kept", "changed", "repeated", "outranked"]
@@ -283,7 +287,9 @@ class Outcome:
     before: float | None = None
     target: str = ""
     comment: str = ""
+    corrects: bool = False
     newly_waiting: bool = False
+    correction: Effect | None = None
 
 
 def write_outcome(
@@ -312,7 +318,6 @@ def write_outcome(
         whose.pop("score")
         whose.pop("scored", None)
     whose.update(said)
-    corrects = bool({"target", "comment"} & said.keys())
     if report.session is not None:
         data["session"] = report.session
     fields, least_ = taught(data)
@@ -340,10 +345,11 @@ def write_outcome(
     if score is not None and score != before:
         _credit(at, shown_items(at, interaction, "session" in data), score, before)
         at.count({**about, "scored": int(before is None), "total": score - (before or 0.0)})
+    corrects = bool({"target", "comment"} & said.keys()) or (before == 1.0 and score != 1.0)
+    newly_waiting = state == WAITING and (row is None or row.state != WAITING)
     return Outcome(
-        interaction, "kept" if row is None else "changed", trust, score, before,
-        *((str(whose.get("target", "")), str(whose.get("comment", ""))) if corrects else ("", "")),
-        state == WAITING and (row is None or row.state != WAITING),
+        interaction, "kept" if row is None else "changed", trust, score, before, str(whose.get("target", "")),
+        str(whose.get("comment", "")), corrects, newly_waiting,
     )  # fmt: skip
 
 

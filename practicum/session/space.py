@@ -29,7 +29,7 @@ from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
 from practicum.session.config import Config, RunOptions, require_known
-from practicum.session.correcting import Corrector
+from practicum.session.correcting import HELD_OUT, Corrector
 from practicum.session.corrections import read_corrections, with_corrections
 from practicum.session.forget import ForgetReport, forget
 from practicum.session.further import learn_further
@@ -48,7 +48,6 @@ from practicum.session.outcomes import (
     report_of,
     said_by,
     shown_row,
-    write_outcome,
 )
 from practicum.session.reader import Reader
 from practicum.session.result import Result, Watch
@@ -69,7 +68,6 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.names import LIVE, delete_name, find_version, name_version, read_names
 from practicum.store.reviews import APPROVED, REJECTED
-from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums
 from practicum.store.versions import Version, read_versions
 
@@ -254,8 +252,8 @@ class Space(Opened):
         `user` is the end user who reports. What users said (and asked, see `show`) may teach nothing before
         somebody has looked at it (`practicum review RUN`), and never replaces what the operator reported.
 
-        In a space that is served, a right answer or a comment also makes a correction, as one that is sent to the
-        service does: it holds from the next query on.
+        A right answer or a comment also makes a correction, which holds from the next query on; a later score of 1
+        withdraws it. Of a space that is served, some outcomes with a right answer are held out from learning.
         """
         id = shown if isinstance(shown, str) else shown.id
         report, beside = report_of(id, answer, score, target, comment, label)
@@ -264,19 +262,10 @@ class Space(Opened):
         beside = reader.redacted(beside)
         if isinstance(shown, Shown):
             self._remember(shown)
-
-        if LIVE not in read_names(store):
-
-            def change(at: Transaction) -> Outcome:
-                return write_outcome(at, find_interaction(at, report), report, said_by(user), beside)
-
-            return await asyncio.wrap_future(store.do(change))
         known = await asyncio.wrap_future(store.do(lambda at: find_interaction(at, report)))
         await reader.near(known.query)
         question = reader.questions.of(known.query).text if known.query else ""
-        corrector = self._corrector(reader, store)
-        outcome, _, _ = await corrector.report(known, question, report, said_by(user), beside=beside)
-        return outcome
+        return await self._corrector(reader, store).report(known, question, report, said_by(user), beside=beside)
 
     def pending(self) -> list[Review]:
         """The edits that wait for review, the oldest first; empty for a playbook."""
@@ -326,7 +315,8 @@ class Space(Opened):
 
     @staticmethod
     def _corrector(reader: Reader, store: Store) -> Corrector:
-        return Corrector(store, reader.corrections, Trusted(), reader.config.review != "none")
+        held_out = HELD_OUT if LIVE in read_names(store) else 0.0
+        return Corrector(store, reader.corrections, Trusted(), reader.config.review != "none", held_out)
 
     async def learn(
         self,

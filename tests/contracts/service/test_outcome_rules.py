@@ -112,3 +112,58 @@ def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again
     assert report(id, None, {"target": RIGHT}) == ("changed", 0.0)
     # The next round begins when it is known what becomes of the version of this one.
     until(lambda: space.health()["waiting"] == 1)
+
+
+def correcting(face: str, space: Client, service: Service) -> Callable[[str, dict[str, Any]], Any]:
+    """Reports on an interaction for the operator; returns the correction that it made."""
+
+    async def by_program(id: str, said: dict[str, Any]) -> Any:
+        async with practicum.open(service.store / "spaces" / space.space) as opened:
+            return (await opened.report(id, **said)).correction
+
+    if face == "program":
+        return lambda id, said: practicum.run_sync(by_program(id, said))
+    return lambda id, said: space.report(id, **said)["correction"]
+
+
+@pytest.mark.parametrize("face", ["http", "program"])
+def test_a_later_report_takes_the_place_of_the_correction_of_an_earlier_one(
+    face: str, plain: Service, space: Client
+) -> None:
+    report, id = correcting(face, space, plain), space.ask().interaction
+    # What waits to be written is, before this is answered.
+    assert id in {one["id"] for one in space.get("/v1/interactions", limit=5)["interactions"]}
+    assert report(id, {"target": "the first team"}) == "in effect"
+    until(lambda: "the first team" in space.shown())
+    # The reporter was wrong: what was answered is right.
+    assert report(id, {"target": UNKNOWN}) is None
+    until(lambda: "the first team" not in space.shown())
+    assert report(id, {"target": RIGHT}) == "in effect"
+    until(lambda: RIGHT in space.shown())
+    assert report(id, {"score": 1.0}) is None
+    until(lambda: RIGHT not in space.shown())
+    assert report(id, {"score": 0.0}) == "in effect"
+    until(lambda: RIGHT in space.shown())
+    assert len(space.get("/v1/corrections", state="live")["corrections"]) == 1
+
+
+def test_of_one_users_reports_on_an_answer_the_last_one_waits(space: Client) -> None:
+    anna, ben = space.as_user("anna"), space.as_user("ben")
+    id = anna.ask().interaction
+    anna.report(id, target="the first team")
+    anna.report(id, target=RIGHT)
+    (waits,) = space.get("/v1/review")["corrections"]
+    assert waits["target"] == RIGHT
+    ben.report(ben.ask(), target="another team")
+    anna.report(id, score=1.0)
+    assert [one["target"] for one in space.get("/v1/review")["corrections"]] == ["another team"]
+
+
+def test_users_do_not_withdraw_the_operators_correction(space: Client) -> None:
+    anna = space.as_user("anna")
+    id = anna.ask().interaction
+    space.report(id, target=RIGHT)
+    (waits,) = space.get("/v1/review")["corrections"]
+    assert anna.report(id, score=1.0)["score"] == 0.0
+    assert anna.report(id, comment="It is fine.")["correction"] == "waits for review"
+    assert waits["id"] in {one["id"] for one in space.get("/v1/review")["corrections"]}
