@@ -175,7 +175,8 @@ def test_two_conversations_that_begin_alike_are_two_sessions(case: str, space: C
 def test_a_conversation_that_repeats_an_answer_stays_in_its_session(
     path: str, stream: bool, space: Client, model: Model
 ) -> None:
-    words = [unique("turn") for _ in range(2)]
+    # No word begins another one: the model would take it for that.
+    words = [f"{unique('turn')}x" for _ in range(2)]
     model.answers |= {word: f"The answer to {word}." for word in words}
     for texts in ([words[0]], [words[1]], [words[0], f"The answer to {words[0]}.", "And then?"]):
         turns = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
