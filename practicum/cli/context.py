@@ -111,7 +111,8 @@ def export(
         export_outcomes(run, format, version, output, Printer(json_))
         return
     from practicum.core import playbook
-    from practicum.session.corrections import read_corrections, with_corrections
+    from practicum.core.context import Context
+    from practicum.session.corrections import read_corrections
     from practicum.session.records import load_context, split_version
     from practicum.session.result import waiting_line
     from practicum.session.review import held_of
@@ -119,18 +120,20 @@ def export(
     from practicum.store.folder import is_run
     from practicum.store.names import shown_version
 
-    context, out = load_context(run, version), Printer(json_)
+    context, corrections, out = load_context(run, version), Context(), Printer(json_)
     folder, named = split_version(run)
     if is_run(folder):
         with Store.read(folder) as store:
             # Corrections hold in what agents see now, and belong to no version.
             if shown_version(store, version or named) == shown_version(store):
-                context = with_corrections(context, read_corrections(store))
-    text, held = playbook.export(context, format), held_of(run)
+                corrections = read_corrections(store)
+    text, held = playbook.export(context, format, corrections), held_of(run)
     if output is not None:
         write_atomic(output, text)
-        out.print(f"version {context.version} with {quantity(len(context), 'entry')} written to {output}")
-        if foreign := sum(entry.trust != "own" for entry in context):
+        out.print(
+            f"version {context.version} with {quantity(len(context) + len(corrections), 'entry')} written to {output}"
+        )
+        if foreign := sum(entry.trust != "own" for entry in (*context, *corrections)):
             rest = in_number(foreign, "[does|do] not rest on your own tasks alone (practicum show says which)")
             out.print(f"{foreign:,} of them {rest}")
     elif not json_:
@@ -236,7 +239,7 @@ def forget(
     _without_user(space)
     if not (task or source or tag or entry):
         raise UsageError(
-            "settings.missing", "nothing is named to be forgotten: give --task, --source, --tag or --entry"
+            "settings.missing", "nothing is named to be forgotten: give --task, --source, --tag, --entry or --user"
         )
     named = {"task": task, "source": source, "tag": tag, "entry": entry}
     about = ", ".join(chain.from_iterable(named.values()))

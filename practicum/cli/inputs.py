@@ -118,6 +118,9 @@ def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
     if left := len(tasks) - len(found):
         lack = f"{left:,} of {quantity(len(tasks), 'outcome')} in {path} {in_number(left, 'lack[s|]')} the right answer"
         print(visible_line(f"left out: {lack} that the scorer needs"), file=sys.stderr)
+    if theirs := sum(task.trust == "user" for task in found):
+        rest = f"{theirs:,} of {quantity(len(found), 'right answer')} in {path} [rests|rest] on the word of end users"
+        print(visible_line(f"{in_number(theirs, rest)}, which nobody has reviewed"), file=sys.stderr)
     return found
 
 

@@ -124,7 +124,8 @@ def _context(n: Numbers) -> Iterator[str]:
     drift = n.get("from_first")
     words = "" if drift is None else f"; drift from the first {drift:.3f}, coherence {n['coherence']:.2f}"
     hits = f", {quantity(n['helpful'], 'helpful hit')}" if n.get("helpful") else ""
-    yield f"context: version {n['version']}, {quantity(n['entries'], 'entry')}, {n['tokens']:,} tokens{hits}{words}"
+    size = f"{quantity(n['entries'], 'entry')}, {n['tokens']:,} tokens"
+    yield f"context after the last step: version {n['version']}, {size}{hits}{words}"
 
 
 def _contrast(n: Numbers) -> Iterator[str]:

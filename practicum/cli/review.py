@@ -170,12 +170,15 @@ def _decide(
         )
     for one in approved:
         if one.correction is not None:
-            out.print(f"{one.id} approved: it holds from the next request on; undo it with practicum review {run} "
-                      f"--reject {one.id} --reason TEXT")  # fmt: skip
+            withdrawing = f"practicum review {run} --reject {one.id} --reason TEXT"
+            out.print(f"{one.id} approved: it holds, in a running service within a second; undo it with {withdrawing}")
     for id, why in refused.items():
         out.item(visible_line(f"{id} is not approved and waits still: {why}"))
-    if rejected:
-        out.print(f"{in_number(len(rejected), f'{len(rejected):,} edit[|s]')} rejected: what says the same is refused")
+    if edits := [one for one in rejected if one.correction is None]:
+        out.print(f"{in_number(len(edits), f'{len(edits):,} edit[|s]')} rejected: what says the same is refused")
+    for one in rejected:
+        if one.correction is not None:
+            out.print(f"{one.id} rejected: it does not hold")
     if reopened:
         out.print(f"{in_number(len(reopened), f'{len(reopened):,} edit[|s] wait[s|]')} for review again")
     out.print(in_number(left, f"{left:,} edit[|s] wait[s|] for review still") if left else "nothing waits any more")

@@ -99,12 +99,13 @@ def serve(
     keys = [*key, *filter(None, os.environ.get(KEYS_VARIABLE, "").split(","))]
     out = Printer(json_)
 
-    def ready(address: str, warnings: list[str]) -> None:
+    def ready(address: str, warnings: list[str], new: list[str]) -> None:
         # Without a password.
         name = str(where) if isinstance(where, Path) else where.render_as_string()
         about: dict[str, Any] = {"address": address, "spaces": settings.spaces, "store": name, "folder": str(folder)}
-        out.announce({**about, "warnings": warnings})
-        out.print(f"practicum serves {upstream} at {address}/v1: space {', '.join(settings.spaces)}, store {name}")
+        out.announce({**about, "new": new, "warnings": warnings})
+        spaces = ", ".join(f"{one} (new)" if one in new else one for one in settings.spaces)
+        out.print(f"practicum serves {upstream} at {address}/v1: space {spaces}, store {name}")
         for warning in warnings:
             out.print(f"warning: {warning}")
         sys.stdout.flush()

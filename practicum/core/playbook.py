@@ -26,9 +26,10 @@ from practicum.core.words import fault, one_line, quantity
 ExportFormat = Literal["markdown", "json", "agents-md"]
 
 
-def export(context: Context, format: ExportFormat) -> str:
-    """The context as a text of this format, with a newline at the end. Hidden entries are in JSON only. Raises
-    UsageError for another format."""
+def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -> str:
+    """The context as a text of this format, with a newline at the end, and `more` entries behind its own, such as
+    corrections. Hidden entries are in JSON only. Raises UsageError for another format."""
+    exported = [*context, *more]
     if format not in get_args(ExportFormat):
         raise UsageError(
             "settings.invalid",
@@ -37,11 +38,11 @@ def export(context: Context, format: ExportFormat) -> str:
             known=[*get_args(ExportFormat)],
         )
     if format == "json":
-        entries = [entry_json(e) for e in context]
+        entries = [entry_json(e) for e in exported]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
     title = "# Playbook" if format == "markdown" else f"# What was learned about the tasks here\n\n{_ADVICE}"
     sections: dict[str, list[str]] = {}
-    for entry in context:
+    for entry in exported:
         if not entry.hidden:
             sections.setdefault(entry.section, []).append(_item(entry, format))
     parts = [f"## {' '.join(lines(name))}\n\n" + "\n".join(items) for name, items in sections.items()]
@@ -89,7 +90,7 @@ def _with_steps(data: dict[str, Any]) -> dict[str, Any]:
 class _FileEntry(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    id: Annotated[str, StringConstraints(pattern="^e(0|[1-9][0-9]*)$")] | None = None
+    id: Annotated[str, StringConstraints(pattern="^[a-z](0|[1-9][0-9]*)$")] | None = None
     section: str = "general"
     text: str
     key: str = ""
@@ -197,10 +198,12 @@ def _unknown_fields(file: dict[str, Any]) -> list[LeftOut]:
 
 
 def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
-    """An id for each entry of a file, given with its place there: its own, or a new one after all of these. Raises
-    ContextFileError for an id that is given twice or is too large."""
+    """An id for each entry of a file, given with its place there: its own, or a new one after all of these. One of
+    another line of entries, such as a correction c5, gets a new one. Raises ContextFileError for an id that is given
+    twice or is too large."""
     ids, places = list[str | None](), dict[str, str]()
-    for id, place in given:
+    for found, place in given:
+        id = found if found is not None and found.startswith("e") else None
         # Python refuses to read a number of thousands of digits.
         if id is not None and (len(id) > 20 or int(id[1:]) >= MOST_ENTRIES):
             raise ContextFileError(
@@ -217,7 +220,7 @@ def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
 
 
 _COUNTS = re.compile(r"\s*\(\+([0-9]{1,15})/-([0-9]{1,15})\)$")
-_ID = re.compile(r"\[(e(?:0|[1-9][0-9]*))\]\s*")
+_ID = re.compile(r"\[([a-z](?:0|[1-9][0-9]*))\]\s*")
 _ABOVE = re.compile(rf"{_ID.pattern}(?:{_COUNTS.pattern[:-1]})?")
 _HEADING = re.compile(r" {0,3}(#{1,6})\s+(.+)$")
 _UNDERLINE = re.compile(r"={2,}|-{2,}")

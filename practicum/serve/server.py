@@ -54,7 +54,7 @@ THREADS = 32
 """Threads that read and write beside the event loop. Python's number on two processors is 6, which a few slow reads of
 the store would all take."""
 
-Ready = Callable[[str, list[str]], None]
+Ready = Callable[[str, list[str], list[str]], None]
 
 
 def run(
@@ -63,8 +63,8 @@ def run(
     passing: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Serve until the process is interrupted. `log` has "json" for a line about each request, and "otel" for spans.
-    `ready` is told the address, and warnings, once requests are answered. `output_tokens` is that of `open_upstream`.
-    `passing` has paths of the upstream that pass beside those of models.
+    `ready` is called with the address, warnings, and the names of the new spaces, once requests are answered.
+    `output_tokens` is that of `open_upstream`. `passing` has paths of the upstream that pass besides those of models.
 
     Raises UsageError, ModelError or StoreError if something does not fit.
     """
@@ -137,7 +137,7 @@ async def _serve(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,
         )  # fmt: skip
-        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *service.warnings]))
+        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *service.warnings], service.made))
         await server.serve(sockets=[sock])
 
 

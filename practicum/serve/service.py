@@ -151,6 +151,8 @@ class Service:
         self.began = time.monotonic()
         self.warnings: list[str] = []
         """What the operator should know after the start."""
+        self.made: list[str] = []
+        """The spaces that were made since the start."""
         self._held = ExitStack()
         self.database = Database.at(settings.store, settings.folder, create=True)
         # Requests wait for what is read, or for a lock that is held meanwhile.
@@ -482,6 +484,7 @@ class Service:
         with self.database.backend.alone(f"making space {name}"):
             if (id := self.identity(name)) is None:
                 self._create_space(name, context)
+                self.made.append(name)
                 return
         if context is not None or self.settings.settings:
             self.warnings.append(f"space {name} is there already: --context and --set change nothing of it")

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import func, or_
 
 from practicum.core.context import Context
-from practicum.core.edits import Add, Applied, Delete, Delta, Entry
+from practicum.core.edits import Add, Applied, Delete, Entry
 from practicum.core.screen import Flag, flags, steers
 from practicum.core.trust import Trust, markers, trust_of
 from practicum.core.views import behind, indented
@@ -145,12 +145,6 @@ class Correction:
 def read_corrections(at: Transaction | Store) -> Context:
     """The corrections and notes that hold, as entries."""
     return rebuild(read_versions(at, schema.corrections), letter=LETTER)
-
-
-def with_corrections(context: Context, corrections: Context) -> Context:
-    """A context with the corrections and notes as further entries of it, for whoever takes it elsewhere."""
-    adds = (Add(e.section, e.text, e.key, e.data, sources=e.sources) for e in corrections)
-    return replace(context.apply(Delta(tuple(adds))).context, version=context.version)
 
 
 def last_version(at: Transaction | Store) -> int:

@@ -15,6 +15,7 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, change
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.playbook import MarkdownEntry, export, read_items
 from practicum.core.visible import visible
+from practicum.session.corrections import LETTER, read_corrections
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 
@@ -58,7 +59,7 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
                 "edit.refused", f"this is the playbook of {titled[1]}, not of {name}: if it fits, delete its first line"
             )
         base = read_context(store, int(titled[2]))
-    delta = _delta(base, text)
+    delta = _delta(base, text, read_corrections(store))
     for edit in delta.edits:
         for id in changed_entries(edit):
             if _content(base.get(id)) != _content(last.get(id)):
@@ -75,8 +76,9 @@ def _content(entry: Entry | None) -> object:
     return None if entry is None else (entry.section, entry.text, entry.key, entry.data)
 
 
-def _delta(base: Context, text: str) -> Delta:
-    """What turns a context into what the text says: removals, changes, then new entries."""
+def _delta(base: Context, text: str, corrections: Context) -> Delta:
+    """What turns a context into what the text says: removals, changes, then new entries. An export also has the
+    corrections and notes, which are not edited."""
     if not text.strip():
         raise ContextFileError("playbook.empty", "the text is empty: to remove all entries, leave the headings")
     before = {item.id: item for item in read_items(_exported(base))[0]}
@@ -91,6 +93,9 @@ def _delta(base: Context, text: str) -> Delta:
             raise ContextFileError(
                 "playbook.duplicate_id", f"line {item.line}: {item.id} is the id of line {first} already: {_NEW}"
             )
+        if item.id.startswith(LETTER):
+            _require_unchanged(item, corrections)
+            continue
         entry = base.get(item.id)
         if entry is None or item.id not in before:
             raise ContextFileError(
@@ -111,6 +116,18 @@ def _delta(base: Context, text: str) -> Delta:
 
 
 _NEW = "leave out the id of a new item"
+
+
+def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
+    """Raises ContextFileError for a correction or a note that was edited."""
+    shown = {one.id: one for one in read_items(visible(export(Context(), "markdown", corrections)))[0]}
+    if (known := shown.get(item.id)) is None or known.text != item.text or item.id is None:
+        raise ContextFileError(
+            "edit.refused",
+            f"line {item.line}: {item.id} is a correction or a note, which is not edited here: withdraw it (practicum "
+            f"review RUN --reject {item.id} --reason TEXT) and report the right one",
+            line=item.line,
+        )
 
 
 def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:

@@ -25,7 +25,7 @@ from typing import Any, AnyStr
 from sqlalchemy import Table
 
 from practicum.core.edits import CONVERSATION, Applied, Delete, Edit, Entry, Merge, Update, Vote
-from practicum.core.errors import UsageError
+from practicum.core.errors import StoreError, UsageError
 from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
@@ -113,6 +113,8 @@ def forget(
     then reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another
     process reads the file, or if it cannot be written.
     """
+    if not (tasks or sources or tags or entries):
+        raise UsageError("settings.missing", "nothing is named to be forgotten: give tasks, sources, tags or entries")
     run = _Rows(store)
     old, corrections = read_versions(store), read_versions(store, schema.corrections)
     names = [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags]
@@ -152,7 +154,16 @@ def forget(
         copy_run(store, half)
         half.rename(copy_to)
     removed = _remove(run, new, kept, wanted, ids | quoting, texts, rare)
-    store.finish_forgetting()
+    try:
+        store.finish_forgetting()
+    except StoreError as error:
+        if error.code != "store.unwritable":
+            raise
+        raise StoreError(
+            "forget.incomplete",
+            f"the records are removed, but their bytes may be left in the files: {error}. The next command that writes "
+            "to the space removes them",
+        ) from error
     alike = _alike(run, new, kept, words)
     left = _count_left(run, wanted, ids, texts)
     if text:

@@ -20,7 +20,7 @@ from practicum import methods
 from practicum.core import playbook
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delete, Delta, Refused
-from practicum.core.errors import ContextFileError, PracticumError, StoreError, UsageError
+from practicum.core.errors import ContextFileError, NotARun, PracticumError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
@@ -104,8 +104,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     """The store of a new run: in the folder, or in the PostgreSQL database at a URL `where`, under the folder's name or
     the id that an Elsewhere gives. A folder whose run was stopped before it paid for or made anything counts as new;
     what its journal has, failures and notes, is discarded."""
-    if is_space(folder):
-        store = Store.open(folder)
+    if (store := _opened(folder)) is not None:
         (row,) = store.rows(store.select(schema.spaces.c.learning))
         if row.learning in (None, "running", "stopped") and read_kept(store).nothing:
             discard_journal(store)
@@ -120,6 +119,16 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     if isinstance(where, Elsewhere):
         return Store.create(folder, where.store, where.space)
     return Store.create(folder, where)
+
+
+def _opened(folder: Path) -> Store | None:
+    """The space in a folder, open for writing; None if there is none, also after a kill or a full disk."""
+    try:
+        return Store.open(folder) if is_space(folder) else None
+    except NotARun as error:
+        if error.code != "run.not_found":
+            raise
+        return None
 
 
 def discard_unbegun(folder: Path) -> None:

@@ -182,7 +182,7 @@ def find_reviews(
         for entry in (entry for entry in read_corrections(store) if entry.id in wanted):
             known[entry.id] = Review(entry.id, 0, PENDING, Correction.of(entry.number, entry).held, 0)
     for id in wanted:
-        one = known.get(id)
+        one, withdrawing = known.get(id), f"review {store.folder} --reject {id} --reason TEXT"
         if one is None:
             raise UsageError(
                 "review.unknown",
@@ -190,9 +190,10 @@ def find_reviews(
             )
         if one.state not in states:
             why = f" in version {one.version}" if one.version is not None else f": {one.reason}" if one.reason else ""
+            back = f"rollback {store.folder} {(one.version or 1) - 1}"
             undo = {
                 PENDING: "",
-                APPROVED: f"; undo that with practicum rollback {store.folder} {(one.version or 1) - 1}",
+                APPROVED: f"; undo that with practicum {back if one.correction is None else withdrawing}",
                 REJECTED: f"; undo that with practicum review {store.folder} --undo {id}",
             }[one.state]
             waits = "waits for review still" if one.state == PENDING else f"was {one.state} before{why}"

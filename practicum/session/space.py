@@ -30,7 +30,7 @@ from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
 from practicum.session.config import Config, RunOptions, require_known
 from practicum.session.correcting import HELD_OUT, Corrector
-from practicum.session.corrections import read_corrections, with_corrections
+from practicum.session.corrections import read_corrections
 from practicum.session.forget import ForgetReport, forget
 from practicum.session.further import learn_further
 from practicum.session.opened import Opened
@@ -186,7 +186,7 @@ class Space(Opened):
 
     def export(self, format: ExportFormat = "markdown") -> str:
         """What the space shows now, with its corrections and notes, as a text: markdown, json or agents-md."""
-        return export(with_corrections(self.context, self.corrections), format)
+        return export(self.context, format, self.corrections)
 
     @property
     def names(self) -> dict[str, int]:

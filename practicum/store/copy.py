@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table, func
+from sqlalchemy.exc import DBAPIError
 
 from practicum.core.errors import StoreError
 from practicum.store import schema
@@ -47,42 +48,54 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
     Caches are not copied: they are made anew.
     """
     had_folder = folder.exists()
-    with Store.create(folder, url, name) as target:
-        try:
-            with _transaction(source) as read:
-                with _transaction(target) as write:
-                    sent = {table.name: _copy(read, write, table) for table in TABLES}
-                    (row,) = read.rows(read.select(*(schema.spaces.c[name] for name in OF_SPACE)))
-                    write.run(write.update(schema.spaces).values(**row._mapping))
-                with _transaction(target) as check:
-                    found = {table.name: _sum(check, table) for table in TABLES}
-            if wrong := [table for table in sent if sent[table] != found[table]]:
-                raise StoreError(
-                    "store.copy_failed", f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed"
-                )
-            context = read_context(target)
-            if _digest_of_context(source) != _digest_of_context(target):
-                raise StoreError(
-                    "store.copy_failed", f"the copy of {source.folder} has another last context, so it was removed"
-                )
-        except BaseException:
-            target.remove()
-            if not had_folder:
-                shutil.rmtree(folder)
-            raise
+    try:
+        with Store.create(folder, url, name) as target:
+            try:
+                rows = _copied(source, target)
+                context = read_context(target)
+                if _digest_of_context(source) != _digest_of_context(target):
+                    raise StoreError(
+                        "store.copy_failed", f"the copy of {source.folder} has another last context, so it was removed"
+                    )
+            except BaseException:
+                target.remove()
+                raise
+    except BaseException:
+        if not had_folder:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     for path in source.files.iterdir():
         if path.is_file() and not path.is_symlink() and path.name not in (*FILES, FLIGHT_FILE):
             shutil.copy2(path, folder / path.name)
-    return Copied({table: rows for table, (rows, _) in sent.items() if rows}, context.version, len(context))
+    return Copied(rows, context.version, len(context))
+
+
+def _copied(source: Store, target: Store) -> dict[str, int]:
+    """Copy the rows of a space; returns how many rows each table of the copy has. Raises StoreError if they differ."""
+    with _transaction(source) as read:
+        with _transaction(target) as write:
+            sent = {table.name: _copy(read, write, table) for table in TABLES}
+            (row,) = read.rows(read.select(*(schema.spaces.c[name] for name in OF_SPACE)))
+            write.run(write.update(schema.spaces).values(**row._mapping))
+        with _transaction(target) as check:
+            found = {table.name: _sum(check, table) for table in TABLES}
+    if wrong := [table for table in sent if sent[table] != found[table]]:
+        raise StoreError(
+            "store.copy_failed", f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed"
+        )
+    return {table: rows for table, (rows, _) in sent.items() if rows}
 
 
 @contextmanager
 def _transaction(store: Store) -> Iterator[Transaction]:
     """A transaction of one's own, beside the thread that writes: it holds more than fits in memory."""
     backend = store.database.backend
-    with backend.transaction() as db:
-        backend.begin(db, [store.space])
-        yield Transaction(db, store.space, backend.now)
+    try:
+        with backend.transaction() as db:
+            backend.begin(db, [store.space])
+            yield Transaction(db, store.space, backend.now)
+    except DBAPIError as error:
+        raise backend.failure("write to", error) from error
 
 
 def _columns(table: Table) -> list[Any]:

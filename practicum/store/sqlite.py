@@ -77,6 +77,13 @@ class SqliteBackend:
         self._held, self._free = set[str](), threading.Condition()
         if create:
             ensure_private(folder / DATABASE_FILE)
+        if not read_only and _is_without_log(folder / DATABASE_FILE):
+            # Nothing is written to a database of another program, not even that it has a log from now on.
+            self.engine = _engine(folder, read_only=True)
+            try:
+                self._refuse_active()
+            finally:
+                self.engine.dispose()
         self.engine = _engine(folder, read_only)
         try:
             self._refuse_active()
@@ -296,6 +303,15 @@ def synchronous() -> str:
             setting=SYNCHRONOUS_VARIABLE,
         )
     return wanted
+
+
+def _is_without_log(path: Path) -> bool:
+    """Whether a file is a database without a write-ahead log, which ours all have."""
+    try:
+        with path.open("rb") as file:
+            return file.read(20)[18:] == b"\1\1"
+    except OSError:
+        return False
 
 
 def _engine(folder: Path, read_only: bool) -> Engine:

@@ -218,7 +218,8 @@ def test_what_end_users_report_waits(tmp_path: Path, user: str | None, waits: bo
         return await space.learn()
 
     result = in_space(seen, use)
-    assert result.held == (1 if waits else 0)
+    # The edit that was learned, and the correction.
+    assert result.held == (2 if waits else 0)
     assert any("word7" in entry.text for entry in result.context) is not waits
 
 

@@ -194,3 +194,27 @@ def test_an_evaluation_measures_what_was_learned_without_them(space: Client, fol
     parts = practicum.Parts(agent=seen)
     result = practicum.run_sync(practicum.evaluate(tasks, folder, parts=parts, scorer="contains"))
     assert result.score == 0.0
+
+
+def test_an_export_is_edited_around_them(space: Client, folder: Path, tmp_path: Path) -> None:
+    space.report(space.ask(), target=RIGHT)
+    ((name, _),) = held(folder).items()
+    file = tmp_path / "playbook.md"
+    told("export", folder, "--output", file)
+    text = file.read_text()
+    assert f"[{name}]" in text
+    file.write_text(f"{text}\n## rules\n\n- Cards are blocked at once.\n")
+    assert told("edit", folder, "--file", file, "--yes")["version"] == 1
+    assert [*held(folder)] == [name]
+    file.write_text(text.replace(RIGHT, "the team of tomorrow"))
+    done = command("edit", folder, "--file", file, "--yes", "--json")
+    assert json.loads(done.stdout)["error"]["code"] == "edit.refused"
+
+
+def test_one_that_was_approved_is_undone_by_its_rejection(space: Client, folder: Path) -> None:
+    anna = space.as_user("anna")
+    anna.report(anna.ask(), target=RIGHT)
+    space.post("/v1/review", id="c1", decision="approve")
+    done = command("review", folder, "--approve", "c1", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], "--reject c1" in error["message"]) == ("review.decided", True)
