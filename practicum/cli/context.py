@@ -266,6 +266,9 @@ def forget(
     out.result({**lists, **numbers, "alike": alike, "namesakes": [*found.namesakes]})
     for e in found.removed:
         out.item(f"- {entry_line(e)}", style="red")
+        asked = next((source.removeprefix("task:") for source in e.sources if source.startswith("task:")), None)
+        if asked and e.id in entry and e.id.startswith("c"):
+            out.item(f"  its question stays with the interaction {asked}: to remove that, too, give --task {asked}")
     for e in found.restored:
         out.item(f"restored to what it was before: {entry_line(e)}")
     for e in found.kept_mixed:
@@ -300,7 +303,10 @@ def forget(
         )
         out.print(f"{both} still have rare words of it, copied or by chance{where}")
     words_too = "; no text that is left has rare words of it" if not found.alike else ""
-    out.print(f"checked: no record names it, and no text quotes it word for word{words_too}. Paraphrases are not found")
+    out.print(
+        f"checked: no record names it, and no text has its words that does not have them from elsewhere{words_too}. "
+        "Paraphrases are not found"
+    )
 
 
 def forget_user(path: Path, user: str, space: str | None, text: bool, yes: bool, out: Printer) -> None:

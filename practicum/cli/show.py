@@ -205,7 +205,11 @@ def event_json(event: EntryEvent) -> dict[str, Any]:
 def event_text(event: EntryEvent) -> str:
     """An edit in words, with the texts that a merge lost, each on lines of its own."""
     lost = [behind(f"  {id} was:", text or "(forgotten)") for id, text in event.lost.items()]
-    return "\n".join([f"version {event.version} (step {event.step}): {edit_text(event.done)}", *lost])
+    # Corrections and notes have versions of their own.
+    when = (
+        f"version {event.version} (step {event.step})" if event.done.id.startswith("e") else f"change {event.version}"
+    )
+    return "\n".join([f"{when}: {edit_text(event.done)}", *lost])
 
 
 def _show_merges(run: Path, out: Printer, step: int | None) -> None:
@@ -225,7 +229,8 @@ def edit_text(done: Applied) -> str:
     edit = done.edit
     match edit.op:
         case "add":
-            text = behind(f"added in {edit.section!r}:", edit.text)
+            answer = f" → {edit.data['answer']}" if "answer" in edit.data else ""
+            text = behind(f"added in {edit.section!r}:", f"{edit.text}{answer}")
         case "update":
             text = behind("changed to:", edit.text) if edit.text is not None else "changed"
         case "merge":

@@ -101,7 +101,7 @@ async def _erase_served(
             raise
 
 
-async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, found: users.UserData) -> None:
+async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, found: users.KeptOfUser) -> None:
     """Remove what the service has of a user in memory, whose rows are removed."""
     # Beside no feedback, which may be about what is removed.
     async with space.lock:

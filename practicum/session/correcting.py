@@ -228,7 +228,9 @@ def listed(
         found = [*known]
     else:
         applied = [done for one in read_versions(store, schema.corrections) for done in one.applied]
-        gone = {done.id for done in applied if isinstance(done.edit, Delete) and done.edit.reason != WITHDRAWN}
+        gone = {
+            done.id for done in applied if isinstance(done.edit, Delete) and not done.edit.reason.startswith(WITHDRAWN)
+        }
         found = [one for one in added(applied) if one.id in gone]
     found.sort(key=lambda one: one.number, reverse=newest)
     far = [one for one in found if beyond is None or (one.number < beyond if newest else one.number > beyond)]

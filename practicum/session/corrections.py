@@ -42,7 +42,7 @@ BY_REVIEW = "approved in review"
 """Begins the reason of an edit that a person approved."""
 
 WITHDRAWN = "withdrawn"
-"""The reason why one holds no longer that nothing replaced."""
+"""Begins the reason why one holds no longer that nothing replaced."""
 
 TASK, USER = "task:", "user:"
 """How the sources begin that name the interaction of a correction, and the user of a note."""
@@ -264,4 +264,5 @@ def decide(
         write_review(at, correction, APPROVED, BY_REVIEW)
         return hold(at, last, correction, gone, BY_REVIEW)
     write_review(at, correction, REJECTED, reason or WITHDRAWN)
-    return hold(at, last, None, gone, WITHDRAWN) if gone else None
+    why = f"{WITHDRAWN}: {reason}" if reason else WITHDRAWN
+    return hold(at, last, None, gone, why) if gone else None

@@ -92,7 +92,7 @@ class Unfinished(StoreError):
 
 
 @dataclass(frozen=True)
-class UserData:
+class KeptOfUser:
     """What a space keeps of a user: the ids of the interactions, the corrections of these and the user's notes, and the
     sessions (`pins` are what versions are kept by). `shared` are outcomes of others that are about a session with the
     user."""
@@ -210,7 +210,7 @@ def _mine(at: Store | Transaction, user: str) -> Any:
     return at.select(i.c.id).where(i.c.user == user)
 
 
-def _find(at: Store | Transaction, user: str) -> UserData | None:
+def _find(at: Store | Transaction, user: str) -> KeptOfUser | None:
     """What is known of a user; None if that is nothing."""
     i, o = schema.interactions, schema.outcomes
     ids, sessions, pins = set[str](), set[str](), set[str]()
@@ -230,7 +230,7 @@ def _find(at: Store | Transaction, user: str) -> UserData | None:
             others.add(session)
             if row.data is not None and "session" in json.loads(row.data):
                 shared.add(row.id)
-    return UserData(frozenset(ids), corrections, frozenset(pins - others), frozenset(shared))
+    return KeptOfUser(frozenset(ids), corrections, frozenset(pins - others), frozenset(shared))
 
 
 def nothing_of(user: str, space: str | None = None) -> Unknown:
@@ -249,7 +249,7 @@ def _digest(text: str) -> str:
 
 def erase(
     space: Store, user: str | None = None, text: bool = False, *,
-    clean: Callable[[UserData], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
+    clean: Callable[[KeptOfUser], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
     """Finish all removals of a space that are recorded, after that of a `user` was recorded; returns what was removed
     of the user, None if nothing is kept. `clean` and `rewritten` bring what is in memory up to date, once the rows are
@@ -343,7 +343,7 @@ def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
 
-def _record(at: Transaction, user: str, text: bool) -> UserData | None:
+def _record(at: Transaction, user: str, text: bool) -> KeptOfUser | None:
     """Remove the rows of a user, and record that the rest is to be removed. Returns None, and does nothing, if nothing
     is kept of the user."""
     found = _find(at, user)
@@ -406,7 +406,7 @@ def _rows_left(store: Store, ids: Sequence[str]) -> int:
 # What was learned
 
 
-def _learned(store: Store, found: UserData) -> Iterator[dict[str, Any]]:
+def _learned(store: Store, found: KeptOfUser) -> Iterator[dict[str, Any]]:
     """What a run keeps of these outcomes, and the entries and edits that rest on them."""
     taught, versions, space = found.ids | found.shared, read_versions(store), store.name
     for row in store.rows(store.select(schema.tasks)):

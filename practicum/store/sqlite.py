@@ -121,7 +121,7 @@ class SqliteBackend:
 
     def failure(self, doing: str, error: Exception) -> StoreError:
         said = getattr(error, "orig", None) or error
-        if doing == "write to" and not _is_damage(error):
+        if (doing == "write to" or "readonly database" in str(said)) and not _is_damage(error):
             return StoreError(
                 "store.unwritable",
                 f"cannot write to {self.folder}: {said} (is the disk full or read-only?); all earlier writes are safe: "

@@ -7,8 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from service_kit import Client, Service, command, new_space, serving, told, until
+from service_kit import LEARNING, Client, Service, command, learn, new_space, serving, teach_to_try, told, until
 from service_model import Model
+
+import practicum
 
 
 def edited(folder: Path, tmp_path: Path, text: str) -> int:
@@ -82,3 +84,62 @@ def test_its_versions_are_scored_beside_the_service(keyed: Service, tmp_path: Pa
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"input": "say one", "target": "one"}) + "\n")
     (start,) = told("dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
     assert start["current"] == 0.0
+
+
+def config_of(folder: Path) -> practicum.Config:
+    async def shown() -> practicum.Shown:
+        async with practicum.open(folder) as space:
+            return await space.show("Which team?")
+
+    return practicum.run_sync(shown()).config
+
+
+def test_what_readers_see_is_the_live_version_while_another_one_is_tried(keyed: Service, tmp_path: Path) -> None:
+    space = new_space(keyed.client)
+    folder = keyed.store / "spaces" / space.space
+    teach_to_try(space)
+    candidate = learn(space)
+    live = space.health()["version"]
+    assert candidate > live
+    assert told("show", folder)["version"] == live
+    assert told("show", folder, "--version", candidate)["version"] == candidate
+    assert json.loads(told("export", folder, "--format", "json")["text"])["version"] == live
+    tasks = [practicum.Task("t", "Which team?", "the first team")]
+
+    async def program() -> int:
+        async with practicum.open(folder, parts=practicum.Parts(agent=lambda query, context: "none")) as opened:
+            with pytest.raises(practicum.UsageError) as caught:
+                await opened.learn(tasks)
+            assert caught.value.code == "rollout.pending"
+            return opened.context.version
+
+    assert practicum.run_sync(program()) == live
+
+
+@pytest.mark.slow
+def test_serving_leaves_the_settings_of_a_run_alone(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "playbook.md").write_text("# Playbook\n\n## rules\n\n- Quetzals are cards.\n")
+    run = tmp_path / "run"
+    told("import", tmp_path / "playbook.md", "--out", run)
+    before = config_of(run)
+    with serving(model, run) as service:
+        assert "Quetzals" in service.client.shown()
+        assert service.stop(signal.SIGTERM) == 0
+    assert config_of(run) == before
+
+
+@pytest.mark.slow
+def test_what_a_program_learns_in_a_space_that_nobody_serves_any_more_is_live(model: Model, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with serving(model, store, *LEARNING) as service:
+        service.client.ask()
+        assert service.stop(signal.SIGTERM) == 0
+
+    async def learn_one() -> tuple[int, int, int]:
+        parts = practicum.Parts(agent=lambda query, context: "the first team", scorer=lambda task, answer: 1.0)
+        async with practicum.open(store, parts=parts) as opened:
+            await opened.ask("Which team?", learn=True)
+            return opened.names["live"], opened.context.version, len(opened.context)
+
+    live, shown, entries = practicum.run_sync(learn_one())
+    assert (live, entries) == (shown, 1)
