@@ -84,9 +84,8 @@ class StoreLink(Link):
         from practicum.serve.operations import Newest, read_form
 
         asked = read_form(Newest, filters)
-        found = await self._service.list_interactions(
-            self._space, asked.session, asked.user, asked.began, asked.limit
-        )  # fmt: skip
+        space = await self._service.spaces.opened(self._space)
+        found = await self._service.recorder.listed(space, asked.session, asked.user, asked.began, asked.limit)
         return [{**one} for one in found["interactions"]]
 
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
@@ -132,7 +131,7 @@ class StoreLink(Link):
 
             answer = read_stream(body) if streaming else read_answer(body)
             if answer is not None and body:
-                self._service.keep(
+                self._service.recorder.keep(
                     self._space, id, asked, asked.query, asked.steps, shown, answer, user=user,
                     status=response.status_code, seconds=time.monotonic() - began,
                 )  # fmt: skip

@@ -143,7 +143,7 @@ class App:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        call = ServedCall(scope, receive, send, self.service.endings, self.held)
+        call = ServedCall(scope, receive, send, self.service.spaces.endings, self.held)
         try:
             require_clear(scope)
             await self._route(call)
@@ -191,7 +191,8 @@ class App:
             # It says nothing that this file does not, so it takes no key.
             await call.answer(200, document())
         elif path == "/ready" and method in _LOOKING:
-            why = await self.service.not_ready()
+            service = self.service
+            why = await service.readiness.problem(service.stopping, {*service.spaces, *service.spaces.unfinished})
             await call.answer(503 if why else 200, {"status": why or "ready"})
         elif path == "/metrics" and method in _LOOKING:
             await self._tell_metrics(call)
@@ -377,7 +378,8 @@ class App:
         The operator may ask for any: not all responses are kept."""
         if response is None or (call.grant is not None and call.grant.is_operator):
             return
-        if not await self.service.made_response(space, response):
+        opened = await self.service.spaces.opened(space)
+        if not await self.service.recorder.made_response(opened, response):
             raise RequestRefused(
                 "response.unknown",
                 f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
@@ -389,7 +391,7 @@ class App:
     ) -> tuple[Request | None, RequestView | None, bytes]:  # fmt: skip
         """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
         goes on as it came. Raises UnknownSpace, and Forbidden for a key of an earlier space with this name."""
-        self.service.require_since(space, call.endings)
+        self.service.spaces.require_since(space, call.endings)
         request = None
         try:
             if len(body) > OFF_LOOP:
@@ -712,10 +714,10 @@ class _Relay:
             self.call.error = "error in a response with status 200"
         if self.request is None or self.shown is None:
             if self.kind == "responses":
-                service.remember_response(self.space, answer.id)
+                service.recorder.remember_response(self.space, answer.id)
             return False
         self.call.interaction, self.call.version = self.id, self.shown.version
-        service.keep(
+        service.recorder.keep(
             self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
             user=self.user, status=502 if answer.failed else self.status if self.is_whole else status,
             seconds=time.monotonic() - self.call.started,

@@ -53,7 +53,7 @@ async def _writing(service: Service, space: ServedSpace) -> AsyncIterator[Store]
                 store = await stack.enter_async_context(writing(space.store, PATIENCE))
         except (TimeoutError, RunBusy):
             raise Conflict("space.learning", f"space {space.name} is learning now: try again in a minute") from None
-        if not await asyncio.to_thread(service.is_live, space):
+        if not await asyncio.to_thread(service.spaces.is_live, space):
             raise unknown(space.name)
         yield store
 
@@ -66,7 +66,7 @@ async def edit_entry(
 
     Raises Unknown if there is no such entry, and Conflict if it was changed since.
     """
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     async with _changing(service, space) as store:
 
         def edits(context: Context) -> Delta:
@@ -114,7 +114,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
     be applied any more."""
     if id[:1] == "c" and id[1:].isdecimal():
         return await decide_correction(service, name, int(id[1:]), approved, reason)
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     if not approved:
         async with _writing(service, space) as store:
             await to_the_end(lambda: reviews.reject(store, _waiting(store, id), reason or "rejected"))
@@ -136,13 +136,13 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
 
 async def decide_rollout(service: Service, name: str, number: int, promoted: bool) -> dict[str, Any]:
     """Make the version live that a rollout tries, or take it back. Raises Conflict if that was decided before."""
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     await service.refresh(space)
     async with space.counting:
         rollout = space.rollout
         if rollout is None or rollout.number != number:
             raise Conflict("rollout.decided", f"it was decided before: version {space.live} is live")
-        await service.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, "by hand"))
+        await service.rollouts.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, "by hand"))
     return {"version": space.live}
 
 
@@ -174,7 +174,7 @@ async def _remove_space(service: Service, name: str) -> SpaceGone:
         alone = backend.alone(f"making space {name}")
         await asyncio.to_thread(alone.__enter__)
         stack.push_async_callback(asyncio.to_thread, alone.__exit__, None, None, None)
-        space = await service.space(name)
+        space = await service.spaces.opened(name)
         async with _writing(service, space) as store:
             stack.enter_context(service.deleting(space))
             removed = await to_the_end(store.remove)

@@ -9,10 +9,10 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from practicum.core.errors import RunBusy
-from practicum.core.keeping import Bounded
+from practicum.serve.open_spaces import OpenSpaces
+from practicum.serve.recording import Recorder
 from practicum.serve.space import ServedSpace
 from practicum.session import users
-from practicum.session.outcomes import Interaction
 from practicum.session.users import Forgotten, Unfinished
 from practicum.store.database import Database
 from practicum.store.spaces import unknown
@@ -21,17 +21,11 @@ logger = logging.getLogger("practicum.serve")
 
 
 class ErasingHost(Protocol):
-    """What removing a user's data needs of a service that runs. `recent` are the interactions in memory, `unfinished`
-    the removals that failed, by space."""
+    """What removing a user's data needs of a service that runs."""
 
     database: Database
-    spaces: dict[str, ServedSpace]
-    unfinished: dict[str, Unfinished]
-    recent: Bounded[Interaction]
-
-    async def space(self, name: str) -> ServedSpace: ...
-
-    def identity(self, name: str) -> str | None: ...
+    spaces: OpenSpaces
+    recorder: Recorder
 
     def paused(self) -> AbstractAsyncContextManager[None]: ...
 
@@ -47,7 +41,7 @@ class ErasingHost(Protocol):
 async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[str, Any]]:
     """All that is kept of a user in a space, as plain values. Raises Unknown if that is nothing, UnknownSpace, and
     StoreError if it cannot be read."""
-    at = await service.space(space)
+    at = await service.spaces.opened(space)
     found = await asyncio.to_thread(lambda: [*users.export_user(at.store, user)])
     return [{**item, "space": space} for item in found]
 
@@ -55,8 +49,8 @@ async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[
 async def forget_user(service: ErasingHost, space: str, user: str, *, text: bool = False) -> Forgotten:
     """Remove a user's data from a space (see `session.users.forget_user`). A round of learning is interrupted, and goes
     on afterwards. The space serves all the time. Raises UnknownSpace, too."""
-    if space not in service.unfinished:
-        await service.space(space)
+    if space not in service.spaces.unfinished:
+        await service.spaces.opened(space)
     # It ends even if nobody waits for it any longer: half of it would leave the service without its learner.
     done = await asyncio.shield(_erase_served(service, space, user, text))
     if done is None:
@@ -75,10 +69,10 @@ async def finish_erasures(service: ErasingHost) -> None:
                 logger.warning("space %s: the removal of a user's data, which was interrupted, is done", space)
         elif space not in service.spaces:
             busy = RunBusy("store.busy", "another node is about it")
-            service.unfinished.setdefault(space, Unfinished(space, store.space, True, busy))
-    for space in {*service.unfinished}.difference(stores):
+            service.spaces.unfinished.setdefault(space, Unfinished(space, store.space, True, busy))
+    for space in {*service.spaces.unfinished}.difference(stores):
         # Another node has finished it, or the space was deleted.
-        del service.unfinished[space]
+        del service.spaces.unfinished[space]
 
 
 async def _erase_served(
@@ -87,14 +81,14 @@ async def _erase_served(
     async with service.paused():
         space = service.spaces.get(name)
         try:
-            if (id := await asyncio.to_thread(service.identity, name)) is None:
+            if (id := await asyncio.to_thread(service.database.live, name)) is None:
                 raise unknown(name)
             done = await asyncio.to_thread(
                 users.erase, service.database.store(name, id), user, text,
                 clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,
                 rewritten=lambda: service.call_soon(_read_again(service, space)) if space else None,
             )  # fmt: skip
-            service.unfinished.pop(name, None)
+            service.spaces.unfinished.pop(name, None)
             return done
         except Unfinished as error:
             await service.hold_back(error)
@@ -105,9 +99,9 @@ async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, fou
     """Remove what the service has of a user in memory, whose rows are removed."""
     # Beside no feedback, which may be about what is removed.
     async with space.lock:
-        for key, known in service.recent.items():
+        for key, known in service.recorder.recent.items():
             if known.user == user and key.startswith(f"{space.id} "):
-                del service.recent[key]
+                del service.recorder.recent[key]
     space.conversations.forget(found.pins)
     if space.rollout is not None:
         space.rollout.sessions.difference_update(found.pins)

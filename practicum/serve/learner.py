@@ -30,6 +30,9 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.retrieval.vectors import cut
+from practicum.serve.alarms import Alarms
+from practicum.serve.open_spaces import OpenSpaces
+from practicum.serve.rollouts import Rollouts
 from practicum.serve.settings import ServiceSettings
 from practicum.serve.space import ServedSpace
 from practicum.serve.upstream import Upstream
@@ -101,19 +104,13 @@ class LearningHost(Protocol):
     upstream: Upstream | None
     database: Database
     counts: Counter[str]
-    spaces: dict[str, ServedSpace]
+    spaces: OpenSpaces
+    alarms: Alarms
+    rollouts: Rollouts
 
     def call_soon(self, work: Any) -> Any: ...
 
-    def is_live(self, space: ServedSpace) -> bool: ...
-
-    def alarm(self, id: str, alarm: Alarm) -> None: ...
-
     async def refresh(self, space: ServedSpace) -> None: ...
-
-    async def begin_rollout(self, space: ServedSpace, rollout: Rollout) -> bool: ...
-
-    async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None: ...
 
 
 class Learner(threading.Thread):
@@ -232,7 +229,7 @@ class Learner(threading.Thread):
         self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
     async def _tell(self, space: ServedSpace, alarm: Alarm) -> None:
-        self.service.alarm(space.id, alarm)
+        self.service.alarms.add(space.id, alarm)
 
     def _due(self, space: ServedSpace) -> bool:
         if space.rollout is not None or time.monotonic() < self._after.get(space.name, 0.0):
@@ -382,11 +379,11 @@ class Learner(threading.Thread):
                 alarm = Alarm(space.name, "rollout", f"version {version} dropped: {reason}")
                 service.call_soon(self._tell(space, alarm))
             return
-        if not service.call_soon(service.begin_rollout(space, rollout)):
+        if not service.call_soon(service.rollouts.begin(space, rollout)):
             return
         if old.digest == new.digest or not settings.canary:
             reason = "it shows the same" if old.digest == new.digest else "no canary is wanted"
-            service.call_soon(service.decide(space, rollout, RolloutDecision(PROMOTED, reason)))
+            service.call_soon(service.rollouts.decide(space, rollout, RolloutDecision(PROMOTED, reason)))
 
     def _rollout(self, space: ServedSpace, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
         settings = self.service.settings

@@ -44,7 +44,7 @@ class Local:
         self._making = asyncio.Lock()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        call = ServedCall(scope, receive, send, self._service.endings)
+        call = ServedCall(scope, receive, send, self._service.spaces.endings)
         try:
             require_clear(scope)
             await self._answer(call)
@@ -62,7 +62,7 @@ class Local:
         space = call.header(b"x-practicum-space") or self._service.settings.spaces[0]
         async with self._making:
             try:
-                await self._service.space(space)
+                await self._service.spaces.opened(space)
             except UnknownSpace:
                 await self._service.add_space(space)
         session, screened = call.header(b"x-practicum-session"), call.header(AGENT) is not None

@@ -18,11 +18,15 @@ from sqlalchemy import func
 from practicum.core.errors import StoreError
 from practicum.core.thoughts import SILENCES
 from practicum.serve.learner import Spent
-from practicum.serve.service import AT_ONCE, TOKENS, Service
+from practicum.serve.recording import TOKENS
+from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
 from practicum.session.corrections import LETTER
 from practicum.store import schema
 from practicum.store.reviews import PENDING
+
+AT_ONCE = 1_000
+"""Rows that are asked for by their keys in one query, at most."""
 
 TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds of whole requests, as bounds of the histogram."""

@@ -22,6 +22,7 @@ from practicum.core.words import fault, one_line, wrong_field
 from practicum.retrieval.search import Filter
 from practicum.serve import access, answers, editing, erasing, reporting
 from practicum.serve.access import Grant, Keys, Role
+from practicum.serve.history import space_history
 from practicum.serve.service import Service
 from practicum.session.outcomes import Conflict, Report, read_report, said_by
 from practicum.session.review import Present, read_reviews
@@ -120,9 +121,9 @@ def read_form(form: type[BaseModel], body: bytes | dict[str, Any]) -> Any:
 
 async def perform(operation: ServiceOperation, at: At, given: bytes | dict[str, Any]) -> dict[str, Any]:
     """Do what is asked. Raises UsageError for what is wrong, and StoreError if it cannot be done."""
-    at.service.require_since(at.space, at.endings)
+    at.service.spaces.require_since(at.space, at.endings)
     if at.grant.identity:
-        await at.service.current(at.space, at.endings, at.grant)
+        await at.service.spaces.current(at.space, at.endings, at.grant)
     if isinstance(given, bytes):
         _require_few_fields(given)
     said = isinstance(given, bytes) and operation.asked is Report and read_report(given)
@@ -132,7 +133,7 @@ async def perform(operation: ServiceOperation, at: At, given: bytes | dict[str, 
             return {**await operation.do(at, asked)}
     except StoreError:
         # Of a space that was deleted meanwhile, there is no run.
-        at.service.require_since(at.space, at.endings)
+        at.service.spaces.require_since(at.space, at.endings)
         raise
     except TimeoutError:
         raise StoreAway(
@@ -191,7 +192,8 @@ class Newest(Form):
 @_operation("GET", "/v1/interactions", "review")
 async def interactions(at: At, asked: Newest) -> answers.Interactions:
     """The last interactions of the space, the newest first."""
-    return await at.service.list_interactions(at.space, asked.session, asked.user, asked.began, asked.limit)
+    space = await at.service.spaces.opened(at.space)
+    return await at.service.recorder.listed(space, asked.session, asked.user, asked.began, asked.limit)
 
 
 class Query(Form):
@@ -232,7 +234,7 @@ class Listing(Form):
 @_operation("GET", "/v1/playbook", "ask")
 async def playbook(at: At, asked: Listing) -> answers.PlaybookPage:
     """The entries of the playbook that is live, and its sections."""
-    space = await at.service.space(at.space)
+    space = await at.service.spaces.opened(at.space)
     version, live = space.live, space.context(space.live)
     entries, total = await find_entries(space.reader.retriever, live, asked)
     sections = await asyncio.to_thread(lambda: sorted({entry.section for entry in live}))
@@ -267,7 +269,7 @@ def _entry(entry: Entry) -> answers.PlaybookEntry:
 @_operation("GET", "/v1/history", "ask")
 async def history(at: At, asked: Nothing) -> answers.SpaceHistory:
     """The last rollouts of versions with their evidence, the alarms, and how requests went that saw each entry."""
-    return await at.service.history(at.space)
+    return await space_history(await at.service.spaces.opened(at.space))
 
 
 # Deciding
@@ -292,7 +294,7 @@ async def corrections(at: At, asked: States) -> answers.CorrectionList:
 async def waiting(at: At, asked: Nothing) -> answers.Waiting:
     """What waits for review, the oldest first: corrections and notes, and edits of the playbook that were learned. Of
     very many corrections only the first are listed."""
-    space = await at.service.space(at.space)
+    space = await at.service.spaces.opened(at.space)
     newest = space.newest
 
     def edits(store: Store) -> list[Any]:
@@ -383,13 +385,14 @@ class RollbackTarget(Form):
 @_operation("POST", "/v1/rollback", "review")
 async def rollback(at: At, asked: RollbackTarget) -> answers.LiveVersion:
     """Let all see a version, and end the trial of a new one."""
-    return await at.service.roll_back(at.space, asked.version)
+    space = await at.service.spaces.opened(at.space)
+    return {"version": await at.service.rollouts.roll_back(space, asked.version)}
 
 
 @_operation("POST", "/v1/learn", "review", 202)
 async def learn(at: At, asked: Nothing) -> answers.LearningStart:
     """Begin a round of learning as soon as possible, however few outcomes wait."""
-    space = await at.service.space(at.space)
+    space = await at.service.spaces.opened(at.space)
     if not at.service.settings.learn:
         raise Conflict(
             "learning.disabled", "this service does not learn: it was started with --no-learning, or without a model"
@@ -464,7 +467,7 @@ async def keys(at: At, asked: Nothing) -> answers.KeysTold:
 async def add_key(at: At, asked: NewKey) -> answers.NewKeyTold:
     """Make a key. It is told here, and nowhere else."""
     space, database = _own(at, asked.space), at.service.database
-    id = (await at.service.current(space, at.endings, at.grant)).id if space else None
+    id = (await at.service.spaces.current(space, at.endings, at.grant)).id if space else None
     key = await asyncio.to_thread(
         access.add_key, database, asked.name, space, asked.roles, asked.days, asked.a_minute, id
     )

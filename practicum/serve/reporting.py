@@ -25,11 +25,12 @@ async def report(
     """Take a report of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
     `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does not
     know, and StoreError if it cannot be written."""
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     said = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
     report = report.model_copy(update=space.reader.redacted(said))
     async with space.lock:
-        known = service.recent.get(f"{space.id} {report.interaction}") or await service.find(space.store, report)
+        recorder = service.recorder
+        known = recorder.recent.get(f"{space.id} {report.interaction}") or await recorder.find(space.store, report)
         outcome = await _corrector(service, space).report(
             known, space.question(known.data), report, trust, screened=screened
         )
@@ -40,7 +41,7 @@ async def report(
     if outcome.score is not None and outcome.before is None:
         space.scored += 1
         space.scores += outcome.score
-        await service.count_scores(space)
+        await service.rollouts.count_scores(space)
     return {
         "interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": outcome.correction,
     }  # fmt: skip
@@ -51,7 +52,7 @@ async def note(
 ) -> answers.Noted:  # fmt: skip
     """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this returns. A
     `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     text, about = space.reader.redacted((text, about))
     async with space.lock:
         new, becomes = await _corrector(service, space).note(text, about, user, screened=screened)
@@ -72,7 +73,7 @@ async def decide_correction(
 ) -> answers.Decided:  # fmt: skip
     """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if there
     is none of this number, and Conflict if it was decided before."""
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     async with space.lock:
         await space.read_corrections()
         await _corrector(service, space).decide(number, approved, reason)
@@ -81,7 +82,7 @@ async def decide_correction(
 
 async def note_of(service: Service, name: str, number: int) -> Correction | None:
     """The note with this number; None if that is a correction. Raises Unknown if there is none."""
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     _, found = await asyncio.to_thread(find_correction, space.store, space.corrections, number)
     return found if found.note else None
 
@@ -92,7 +93,7 @@ async def note_of(service: Service, name: str, number: int) -> Correction | None
 async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.CorrectionList:
     """Corrections and notes of a space in one of STATES, the oldest first, those after a number, and how many there are
     in all. Raises UnknownSpace."""
-    space = await service.space(name)
+    space = await service.spaces.opened(name)
     await space.follow_corrections()
     some, total = await asyncio.to_thread(listed, space.store, space.corrections, state, after, limit)
     found: list[answers.StoredCorrection] = [

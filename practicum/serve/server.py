@@ -137,7 +137,8 @@ async def _serve(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,
         )  # fmt: skip
-        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *service.warnings], service.made))
+        made = service.maker
+        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *made.warnings], made.made))
         await server.serve(sockets=[sock])
 
 
@@ -165,7 +166,7 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             # What was acknowledged is on the disk.
             os._exit(128 + sig)
-        self._until = time.monotonic() + (NOTICE if self._service.is_watched else 0)
+        self._until = time.monotonic() + (NOTICE if self._service.readiness.is_watched else 0)
         self.should_exit = self._service.stopping = True
         if sys.stderr.isatty():
             print(f"stopping; requests in flight get {DRAIN} seconds, and Ctrl-C again ends at once", file=sys.stderr)

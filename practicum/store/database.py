@@ -87,6 +87,11 @@ class Database:
         t = schema.spaces
         return next(iter(self.rows(select(t).where(t.c.name == name))), None)
 
+    def live(self, name: str) -> str | None:
+        """The id of the live space with this name; None if there is none."""
+        row = self.find(name)
+        return None if row is None or row.state != "live" else str(row.space)
+
     def require(self, name: str) -> Any:
         """The row of the space with this name. Raises NotARun if there is none."""
         if (row := self.find(name)) is None:

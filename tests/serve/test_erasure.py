@@ -92,7 +92,7 @@ def online(store: Path, before: Callable[[], None] = nothing) -> tuple[int, Any]
 
 async def _looked_at(at: Served) -> None:
     """Nothing of her is there, and all that is Ben's; a removal is not begun twice."""
-    assert not at.service.unfinished
+    assert not at.service.spaces.unfinished
     assert "quetzal" not in texts(at)
     assert "The albatross team" in texts(at)
     assert len(rows(at, schema.interactions)) == len(rows(at, schema.outcomes)) == 5
@@ -276,7 +276,7 @@ def test_a_node_that_is_killed_leaves_it_to_the_others(postgresql: str, tmp_path
             # The server may not have seen yet that the other node is gone.
             await finish_erasures(at.service)
         await finish_erasures(at.service)
-        assert not at.service.unfinished
+        assert not at.service.spaces.unfinished
         assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
         assert "quetzal" not in texts(at)
         for table in schema.metadata.sorted_tables:

@@ -15,7 +15,7 @@ from serving import Served, asynchronous, served, serving, until
 from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import OperationalError
 
-from practicum.serve import learner, reporting, service
+from practicum.serve import learner, reporting
 from practicum.store.database import Database
 from practicum.store.scope import Transaction
 
@@ -119,7 +119,7 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
 
 @pytest.fixture(autouse=True)
 def _alarm_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "FAILING", 0.0)
+    monkeypatch.setattr(alarms, "FAILING", 0.0)
     monkeypatch.setattr(learner, "TICK", 0.05)
 
 

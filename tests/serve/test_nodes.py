@@ -48,7 +48,7 @@ async def begin(a: Served, b: Served) -> None:
     async with writing(space.store) as store:
         add_learned(store, Add("rules", "Lost cards are of the green team."))
     await until(lambda: all(at.service.spaces["default"].last == 1 for at in (a, b)))
-    assert await a.service.begin_rollout(space, Rollout.begin(1, 1, 0, 0.5, LENGTH, np.zeros((0, 1)), {}))
+    assert await a.service.rollouts.begin(space, Rollout.begin(1, 1, 0, 0.5, LENGTH, np.zeros((0, 1)), {}))
     await until(lambda: b.service.spaces["default"].rollout)
 
 

@@ -102,7 +102,7 @@ async def try_a_version(at: Served) -> None:
     # An edit by hand before it has a number, too.
     number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, tables.rollouts)))
     rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
-    assert await at.service.begin_rollout(space, rollout)
+    assert await at.service.rollouts.begin(space, rollout)
 
 
 async def scored(at: Served, headers: dict[str, str], number: int) -> None:

@@ -18,7 +18,7 @@ from loads import in_front
 from serving import CHAT, asynchronous, served
 from sqlalchemy.exc import OperationalError
 
-from practicum.serve.service import LATELY, PROBE
+from practicum.serve.readiness import LATELY, PROBE
 from practicum.store.folder import DATABASE_FILE
 
 QUESTION = "Which team handles lost cards?"

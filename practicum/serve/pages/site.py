@@ -175,7 +175,7 @@ class ServiceSite:
 
     async def _enter(self, request: Request) -> Visit:
         """Who asks. Raises SignedOut, or Forbidden, also for a form that no present page of this service has sent."""
-        endings = self.service.endings
+        endings = self.service.spaces.endings
         form = await read_form(request) if request.method == "POST" else {}
         request.state.form = form
         cookie = request.cookies.get(self._cookie(request), "")
@@ -188,7 +188,7 @@ class ServiceSite:
         if visit.space:
             if grant.space not in ("", visit.space):
                 raise Forbidden("key.forbidden", f"your key is for the space {grant.space}")
-            visit.known = await self.service.current(visit.space, endings, grant)
+            visit.known = await self.service.spaces.current(visit.space, endings, grant)
         return visit
 
     def _require_own(self, request: Request, form: Mapping[str, str], cookie: str) -> None:

@@ -1,0 +1,138 @@
+"""Alarms: recorded in the space that they are about, logged, and sent to the operator's webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import aiohttp
+
+from practicum.core.errors import StoreError
+from practicum.serve.watch import DRIFTS, Alarm, Watcher
+from practicum.session.rollout import next_number
+from practicum.store import schema
+from practicum.store.database import Database
+from practicum.store.scope import Transaction
+from practicum.store.spaces import UnknownSpace
+from practicum.store.writer import UNWRITTEN, Failing
+
+logger = logging.getLogger("practicum.serve")
+
+QUIET = 3_600.0
+"""Seconds within which the same drift raises no second alarm. All nodes watch for drift, and notice it at about the
+same time."""
+
+FAILING = 3.0
+"""Seconds for which writes must fail before an alarm is raised: shorter failures pass by themselves."""
+
+
+class Alarms:
+    """The alarms of a service. `spawn` runs a coroutine in its event loop."""
+
+    def __init__(
+        self, database: Database, webhook: str | None, counts: Counter[str],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:  # fmt: skip
+        self._database, self._webhook, self._counts, self._spawn = database, webhook, counts, spawn
+        self._watchers: dict[str, Watcher] = {}
+        self._refused_at: dict[str, float] = {}
+        """When the last alarm of a refused row was raised, by space."""
+        self._fails: Failing | None = None
+        """The failure of the store that an alarm was raised about; None while writes succeed."""
+        database.writer.refused = self._row_refused
+
+    def start(self) -> None:
+        """Raise alarms in this event loop from now on."""
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, id: str, alarm: Alarm) -> None:
+        """Record an alarm of the space with this identity, and notify the operator."""
+        logger.warning("space %s: %s: %s", alarm.space, alarm.kind, alarm.text)
+        t = schema.alarms
+
+        def write(at: Transaction) -> bool:
+            now = at.now()
+            same = at.select(t.c.number).where(t.c.kind == alarm.kind, t.c.at.between(now - QUIET, now)).limit(1)
+            if alarm.kind in DRIFTS and at.first(same) is not None:
+                return False
+            at.insert(t, {"number": next_number(at, t), "at": now, "kind": alarm.kind, "text": alarm.text})
+            return True
+
+        self._spawn(self._tell(alarm, self._database.do(write, id)))
+
+    async def _tell(self, alarm: Alarm, written: Future[bool]) -> None:
+        try:
+            first = await asyncio.wrap_future(written)
+        except UnknownSpace:
+            return
+        except StoreError as error:
+            # Told all the same.
+            first = True
+            logger.error("an alarm is not stored: %s", error)
+        self._counts["alarms"] += first
+        if first and self._webhook:
+            await self._call_webhook(self._webhook, asdict(alarm))
+
+    async def _call_webhook(self, url: str, alarm: dict[str, Any]) -> None:
+        try:
+            timeout = aiohttp.ClientTimeout(total=10.0)
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(url, json=alarm, allow_redirects=False) as response,
+            ):
+                if response.status >= 300:
+                    raise aiohttp.ClientError(f"status {response.status}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._counts["webhooks that failed"] += 1
+            logger.error("the webhook did not take an alarm: %s", error)
+
+    def _row_refused(self, id: str, table: str, error: str) -> None:
+        """Note a row that the database refused, of the space with this identity; called in the thread of the log."""
+        # A loop that is closed has no alarms to raise.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)
+
+    def _alarm_refused(self, id: str, table: str, error: str) -> None:
+        self._counts["refused rows"] += 1
+        now = time.monotonic()
+        if now - self._refused_at.get(id, float("-inf")) > QUIET:
+            self._refused_at[id] = now
+            text = f"the database refused a row of {table} ({error}): it is lost, and the others are written"
+            self._spawn(self._add_refused(id, text))
+
+    async def _add_refused(self, id: str, text: str) -> None:
+        names = await asyncio.to_thread(self._database.names_of, [id])
+        self.add(id, Alarm(names.get(id, id), "store", text))
+
+    def watcher(self, space: str) -> Watcher:
+        """What watches the requests of a space for drift."""
+        if space not in self._watchers:
+            self._watchers[space] = Watcher(space)
+        return self._watchers[space]
+
+    def forget(self, space: str) -> None:
+        """Watch a space no more. What is known of its drift goes, since of many spaces it would fill the memory."""
+        self._watchers.pop(space, None)
+
+    def look_at_store(self, name: str, id: str) -> None:
+        """Raise an alarm when the store cannot be written for `FAILING` seconds, and one when it can be again. It is
+        about all spaces, and is kept in this one."""
+        writer, failing = self._database.writer, self._database.writer.failing
+        if failing is None and self._fails is not None:
+            seconds, self._fails = time.monotonic() - self._fails.since, None
+            text = f"the store is written again after {seconds:.0f} s; {writer.lost} interactions were given up"
+            self.add(id, Alarm(name, "store", text))
+        elif failing is not None and self._fails is None and failing.last - failing.since >= FAILING:
+            self._fails = failing
+            text = (
+                f"{failing.error}; requests go on, reports are refused, and {writer.unwritten} interactions wait in "
+                f"memory ({UNWRITTEN:,} at most)"
+            )
+            self.add(id, Alarm(name, "store", text))

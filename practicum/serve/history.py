@@ -1,0 +1,30 @@
+"""The recent history of a space: rollouts of its versions, alarms, how requests went that were shown each entry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from practicum.serve import answers
+from practicum.serve.space import ServedSpace
+from practicum.store import schema
+
+
+async def space_history(space: ServedSpace, most: int = 50) -> answers.SpaceHistory:
+    """The last rollouts and alarms of a space, and the scores of requests that were shown each entry."""
+    r, a, c, e = schema.rollouts, schema.alarms, schema.credits, schema.erasures
+    queries = [
+        space.store.select(table).order_by(order.desc()).limit(most)
+        for table, order in ((r, r.c.number), (a, a.c.number), (c, c.c.scored), (e, e.c.number))
+    ]
+    rollouts, alarms, credits, erasures = [await asyncio.to_thread(space.store.rows, query) for query in queries]
+    told: list[Any] = [{"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts]
+    for one in told:
+        del one["centroids"]
+    return {
+        "space": space.name, "rollouts": told,
+        "alarms": [{"at": x.at, "kind": x.kind, "text": x.text} for x in alarms],
+        "credits": [{"item": x.item, "scored": x.scored, "mean": x.total / max(x.scored, 1)} for x in credits],
+        "erasures": [{"began": x.began, "ended": x.ended, "state": x.state} for x in erasures],
+    }  # fmt: skip

@@ -1,0 +1,200 @@
+"""Rollouts of versions: what scores say of a version that is tried, and which version is live.
+
+A score counts for the version that its request was shown, whichever node it was reported to. All nodes count the scores
+in one order, so they decide alike, and the first one writes the decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from practicum.core.errors import PracticumError, StoreError, UsageError
+from practicum.serve.alarms import Alarms
+from practicum.serve.space import ServedSpace
+from practicum.serve.watch import Alarm
+from practicum.session.rollout import (
+    CANARY,
+    PROMOTED,
+    TAKEN_BACK,
+    Rollout,
+    RolloutDecision,
+    begin_rollout,
+    end_rollout,
+)
+from practicum.store import schema
+from practicum.store.backend import Sessions
+from practicum.store.database import Database
+from practicum.store.names import LIVE, name_version
+from practicum.store.scope import Transaction
+
+logger = logging.getLogger("practicum.serve")
+
+
+class Rollouts:
+    """The rollouts of the open `spaces`. `ended` is called when one has ended."""
+
+    def __init__(
+        self, database: Database, spaces: Mapping[str, ServedSpace], alarms: Alarms, counts: Counter[str],
+        ended: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._database, self._spaces, self._alarms, self._counts = database, spaces, alarms, counts
+        self._ended = ended
+
+    async def read(self, space: ServedSpace) -> None:
+        """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
+        r = schema.rollouts
+        for row in await asyncio.to_thread(self._database.rows, space.store.select(r).where(r.c.state == CANARY)):
+            if space.rollout is None or space.rollout.number != row.number:
+                await self._continue(space, row)
+            return
+        if space.rollout is not None:
+            # Decided by another node.
+            await asyncio.to_thread(space.read_versions)
+            space.rollout = None
+
+    async def _continue(self, space: ServedSpace, row: Any) -> None:
+        rollout = Rollout.stored(row)
+        await asyncio.to_thread(space.read_versions)
+        if space.live == rollout.version:
+            # The service ended between the promotion and its note.
+            ended = partial(end_rollout, row=rollout.row(PROMOTED, "promoted"))
+            await asyncio.wrap_future(space.store.do(ended))
+            return
+        i, o = schema.interactions, schema.outcomes
+        of_rollout = self._scored(space).where(i.c.rollout == rollout.number).order_by(o.c.number)
+        for scored in await asyncio.to_thread(self._database.rows, of_rollout):
+            rollout.take(scored.version, scored.score, scored.kind, json.loads(scored.data)["pin"])
+            rollout.seen = scored.number
+        await asyncio.to_thread(space.context, rollout.version)
+        space.rollout = rollout
+
+    def _scored(self, space: ServedSpace) -> Any:
+        """A query of the scores of interactions."""
+        i, o = schema.interactions, schema.outcomes
+        columns = (o.c.number, o.c.score, i.c.version, i.c.rollout, i.c.kind, i.c.data)
+        return space.store.select(*columns).where(o.c.id == i.c.id, o.c.score.is_not(None))
+
+    async def count_scores(self, space: ServedSpace) -> None:
+        """Count the scores that came since, whichever node they were reported to, all nodes in the same order: of a
+        rollout, which they may decide, and of all requests, which may have become worse."""
+        number = schema.outcomes.c.number
+        async with space.counting:
+            new = self._scored(space).where(number > space.counted).order_by(number)
+            for row in await asyncio.to_thread(self._database.rows, new):
+                space.counted = row.number
+                if alarm := self._alarms.watcher(space.name).outcome(row.score):
+                    self._alarms.add(space.id, alarm)
+                rollout = space.rollout
+                if rollout is None or row.rollout != rollout.number or row.number <= rollout.seen:
+                    continue
+                decision = rollout.take(row.version, row.score, row.kind, json.loads(row.data)["pin"])
+                if decision is not None:
+                    await self._decide_scored(space, rollout, decision)
+
+    async def claim(
+        self, sessions: Sessions, late: float, space: ServedSpace, session: str, version: int
+    ) -> int | None:
+        """The version that a session sees on all nodes: this one, unless another node showed it another one. None if
+        that is not known within `late` seconds."""
+        found = await sessions.claim(space.id, session, version, None, late)
+        if found is None or space.stands(found):
+            return found
+        # It was taken back, unless this node has not heard of it yet.
+        try:
+            async with asyncio.timeout(late), space.counting:
+                await self.read(space)
+        except (TimeoutError, StoreError):
+            return None
+        if space.stands(found):
+            return found
+        return await sessions.claim(space.id, session, version, found, late)
+
+    async def _decide_scored(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
+        try:
+            await self.decide(space, rollout, decision)
+        except PracticumError as error:
+            # The feedback is stored all the same; the next score decides again.
+            self._counts["decisions that failed"] += 1
+            logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
+
+    async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
+        """Promote a candidate, or take it back: written, and in effect with the next request. Of nodes that decide at
+        the same time, the first one does."""
+        if space.rollout is not rollout or rollout.decided:
+            return
+        rollout.decided = True
+        row = rollout.row(decision.state, decision.reason)
+
+        def end(at: Transaction) -> bool:
+            first = end_rollout(at, row)
+            if first and decision.state == PROMOTED:
+                at.put(schema.names, {"name": LIVE, "version": rollout.version})
+            return first
+
+        try:
+            first = await asyncio.wrap_future(space.store.do(end))
+            await asyncio.to_thread(space.read_versions)
+        except BaseException:
+            rollout.decided = False
+            raise
+        space.rollout = None
+        if first:
+            what = f"version {rollout.version} {decision.state}: {decision.reason}"
+            self._alarms.add(space.id, Alarm(space.name, "rollout", what))
+        self._ended()
+
+    async def begin(self, space: ServedSpace, rollout: Rollout) -> bool:
+        """Show a candidate to its share of the sessions. Returns whether it began: not if somebody has made another
+        version live meanwhile, or another node has begun."""
+        async with space.counting:
+            began = partial(begin_rollout, row=rollout.row())
+            if self._spaces.get(space.name) is not space or space.live != rollout.base:
+                return False
+            if not await asyncio.wrap_future(space.store.do(began)):
+                return False
+            space.context(rollout.version)
+            space.rollout = rollout
+        return True
+
+    async def roll_back(self, space: ServedSpace, version: int | None) -> int:
+        """Make an earlier version live (None: the one before the live one), and take a candidate back. Returns the live
+        version."""
+        await asyncio.to_thread(space.read_versions)
+        async with space.counting:
+            await self.read(space)
+        if space.rollout is not None:
+            await self.decide(space, space.rollout, RolloutDecision(TAKEN_BACK, "by hand"))
+            if version is None:
+                return space.live
+        if version is None:
+            t = schema.rollouts
+            mine = space.store.select(t.c.base).where(t.c.version == space.live, t.c.state == PROMOTED)
+            rows = await asyncio.to_thread(self._database.rows, mine.order_by(t.c.number.desc()))
+            version = rows[0].base if rows else space.parent
+            if version is None:
+                first = f"version {space.live} of space {space.name} is the first: there is none before it"
+                raise UsageError("version.unknown", first)
+        if version == space.live:
+            raise UsageError("version.unchanged", f"version {version} of space {space.name} is live already")
+        await asyncio.to_thread(name_version, space.store, LIVE, version)
+        await asyncio.to_thread(space.read_versions)
+        self._alarms.add(space.id, Alarm(space.name, "rollout", f"version {version} is live again, by hand"))
+        return space.live
+
+    async def follow(self, space: ServedSpace) -> None:
+        """End a rollout if somebody made another version live by hand."""
+        rollout = space.rollout
+        if rollout is None or space.live == rollout.base:
+            return
+        reason = f"version {space.live} was made live by hand"
+        promoted = space.live == rollout.version
+        try:
+            await self.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, reason))
+        except PracticumError as error:
+            logger.warning("the rollout of space %s goes on: %s", space.name, error)
