@@ -15,7 +15,7 @@ from serving import Served, asynchronous, served, serving, until
 from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import OperationalError
 
-from practicum.serve import learner, reporting
+from practicum.serve import alarms, learner, reporting
 from practicum.store.database import Database
 from practicum.store.scope import Transaction
 
