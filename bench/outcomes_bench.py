@@ -1,8 +1,8 @@
 """How long a service takes to acknowledge a score, and a correction, in a space with many entries and corrections.
 
-The service is a process of its own, and its model answers at once (see `simulated_upstream`). The space is filled over
-HTTP: each of its corrections has a request of its own. Then one client asks, and reports on the answer when it has it,
-one request after the other: the times are from the sending of a report to the last byte of its reply.
+The service is a process of its own, and its model answers at once (see `simulated_upstream`). The space is filled in
+its store: each of its corrections has a question of its own. Then one client asks, and reports on the answer when it
+has it, one request after the other: the times are from the sending of a report to the last byte of its reply.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -19,11 +20,15 @@ import aiohttp
 from measure import Target, arguments, load_average, print_end, print_table, rounded
 from serve_bench import EMPTY, PRACTICUM, Place, ServePlan, _Bench, _free_port, make_seed, vocabulary
 
+from practicum.session.corrections import Correction, hold, last_version, next_correction
+from practicum.store.database import Store
+from practicum.store.scope import Transaction
+
 LIMIT = 20.0
 """Target: milliseconds to acknowledge a correction (p99)."""
 SCORE, CORRECTION = "score", "correction"
-AT_ONCE = 16
-"""Clients that fill a space."""
+AT_ONCE = 1_000
+"""Corrections that are written at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +72,26 @@ class Client:
             return time.perf_counter() - began
 
 
-async def measured(url: str, corrections: int, reports: int) -> dict[str, list[float]]:
-    """Fill the space of a service, and report in it; returns the seconds of each report, sorted, by kind."""
+def fill(folder: Path, corrections: int) -> None:
+    """Let so many corrections hold in the space of a store."""
+    rng, words = Random(0), vocabulary()
+
+    def write(at: Transaction, some: range) -> None:
+        last = last_version(at)
+        for n in some:
+            question, answer = (" ".join(rng.choices(words, k=25)) for _ in range(2))
+            new = Correction(next_correction(at), question, answer, interaction=f"i{n}")
+            last = hold(at, last, new, ()).version
+
+    with Store.open(folder) as store:
+        for start in range(0, corrections, AT_ONCE):
+            store.change(partial(write, some=range(start, min(start + AT_ONCE, corrections))))
+
+
+async def measured(url: str, reports: int) -> dict[str, list[float]]:
+    """Report in a space; returns the seconds of each report, sorted, by kind."""
     headers, timeout = {"authorization": "Bearer bench"}, aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as http:
-
-        async def fill(client: int) -> None:
-            at = Client(http, url, f"fill {client}")
-            for _ in range(client, corrections, AT_ONCE):
-                await at.report(CORRECTION)
-
-        await asyncio.gather(*map(fill, range(AT_ONCE)))
         alone, found = Client(http, url, "measured"), dict[str, list[float]]()
         for kind in (SCORE, CORRECTION):
             found[kind] = sorted([await alone.report(kind) for _ in range(reports)])
@@ -93,8 +107,12 @@ def run(entries: int, corrections: int, reports: int) -> list[Row]:
         make_seed(folder / "seed", entries)
         for space, seed, filled in ((EMPTY, None, 0), (PRACTICUM, folder / "seed", corrections)):
             place = Place(upstream, folder / space, "bench", _free_port(), seed)
+            with ExitStack() as first:
+                # Its start makes the space.
+                bench._practicum(first, space, place)
+            fill(place.store / "spaces" / place.space, filled)
             bench._practicum(stack, space, place)
-            found = asyncio.run(measured(f"http://127.0.0.1:{place.port}", filled, reports))
+            found = asyncio.run(measured(f"http://127.0.0.1:{place.port}", reports))
             for kind, seconds in found.items():
                 times = (1000 * seconds[len(seconds) // 2], 1000 * seconds[int(0.99 * len(seconds))])
                 size = entries if seed else 0

@@ -54,7 +54,7 @@ def learn(
     if [tasks, from_, from_traces].count(None) != 2:
         raise UsageError(
             "tasks.missing",
-            "learning needs tasks: give one of a file of JSON lines, --from SPACE and --from-traces TRACES",
+            "learning needs tasks: give a file of JSON lines, or --from SPACE, or --from-traces TRACES",
         )
     if trust_scores and from_traces is None:
         raise UsageError(

@@ -28,31 +28,55 @@ def rough_installed() -> bool:
 
 
 @dataclass(frozen=True)
+class RoughPart:
+    """The vectors of some rows with 8 bits a number, packed for `numkong`. `lengths` makes them as long as they were,
+    shape (n,); `error` is the length of the largest part that rounding took."""
+
+    rows: np.ndarray
+    packed: Any
+    lengths: np.ndarray
+    error: float
+
+    @classmethod
+    def of(cls, rows: np.ndarray, vectors: np.ndarray) -> RoughPart:
+        """Of vectors of shape (n, d)."""
+        import numkong
+
+        codes, scales = rounded(vectors)
+        return cls(rows, numkong.dots_pack(codes), scales, _error(vectors, codes, scales))
+
+
+@dataclass(frozen=True)
 class Rough:
-    """Vectors of unit length with 8 bits a number, which `lengths` makes as long as they were, shape (n,); `error` is
-    the length of the largest part that rounding took.
+    """Vectors of unit length with 8 bits a number, part by part. `lengths` and `error` are those of all parts.
 
     The bound of a cosine's error tells which few may be among the best; those are compared in full, so that the result
     stays exact.
     """
 
-    packed: tuple[Any, ...]
+    parts: tuple[RoughPart, ...]
     lengths: np.ndarray
     error: float
 
     @classmethod
-    def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray]) -> Rough:
-        """Of the vectors of some rows, at least one; `read` returns those of some, shape (n, d)."""
-        import numkong
-
-        packed, lengths, error = [], [], 0.0
-        for start in range(0, len(rows), BLOCK):
-            vectors = read(rows[start : start + BLOCK])
-            codes, scales = rounded(vectors)
-            packed.append(numkong.dots_pack(codes))
-            lengths.append(scales)
-            error = max(error, _error(vectors, codes, scales))
-        return cls(tuple(packed), np.concatenate(lengths), error)
+    def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray], known: Rough | None = None) -> Rough:
+        """Of the vectors of some rows, at least one; `read` returns those of some, shape (n, d). Parts of a `known` one
+        are used again, as far as it begins with the same rows."""
+        parts, start = list[RoughPart](), 0
+        for part in known.parts if known is not None else ():
+            if not np.array_equal(part.rows, rows[start : start + len(part.rows)]):
+                break
+            parts.append(part)
+            start += len(part.rows)
+        # A part is rounded again with at least as many that follow it, so that there are few, and each row seldom is.
+        while parts and len(parts[-1].rows) <= min(len(rows) - start, BLOCK // 2):
+            start -= len(parts.pop().rows)
+        for first in range(start, len(rows), BLOCK):
+            some = rows[first : first + BLOCK]
+            parts.append(RoughPart.of(some, read(some)))
+        return cls(
+            tuple(parts), np.concatenate([part.lengths for part in parts]), max(part.error for part in parts)
+        )  # fmt: skip
 
     def cosines(self, queries: np.ndarray) -> tuple[np.ndarray, float]:
         """The cosines with vectors of unit length, shape (m, d), as an array of shape (m, n), and how much each is
@@ -61,7 +85,7 @@ class Rough:
 
         codes, scales = rounded(queries)
         own = _error(queries, codes, scales)
-        parts = [np.asarray(numkong.dots_packed(codes, packed)) for packed in self.packed]
+        parts = [np.asarray(numkong.dots_packed(codes, part.packed)) for part in self.parts]
         products = np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
         products *= self.lengths
         products *= scales[:, None]

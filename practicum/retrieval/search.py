@@ -241,23 +241,28 @@ class _Members:
     """The entries that a search is about: their numbers, the rows of their texts, and their conversations, 0 for none;
     shape (n,), oldest first. `of_row` is how many have the text of each row."""
 
-    def __init__(self, numbers: np.ndarray, rows: np.ndarray, conversations: np.ndarray) -> None:
+    def __init__(
+        self, numbers: np.ndarray, rows: np.ndarray, conversations: np.ndarray, earlier: Rough | None = None
+    ) -> None:  # fmt: skip
+        """`earlier` is what the entries had before a few were added."""
         self.numbers = numbers
         self.rows = rows
         self._conversations = conversations
         self._mean_length: float | None = None
         self._searches = 0
         self._rough: Rough | None = None
+        self.earlier = earlier
         self._asked: list[tuple[np.ndarray, asyncio.Future[tuple[np.ndarray, float]]]] = []
         self._listed: Rows | None = None
 
     def rough(self, vectors: Vectors) -> Rough | None:
         """The vectors with 8 bits, from the second search on; None where they are few, or turns of conversations."""
         self._searches += 1
-        if self._rough is None and self._searches > 1 and len(self.rows) >= FEWEST and rough_installed():
+        pays = self._searches > 1 or self.earlier is not None
+        if self._rough is None and pays and len(self.rows) >= FEWEST and rough_installed():
             if self.neighbours is not None:
                 return None
-            self._rough = Rough.of(self.rows, vectors.matrix.take)
+            self._rough = self.earlier = Rough.of(self.rows, vectors.matrix.take, self.earlier)
         return self._rough
 
     async def rough_cosines(self, rough: Rough, query: np.ndarray) -> tuple[np.ndarray, float]:
@@ -351,6 +356,7 @@ class _Column:
         self._known: dict[str, int] = {"": 0}
         self._pages: tuple[Page, ...] = ()
         self._members: _Members | None = None
+        self._earlier: Rough | None = None
 
     def texts(self, pages: tuple[Page, ...]) -> list[str]:
         """The texts that must have vectors before the column can be moved to these pages."""
@@ -369,8 +375,8 @@ class _Column:
             self.rows[index * PAGE : (index + 1) * PAGE] = -1
             self.rows[numbers] = vectors.rows(e.embedded_text for e in entries)
             self.conversations[numbers] = [self._known.setdefault(e.conversation, len(self._known)) for e in entries]
-        if changed:
-            self._members = None
+        if changed and self._members is not None:
+            self._earlier, self._members = self._members.earlier, None
         self._pages = pages
         return len(self.members().rows)
 
@@ -378,7 +384,7 @@ class _Column:
         """The matching entries. The object stays the same until a move."""
         if self._members is None:
             numbers = np.flatnonzero(self.rows >= 0)
-            self._members = _Members(numbers, self.rows[numbers], self.conversations[numbers])
+            self._members = _Members(numbers, self.rows[numbers], self.conversations[numbers], self._earlier)
         return self._members
 
     def _changed(self, pages: tuple[Page, ...]) -> list[int]:

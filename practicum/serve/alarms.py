@@ -108,7 +108,10 @@ class Alarms:
             self._spawn(self._add_refused(id, text))
 
     async def _add_refused(self, id: str, text: str) -> None:
-        names = await asyncio.to_thread(self._database.names_of, [id])
+        try:
+            names = await asyncio.to_thread(self._database.names_of, [id])
+        except StoreError:
+            names = {}
         self.add(id, Alarm(names.get(id, id), "store", text))
 
     def watcher(self, space: str) -> Watcher:

@@ -48,7 +48,7 @@ class Recorder:
         self.recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
         """By the id of the space and that of the interaction, or of the response."""
         self._unkept: OrderedDict[str, None] = OrderedDict()
-        """Responses that no interaction has, by the id of the space and that of the response."""
+        """Responses that no interaction has, by the name of the space and the id of the response."""
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: RequestView,

@@ -38,7 +38,7 @@ from practicum.session.shown_corrections import (
     corrected_view,
 )
 from practicum.store.database import Store
-from practicum.store.names import EDITED, LIVE, read_head, read_names
+from practicum.store.names import EDITED, LIVE, read_every_name, read_head
 from practicum.store.versions import lineage, read_parents
 
 PINNED = 1_800.0
@@ -233,7 +233,7 @@ class ServedSpace:
         parents = read_parents(store)
         if not parents:
             raise StoreError("store.not_found", f"the run of space {self.name} is gone")
-        names = read_names(store)
+        names = read_every_name(store)
         live = names.get(LIVE, max(parents))
         wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
         kept = {} if rewritten else self._contexts

@@ -124,7 +124,7 @@ def forget(
         if missing:
             raise UsageError(
                 "entry.unknown",
-                f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has",
+                f"there has never been an entry {missing[0]!r}: practicum show {store.folder} lists those it has",
                 entry=missing[0],
             )
     except UsageError:

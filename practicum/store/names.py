@@ -22,7 +22,12 @@ _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 
 def read_names(store: Store) -> dict[str, int]:
-    """The named versions of a run, by name."""
+    """The named versions of a run, by name; without the version that was edited last, whose name is our own."""
+    return {name: version for name, version in read_every_name(store).items() if name != EDITED}
+
+
+def read_every_name(store: Store) -> dict[str, int]:
+    """All named versions of a run, by name."""
     table = schema.names
     rows = store.rows(store.select(table).order_by(table.c.name))
     return {row.name: row.version for row in rows}
@@ -49,7 +54,7 @@ def find_version(store: Store, version: int | str | None) -> int | None:
         return version
     if version.isdecimal():
         return int(version)
-    names = read_names(store)
+    names = read_every_name(store)
     if version not in names:
         known = ", ".join(f"{name} ({number})" for name, number in names.items()) or "none"
         raise UsageError(

@@ -46,6 +46,10 @@ PROGRAM = ("practicum", "practicum.cli.app")
 """How the program is named on a command line."""
 
 
+SERVING = "practicum serve"
+"""What a process is called that serves."""
+
+
 class SqliteLease:
     """A lock file. The operating system releases it however this process ends."""
 
@@ -167,9 +171,10 @@ class SqliteBackend:
     def lease(self, space: str, files: Path) -> SqliteLease:
         lock = self._lock(files / LOCK_FILE, PROBE_SECONDS)
         if lock is None:
+            holder = _holder(files / LOCK_FILE)
+            ends = "its round of learning" if f"({SERVING})" in holder else "it"
             raise RunBusy(
-                "store.busy",
-                f"{_holder(files / LOCK_FILE)} is writing to {files}: wait until it ends, or stop it with Ctrl-C",
+                "store.busy", f"{holder} is writing to {files}: wait until {ends} ends, or stop it with Ctrl-C"
             )
         try:
             with self._errors("write to"), self.transaction() as db:
