@@ -5,6 +5,7 @@ A write returns once its rows are on the disk (synchronous=FULL).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
@@ -45,6 +46,9 @@ TOKENS = re.compile(r"\w+|[^\w\s]")
 PROGRAM = ("practicum", "practicum.cli.app")
 """How the program is named on a command line."""
 
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP)
+"""What a file system says that has no locks, such as some of a network."""
 
 SERVING = "practicum serve"
 """What a process is called that serves."""
@@ -204,7 +208,8 @@ class SqliteBackend:
         except Timeout:
             return None
         except OSError as error:
-            raise StoreError("store.unwritable", f"cannot write to {path.parent}: {error.strerror}") from error
+            advice = ": a store needs a file system with locks, such as a local disk" if error.errno in NO_LOCKS else ""
+            raise StoreError("store.unwritable", f"cannot write to {path.parent}: {error.strerror}{advice}") from error
 
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -89,6 +91,23 @@ def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path) -> N
         Store.read(tmp_path).close()
         other.kill()
     Store.open(tmp_path).close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_refused(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of a network have none. What is there can be read."""
+    with Store.create(tmp_path / "there") as store:
+        asyncio.run(write_all(store, [vector(b"1")]))
+
+    def flock(file: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    for make in (lambda: Store.create(tmp_path / "new"), lambda: Store.open(tmp_path / "there")):
+        with refused("store.unwritable"):
+            make()
+    with Store.read(tmp_path / "there") as store:
+        assert keys(store) == {b"1"}
 
 
 FILL = """
