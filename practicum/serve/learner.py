@@ -408,7 +408,9 @@ class Learner(threading.Thread):
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             run = Run(state).at(f"gate {base} {version}")
             old, new = read_context(store, base), read_context(store, version)
-            return await tried(Trial(GATE_ALPHA), setup.method.act, "held-out", tasks, old, new, run)
+            # With another model they are asked again.
+            split = f"held-out-{setup.digest()}"
+            return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
 
     async def _vectors(self, space: ServedSpace) -> np.ndarray:
         """The vectors of the newest requests, shape (n, d)."""
