@@ -140,6 +140,8 @@ def test_by_keys_a_wrong_answer_is_corrected_approved_tried_and_taken_back(brows
         do(until(lambda: not at.service.database.writer.unwritten))
         page, said, asked = watched(browser)
         page.goto(at.url)
+        # The browser focuses the field soon after the page is there.
+        page.wait_for_selector("input:focus")
         page.keyboard.type(key)
         press(page, "Enter")
         page.wait_for_url(f"{at.url}/")
