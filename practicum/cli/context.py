@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from typer import Argument, Option
 
@@ -21,9 +21,6 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
-
-if TYPE_CHECKING:
-    pass
 
 MOST_ALIKE = 20
 """Entries with words of what was forgotten that are listed."""

@@ -154,10 +154,8 @@ async def learn_query(
         raise UsageError(
             "method.unsuitable", "method none keeps nothing: choose another one with `method` to learn from a query"
         )
-    step, learning = (
-        next_step(store),
-        FurtherLearning(store, values, parts, watch, shared, complete, at_once=not store.is_served),
-    )
+    step = next_step(store)
+    learning = FurtherLearning(store, values, parts, watch, shared, complete, at_once=not store.is_served)
     before, trouble = learning.progress.context, ""
     try:
         await learning.learn([as_outcome(Task(task_id(store, step), query, target), *corrections)])
