@@ -48,6 +48,7 @@ from practicum.session.records import (
     as_seed,
     attempt_row,
     begin,
+    change_run,
     config_columns,
     create,
     discard_journal,
@@ -309,7 +310,14 @@ class LearningSession:
         # A watch may have counted what it could not send.
         result = replace(result, errors=self.state.nonzero_counts)
         state, report = "stopped" if result.stopped else "done", json.dumps(result.as_json(), ensure_ascii=False)
-        update_run(self.store, learning=state, seconds=result.seconds, result=report)
+        ended, served = result, self.store.is_served
+
+        def end(at: Transaction) -> None:
+            change_run(at, learning=state, seconds=ended.seconds, result=report)
+            if not served:
+                show_at_once(at, ended.context.version)
+
+        self.store.change(end)
         return result
 
     def _way_on(self, error: PracticumError) -> str:
@@ -380,8 +388,6 @@ class LearningSession:
             held=count_pending(self.store),
         )
         await save_snapshot(self.store, best, self.state.retriever)
-        if not self.store.is_served:
-            self.store.change(lambda at: show_at_once(at, best.version))
         return result
 
     def _delete_lost_steps(self, at: Transaction, root: Run) -> None:
